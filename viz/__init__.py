@@ -1,0 +1,1 @@
+"""Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
