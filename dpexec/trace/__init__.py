@@ -1,0 +1,17 @@
+"""What ran when and where: events, a recorder, and files that Chrome and Perfetto open."""
+
+from dpexec.trace.chrome import from_chrome, load, save, to_chrome
+from dpexec.trace.events import Event, Kind, Trace, TraceFormatError
+from dpexec.trace.recorder import Recorder
+
+__all__ = [
+    "Event",
+    "Kind",
+    "Recorder",
+    "Trace",
+    "TraceFormatError",
+    "from_chrome",
+    "load",
+    "save",
+    "to_chrome",
+]
