@@ -1,0 +1,1 @@
+"""dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""

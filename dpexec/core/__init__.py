@@ -1,0 +1,32 @@
+"""``fluid.core``: the names that programs take from Paddle's C++ binding as if they were public."""
+
+from dpexec.core.dtypes import VarDesc, VarType
+from dpexec.core.places import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    Place,
+    get_cuda_device_count,
+    is_compiled_with_cuda,
+)
+from dpexec.core.scope import Scope
+from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows, Tensor
+from dpexec.errors import EnforceNotMet, EOFException
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "EOFException",
+    "EnforceNotMet",
+    "LoDTensor",
+    "LoDTensorArray",
+    "Place",
+    "Scope",
+    "SelectedRows",
+    "Tensor",
+    "VarDesc",
+    "VarType",
+    "get_cuda_device_count",
+    "is_compiled_with_cuda",
+]

@@ -1,0 +1,95 @@
+"""Variable types and data types, with the codes of Paddle's ``VarDesc.VarType``."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+__all__ = ["VarDesc", "VarType", "as_var_type", "dtype_name", "is_float", "to_numpy"]
+
+
+class VarType(enum.IntEnum):
+    """What a variable holds (``LOD_TENSOR`` ...) or the element type of a tensor (``FP32`` ...).
+
+    Source: ``framework.proto`` of Paddle 1.8; the codes are part of its file formats.
+    """
+
+    BOOL = 0
+    INT16 = 1
+    INT32 = 2
+    INT64 = 3
+    FP16 = 4
+    FP32 = 5
+    FP64 = 6
+    LOD_TENSOR = 7
+    SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
+    LOD_RANK_TABLE = 12
+    LOD_TENSOR_ARRAY = 13
+    PLACE_LIST = 14
+    READER = 15
+    RAW = 17
+    TUPLE = 18
+    SIZE_T = 19
+    UINT8 = 20
+    INT8 = 21
+
+    def __str__(self) -> str:
+        return f"VarType.{self.name}"
+
+
+class VarDesc:
+    """Namespace that keeps ``core.VarDesc.VarType`` spelled as in fluid."""
+
+    VarType = VarType
+
+
+_TO_NUMPY: dict[VarType, np.dtype[Any]] = {
+    VarType.BOOL: np.dtype(np.bool_),
+    VarType.INT16: np.dtype(np.int16),
+    VarType.INT32: np.dtype(np.int32),
+    VarType.INT64: np.dtype(np.int64),
+    VarType.FP16: np.dtype(np.float16),
+    VarType.FP32: np.dtype(np.float32),
+    VarType.FP64: np.dtype(np.float64),
+    VarType.UINT8: np.dtype(np.uint8),
+    VarType.INT8: np.dtype(np.int8),
+}
+_FROM_NUMPY = {dtype: var_type for var_type, dtype in _TO_NUMPY.items()}
+_FLOATS = frozenset({VarType.FP16, VarType.FP32, VarType.FP64})
+
+
+def as_var_type(dtype: Any) -> VarType:
+    """Turn a ``VarType``, a NumPy dtype or a name such as ``"float32"`` into a ``VarType``.
+
+    Raises:
+        TypeError: no tensor of fluid has this element type.
+    """
+    if isinstance(dtype, VarType):
+        return dtype
+    if isinstance(dtype, int) and not isinstance(dtype, bool):
+        return VarType(dtype)
+    try:
+        return _FROM_NUMPY[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        known = ", ".join(str(d) for d in _FROM_NUMPY)
+        raise TypeError(f"{dtype!r} is not a tensor data type; known are {known}") from None
+
+
+def to_numpy(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a tensor data type."""
+    return _TO_NUMPY[as_var_type(dtype)]
+
+
+def dtype_name(dtype: Any) -> str:
+    """The lower-case name users write: ``"float32"``, ``"int64"``, ``"bool"``."""
+    return to_numpy(dtype).name
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether gradients can flow through values of this type."""
+    return as_var_type(dtype) in _FLOATS

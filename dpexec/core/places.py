@@ -1,0 +1,166 @@
+"""Places and device detection.
+
+``CPU_NUM`` sets how many CPU devices (replicas on threads) there are and is read when a program
+is compiled, never written. ``CUDA_VISIBLE_DEVICES`` acts through the CUDA runtime and
+``FLAGS_selected_gpus`` selects among what is left, as in fluid.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Place",
+    "array_module",
+    "available_cpus",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
+    "get_cuda_device_count",
+    "is_compiled_with_cuda",
+]
+
+
+class Place:
+    """Where a tensor lives and an operator runs."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.__dict__.items())))
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class CPUPlace(Place):
+    """The host's memory and processors."""
+
+
+class CUDAPinnedPlace(Place):
+    """Page-locked host memory."""
+
+
+class CUDAPlace(Place):
+    """One GPU.
+
+    Args:
+        device_id: index among the visible GPUs.
+
+    Raises:
+        RuntimeError: there is no such GPU (fluid ends the process here; dpexec lets you catch it).
+    """
+
+    def __init__(self, device_id: int) -> None:
+        count = get_cuda_device_count()
+        if not 0 <= device_id < count:
+            reason = "CuPy or a CUDA driver is missing" if not count else f"there are {count} GPUs"
+            raise RuntimeError(f"CUDAPlace({device_id}) does not exist: {reason}")
+        self.device_id = device_id
+
+    def get_device_id(self) -> int:
+        """The index of the GPU."""
+        return self.device_id
+
+    def __repr__(self) -> str:
+        return f"CUDAPlace({self.device_id})"
+
+
+@functools.cache
+def _cupy() -> Any | None:
+    try:
+        return importlib.import_module("cupy")
+    except ImportError:
+        return None
+
+
+@functools.cache
+def get_cuda_device_count() -> int:
+    """The number of GPUs that this process can use; 0 without CuPy or without a driver."""
+    cupy = _cupy()
+    if cupy is None:
+        return 0
+    try:
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+def is_compiled_with_cuda() -> bool:
+    """Whether GPUs can be used: CuPy is installed and sees at least one."""
+    return get_cuda_device_count() > 0
+
+
+def array_module(place: Place) -> Any:
+    """``cupy`` for a GPU, ``numpy`` for everything else: the ``xp`` of every kernel."""
+    return _cupy() if isinstance(place, CUDAPlace) else np
+
+
+def available_cpus() -> int:
+    """CPUs that this process may use: its affinity mask, cut by the cgroup's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        return count or 1
+    if quota != "max":
+        count = min(count or 1, max(1, int(quota) // int(period)))
+    return count or 1
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """One ``CPUPlace`` per CPU device.
+
+    Args:
+        device_count: how many; None takes ``CPU_NUM``, else the CPUs available to the process.
+
+    Raises:
+        ValueError: ``CPU_NUM`` is not an integer.
+    """
+    if device_count is None:
+        text = os.environ.get("CPU_NUM")
+        device_count = available_cpus() if text is None else int(text)
+    return [CPUPlace()] * device_count
+
+
+def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:
+    """One ``CUDAPlace`` per GPU.
+
+    Args:
+        device_ids: which; None takes ``FLAGS_selected_gpus``, else all that are visible.
+
+    Raises:
+        AssertionError: no GPU can be used.
+    """
+    assert is_compiled_with_cuda(), "Not compiled with CUDA: no GPU is visible to CuPy"
+    if device_ids is None:
+        selected = os.environ.get("FLAGS_selected_gpus")
+        device_ids = (
+            [int(i) for i in selected.split(",")]
+            if selected
+            else list(range(get_cuda_device_count()))
+        )
+    elif isinstance(device_ids, int):
+        device_ids = [device_ids]
+    return [CUDAPlace(i) for i in device_ids]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """``device_count`` pinned places, by default as many as there are CPU devices.
+
+    Raises:
+        AssertionError: no GPU can be used.
+    """
+    assert is_compiled_with_cuda(), "Not compiled with CUDA: no GPU is visible to CuPy"
+    return [CUDAPinnedPlace()] * len(cpu_places(device_count))

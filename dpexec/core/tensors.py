@@ -1,0 +1,235 @@
+"""The values that variables hold: ``LoDTensor`` and ``SelectedRows``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.places import CPUPlace, Place, array_module
+
+__all__ = ["LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
+
+_clock = itertools.count(1)
+last_write = 0
+"""Time of the latest write through a public method, so that a runtime that holds copies can tell
+with one comparison that none of them is out of date."""
+
+
+def _tick() -> int:
+    global last_write
+    last_write = next(_clock)
+    return last_write
+
+
+class LoDTensor:
+    """A dense array with optional level-of-detail offsets.
+
+    ``array`` is None until something was stored. ``version`` grows with every write from outside
+    a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
+    """
+
+    __slots__ = ("_array", "_lod", "_place", "_source", "version")
+
+    def __init__(self) -> None:
+        self._array: Any = None
+        self._lod: list[list[int]] = []
+        self._place: Place = CPUPlace()
+        self._source: Callable[[], Any] | None = None
+        self.version = 0
+
+    @property
+    def array(self) -> Any:
+        """The NumPy or CuPy array, shared with the runtime: treat it as read-only."""
+        if self._source is not None:
+            self._array, self._source = self._source(), None
+        return self._array
+
+    @array.setter
+    def array(self, value: Any) -> None:
+        self._array, self._source = value, None
+
+    def defer(self, source: Callable[[], Any]) -> None:
+        """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
+        self._source = source
+
+    def touch(self) -> None:
+        """Mark the value as written from outside the runtime that replicates it."""
+        self.version = _tick()
+
+    def set(self, array: Any, place: Place | None = None, zero_copy: bool = False) -> None:
+        """Store a copy of an array.
+
+        Args:
+            array: anything ``numpy.asarray`` takes.
+            place: where the copy lives; the CPU by default.
+            zero_copy: accepted for fluid's sake; a copy is always made.
+
+        Raises:
+            TypeError: the element type has no tensor type in fluid.
+        """
+        place = place or CPUPlace()
+        if isinstance(array, LoDTensor):
+            array = array.array
+        host = np.array(array, order="C")
+        as_var_type(host.dtype)
+        self.array = array_module(place).asarray(host)
+        self._place = place
+        self.touch()
+
+    def shape(self) -> list[int]:
+        """The dimensions; ``[0]`` while nothing is stored."""
+        return [0] if self.array is None else list(self.array.shape)
+
+    def lod(self) -> list[list[int]]:
+        """Offsets per level: ``[[0, 2, 5]]`` for sequences of lengths 2 and 3."""
+        return [list(level) for level in self._lod]
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Set the offsets per level."""
+        self._lod = [list(level) for level in lod]
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        """Lengths per level: ``[[2, 3]]`` for offsets ``[[0, 2, 5]]``."""
+        return [[b - a for a, b in itertools.pairwise(level)] for level in self._lod]
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        """Set the lengths per level."""
+        self._lod = [[0, *itertools.accumulate(level)] for level in lengths]
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether every level ends where the next one (at last, the data) has its length."""
+        ends = [level[-1] for level in self._lod]
+        sizes = [len(level) - 1 for level in self._lod[1:]] + [self.shape()[0]]
+        return all(
+            end == size and level[0] == 0
+            for end, size, level in zip(ends, sizes, self._lod, strict=True)
+        )
+
+    def _dtype(self) -> VarType:
+        return VarType.FP32 if self.array is None else as_var_type(self.array.dtype)
+
+    def _place_of(self) -> Place:
+        return self._place
+
+    def _is_initialized(self) -> bool:
+        return self._source is not None or self._array is not None
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A host view of the data.
+
+        Raises:
+            ValueError: nothing is stored.
+        """
+        array = self.array
+        if array is None:
+            raise ValueError("the tensor holds no data: it was never set nor computed")
+        return array if isinstance(array, np.ndarray) else array.get()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.numpy(), dtype=dtype)  # a copy, as in fluid: no aliasing of state
+
+    def __len__(self) -> int:
+        return self.shape()[0]
+
+    def __str__(self) -> str:
+        head = f"  lod: {self._lod}\n" if self._lod else ""
+        if not self._is_initialized():
+            return f"{head}  dim: 0\n  layout: NCHW\n  dtype: undefined\n  data: []"
+        array = self.numpy()
+        dims = ", ".join(map(str, array.shape))
+        data = " ".join(map(str, array.ravel()[:1000]))
+        return f"{head}  dim: {dims}\n  layout: NCHW\n  dtype: {array.dtype}\n  data: [{data}]"
+
+    __repr__ = __str__
+
+
+Tensor = LoDTensor
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """A growing list of tensors."""
+
+
+class SelectedRows:
+    """Some rows of a tall matrix: what the gradient of a large embedding table is.
+
+    Args:
+        rows: row numbers, in any order, with repetitions.
+        height: number of rows of the full matrix.
+        value: array ``(len(rows), ...)``; repeated rows stand for the sum of their values.
+    """
+
+    __slots__ = ("_rows", "_tensor", "height_")
+
+    def __init__(self, rows: Any = (), height: int = 0, value: Any = None) -> None:
+        self._rows = rows if hasattr(rows, "dtype") else np.asarray(rows, dtype=np.int64)
+        self.height_ = int(height)
+        self._tensor = LoDTensor()
+        self._tensor.array = value
+
+    @property
+    def row_array(self) -> Any:
+        """The row numbers as an int64 array ``(n,)``."""
+        return self._rows
+
+    @property
+    def value(self) -> Any:
+        """The array ``(n, ...)`` of the rows."""
+        return self._tensor.array
+
+    @property
+    def dtype(self) -> Any:
+        """Element type of the rows."""
+        return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the full matrix."""
+        return (self.height_, *self.value.shape[1:])
+
+    def rows(self) -> list[int]:
+        """The row numbers as a list."""
+        return [int(row) for row in self._rows]
+
+    def set_rows(self, rows: Sequence[int]) -> None:
+        """Replace the row numbers."""
+        self._rows = np.asarray(rows, dtype=np.int64)
+
+    def height(self) -> int:
+        """Number of rows of the full matrix."""
+        return self.height_
+
+    def set_height(self, height: int) -> None:
+        """Set the number of rows of the full matrix."""
+        self.height_ = int(height)
+
+    def get_tensor(self) -> LoDTensor:
+        """The tensor of the rows' values."""
+        return self._tensor
+
+    def numel(self) -> int:
+        """Number of elements that are stored."""
+        return 0 if self.value is None else int(self.value.size)
+
+    def sync_index(self) -> None:
+        """Kept for fluid's sake: there is no separate index that could be out of step."""
+
+    def to_dense(self, xp: Any = np) -> Any:
+        """The full matrix, repeated rows added up in order."""
+        dense = xp.zeros(self.shape, dtype=self.value.dtype)
+        xp.add.at(dense, self._rows, self.value)
+        return dense
+
+    def merged(self, xp: Any = np) -> SelectedRows:
+        """Equal content with sorted rows, each once; repetitions added in order of appearance."""
+        rows, inverse = xp.unique(self._rows, return_inverse=True)
+        value = xp.zeros((len(rows), *self.value.shape[1:]), dtype=self.value.dtype)
+        xp.add.at(value, inverse.reshape(-1), self.value)
+        return SelectedRows(rows, self.height_, value)
+
+    def __repr__(self) -> str:
+        return f"SelectedRows(height={self.height_}, rows={self.rows()})"

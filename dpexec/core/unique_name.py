@@ -1,0 +1,65 @@
+"""Names that are unique within a program: ``fluid.unique_name``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+
+__all__ = ["generate", "guard", "switch"]
+
+
+class UniqueNameGenerator:
+    """Counts per key: ``generate("fc")`` gives ``fc_0``, then ``fc_1``.
+
+    Args:
+        prefix: put before every name.
+    """
+
+    def __init__(self, prefix: str | None = None) -> None:
+        self.ids: defaultdict[str, int] = defaultdict(int)
+        self.prefix = prefix or ""
+
+    def __call__(self, key: str) -> str:
+        number = self.ids[key]
+        self.ids[key] += 1
+        return f"{self.prefix}{key}_{number}"
+
+
+_generator = UniqueNameGenerator()
+_parameter_checker: object | None = None
+
+
+def generate(key: str) -> str:
+    """The next unused name that starts with ``key``."""
+    return _generator(key)
+
+
+def switch(
+    new_generator: UniqueNameGenerator | None = None,
+    new_para_name_checker: object | None = None,
+) -> tuple[UniqueNameGenerator, object | None]:
+    """Replace the generator and return the old state; restore it with ``switch(*old)``."""
+    global _generator, _parameter_checker
+    old = (_generator, _parameter_checker)
+    _generator = new_generator or UniqueNameGenerator()
+    _parameter_checker = new_para_name_checker
+    return old
+
+
+@contextlib.contextmanager
+def guard(new_generator: str | bytes | UniqueNameGenerator | None = None) -> Iterator[None]:
+    """Use a fresh set of counters inside the ``with`` block.
+
+    Args:
+        new_generator: a generator, or the prefix of a fresh one.
+    """
+    if isinstance(new_generator, bytes):
+        new_generator = new_generator.decode()
+    if isinstance(new_generator, str):
+        new_generator = UniqueNameGenerator(new_generator)
+    old = switch(new_generator)
+    try:
+        yield
+    finally:
+        switch(*old)

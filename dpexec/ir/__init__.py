@@ -1,0 +1,1 @@
+"""The program: what the user's layer and optimizer calls build."""

@@ -1,0 +1,232 @@
+"""Blocks: the variables and operators of a program, in order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from dpexec.ir.program import Program
+
+__all__ = ["Block"]
+
+
+class Block:
+    """A list of operators with their variables.
+
+    Args:
+        program: the program it belongs to.
+        idx: its number there.
+        parent_idx: number of the enclosing block, -1 for the global one.
+    """
+
+    def __init__(self, program: Program, idx: int, parent_idx: int = -1) -> None:
+        self.program = program
+        self.idx = idx
+        self.parent_idx = parent_idx
+        self.forward_block_idx = -1
+        self.vars: OrderedDict[str, Variable] = OrderedDict()
+        self.ops: list[Operator] = []
+
+    @property
+    def backward_block_idx(self) -> int:
+        """Number of the block with this block's gradients, -1 if there is none."""
+        return next(
+            (b.idx for b in self.program.blocks if b.forward_block_idx == self.idx), -1
+        )
+
+    # ---- variables
+
+    def has_var(self, name: str) -> bool:
+        """Whether this block itself has such a variable."""
+        return name in self.vars
+
+    def var(self, name: str) -> Variable:
+        """The variable of this block with this name.
+
+        Raises:
+            TypeError: ``name`` is not a string.
+            ValueError: there is none.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"var require string as parameter, but get {type(name)} instead.")
+        if name not in self.vars:
+            raise ValueError(f"var {name} not in this block")
+        return self.vars[name]
+
+    def _find_var_recursive(self, name: str) -> Variable | None:
+        block: Block | None = self
+        while block is not None:
+            if name in block.vars:
+                return block.vars[name]
+            block = self.program.blocks[block.parent_idx] if block.parent_idx >= 0 else None
+        return None
+
+    def _var_recursive(self, name: str) -> Variable:
+        found = self._find_var_recursive(name)
+        if found is None:
+            raise ValueError(f"Var {name} is not found recursively")
+        return found
+
+    def create_var(self, *args: Any, **kwargs: Any) -> Variable:
+        """Make a variable; arguments as for :class:`Variable`.
+
+        Raises:
+            ValueError: the name is taken by a variable of another shape or type.
+        """
+        initializer = kwargs.pop("initializer", None)
+        name = kwargs.get("name")
+        if name is not None and name in self.vars:
+            return _redeclared(self.vars[name], kwargs)
+        var = Variable(self, *args, **kwargs)
+        self.vars[var.name] = var
+        self.program._changed()
+        if initializer is not None:
+            initializer(var, self)
+        return var
+
+    def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
+        """Make a parameter in the global block; arguments as for :class:`Parameter`.
+
+        A name that is taken by a parameter of the same shape gives that parameter: shared weights.
+
+        Raises:
+            ValueError: the name is taken by something of another shape or type.
+        """
+        block = self.program.global_block()
+        initializer = kwargs.pop("initializer", None)
+        name = kwargs.get("name")
+        if name is not None and name in block.vars:
+            param = _redeclared(block.vars[name], kwargs)
+            assert isinstance(param, Parameter), f"{name} is a variable, not a parameter"
+        else:
+            param = Parameter(block, *args, **kwargs)
+            param.stop_gradient = not param.trainable
+            block.vars[param.name] = param
+            self.program._changed()
+        writers = sum(param.name in op.output_arg_names for op in block.ops)
+        if initializer is not None and not writers:
+            initializer(param, self)
+        return param
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        """The parameters in the order of their creation."""
+        return (var for var in self.vars.values() if isinstance(var, Parameter))
+
+    def all_parameters(self) -> list[Parameter]:
+        """The parameters in the order of their creation."""
+        return list(self.iter_parameters())
+
+    def _remove_var(self, name: str) -> None:
+        self.vars.pop(name, None)
+        self.program._changed()
+
+    def _rename_var(self, name: str, new_name: str) -> Variable:
+        var = self.var(name)
+        self.vars = OrderedDict(
+            (new_name if key == name else key, value) for key, value in self.vars.items()
+        )
+        var.name = new_name
+        for op in self.ops:
+            for slots in (op.inputs, op.outputs):
+                for slot, names in slots.items():
+                    slots[slot] = [new_name if n == name else n for n in names]
+        self.program._changed()
+        return var
+
+    # ---- operators
+
+    def append_op(self, *args: Any, **kwargs: Any) -> Operator:
+        """Add an operator at the end: ``append_op(type, inputs, outputs, attrs)``.
+
+        Inputs and outputs map slots to variables, names, or lists of them.
+
+        Raises:
+            EnforceNotMet: the operator type is unknown, or its inputs break one of its rules.
+        """
+        return self._add_op(len(self.ops), *args, **kwargs)
+
+    def _prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
+        return self._add_op(0, *args, **kwargs)
+
+    def _insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
+        return self._add_op(index, *args, **kwargs)
+
+    def _add_op(
+        self,
+        index: int,
+        type: str,  # noqa: A002
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        stop_gradient: bool = False,
+        callsite: Any = None,
+    ) -> Operator:
+        given = {name: value for name, value in (attrs or {}).items() if value is not None}
+        op = Operator(
+            self,
+            type,
+            {slot: _names(value) for slot, value in (inputs or {}).items()},
+            {slot: _names(value) for slot, value in (outputs or {}).items()},
+            {**self.program._op_attrs(), **given},
+            callsite,
+        )
+        op.infer_shape()
+        self.ops.insert(index, op)
+        for var in op._variables(op.output_arg_names).values():
+            var.op = op
+            if stop_gradient:
+                var.stop_gradient = True
+        self.program._changed()
+        return op
+
+    def _remove_op(self, index: int) -> None:
+        del self.ops[index]
+        self.program._changed()
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        """The block in protobuf text form."""
+        from dpexec.ir.printer import block_text
+
+        return block_text(self, with_details)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+
+
+def _names(value: Any) -> list[str]:
+    if value is None:
+        return []
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [
+        roles.EMPTY if item is None else item if isinstance(item, str) else item.name
+        for item in items
+    ]
+
+
+def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:
+    """The existing variable, when the new declaration agrees with it."""
+    shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
+    if shape is not None:
+        wanted = tuple(-1 if d is None else int(d) for d in shape)
+        if wanted != var.shape:
+            raise ValueError(
+                f"Variable {var.name} has been created before. the previous shape is "
+                f"{var.shape}; the new shape is {wanted}. They are not matched."
+            )
+    if dtype is not None:
+        from dpexec.core.dtypes import as_var_type
+
+        if as_var_type(dtype) != var.dtype:
+            raise ValueError(
+                f"Variable {var.name} has been created before. The previous data type is "
+                f"{var.dtype}; the new data type is {as_var_type(dtype)}. They are not matched."
+            )
+    return var

@@ -1,0 +1,45 @@
+"""Where in the user's own code an operator was made."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """A line of source text.
+
+    Args:
+        filename: as Python reports it.
+        line: counted from 1.
+        function: name of the enclosing function, or ``<module>``.
+    """
+
+    filename: str
+    line: int
+    function: str
+
+    @property
+    def source(self) -> str:
+        """The text of the line, empty when the file cannot be read."""
+        return linecache.getline(self.filename, self.line).strip()
+
+    def __str__(self) -> str:
+        return f'File "{self.filename}", line {self.line}, in {self.function}\n    {self.source}'
+
+
+def user_callsite() -> CallSite | None:
+    """The innermost frame outside dpexec (its examples count as user code); None if there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) or name.startswith(_EXAMPLES):
+            return CallSite(name, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

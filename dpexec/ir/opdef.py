@@ -1,0 +1,453 @@
+"""Operator definitions: the one declaration from which everything about an operator follows.
+
+An op file declares its slots, its attributes (the keyword arguments of its kernel), how shapes
+and types follow (``infer``), the kernel itself, its gradient and sample inputs. The registry is
+here, below the op files, because building a program needs it; the files fill it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, dtype_name
+from dpexec.errors import EnforceNotMet, MissingKernelError
+from dpexec.ir.roles import GRAD_SUFFIX
+
+if TYPE_CHECKING:
+    from dpexec.ir.operator import Operator
+
+__all__ = [
+    "GradContext",
+    "GradOp",
+    "InvalidOp",
+    "OpDef",
+    "Sample",
+    "SampleRng",
+    "Slot",
+    "Spec",
+    "dims_match",
+    "find",
+    "get",
+    "merge_dim",
+    "op",
+    "registered",
+    "require",
+    "same_as",
+]
+
+RUNTIME_ARGUMENTS = frozenset({"needs", "rng"})
+
+
+class InvalidOp(EnforceNotMet):
+    """A rule of an operator is broken; whoever called ``infer`` adds operator and call site."""
+
+
+def require(condition: Any, message: str) -> None:
+    """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels."""
+    if not condition:
+        raise InvalidOp(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of a variable without its values.
+
+    Args:
+        shape: dimensions, -1 where unknown.
+        dtype: element type.
+        kind: ``LOD_TENSOR``, ``SELECTED_ROWS`` ...
+        lod_level: nesting depth of sequences; 0 for plain tensors.
+    """
+
+    shape: tuple[int, ...]
+    dtype: VarType = VarType.FP32
+    kind: VarType = VarType.LOD_TENSOR
+    lod_level: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements, -1 if a dimension is unknown."""
+        total = 1
+        for dim in self.shape:
+            if dim < 0:
+                return -1
+            total *= dim
+        return total
+
+    def replace(self, **changes: Any) -> Spec:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        rows = " rows of" if self.kind == VarType.SELECTED_ROWS else ""
+        return f"{dtype_name(self.dtype)}{rows}{list(self.shape)}"
+
+
+def dims_match(a: int, b: int) -> bool:
+    """Whether two dimensions can be equal; -1 can equal anything."""
+    return a == b or a < 0 or b < 0
+
+
+def merge_dim(a: int, b: int) -> int:
+    """The known one of two matching dimensions."""
+    return b if a < 0 else a
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A named input or output; ``many`` slots hold lists, ``optional`` ones may be empty."""
+
+    name: str
+    many: bool = False
+    optional: bool = False
+
+
+def _slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
+    words = text.split() if isinstance(text, str) else text
+    return tuple(
+        Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
+    )
+
+
+class SampleRng:
+    """Deterministic sample inputs, float64 and int64."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def normal(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Standard normal numbers."""
+        return self._rng.standard_normal(tuple(shape))
+
+    def uniform(self, low: float, high: float, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Uniform numbers in [low, high)."""
+        return self._rng.uniform(low, high, tuple(shape))
+
+    def integers(self, low: int, high: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Uniform integers in [low, high)."""
+        return self._rng.integers(low, high, tuple(shape))
+
+    def away_from(
+        self, value: float, shape: Sequence[int], gap: float = 0.1
+    ) -> np.ndarray[Any, Any]:
+        """Normal numbers at least ``gap`` away from ``value``: for functions with a kink there."""
+        offset = self.normal(shape)
+        return value + offset + np.copysign(gap, offset)
+
+    def distinct(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Numbers that differ pairwise by at least 0.1: for functions that choose by order."""
+        return self._rng.permutation(int(np.prod(shape))).reshape(shape) * 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One legal call of an op, for the contract test and the documentation.
+
+    Args:
+        inputs: array, list of arrays (for ``[]`` slots) or SelectedRows per slot.
+        attrs: attributes that differ from their defaults.
+        grad: input slots whose gradient is checked; None for all float ones, () for none.
+        expected: outputs by slot, where they are known independently.
+    """
+
+    inputs: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    grad: tuple[str, ...] | None = None
+    expected: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GradOp:
+    """An operator that the backward pass is to append."""
+
+    type: str
+    inputs: Mapping[str, list[str]]
+    outputs: Mapping[str, list[str]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GradContext:
+    """What a gradient maker sees of the forward operator.
+
+    Args:
+        op: the forward operator.
+        output_grads: per output slot the names of the gradients that flow in (``""`` for none).
+        input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
+    """
+
+    op: Operator
+    output_grads: Mapping[str, list[str]]
+    input_grads: Mapping[str, list[str]]
+
+
+GradMaker = Callable[[GradContext], list[GradOp]]
+Infer = Callable[..., Any]
+Kernel = Callable[..., Any]
+
+
+@dataclass
+class OpDef:
+    """Everything dpexec knows of an operator type. Made by :func:`op`."""
+
+    type: str
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    kernel: Kernel
+    infer: Infer
+    attrs: dict[str, Any]
+    inplace: Mapping[str, str] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    no_grad: bool = False
+    checks_values: bool = False
+    samples: Callable[[SampleRng], list[Sample]] | None = None
+    make_grad: GradMaker | None = None
+    kernel_arguments: frozenset[str] = frozenset()
+    infer_arguments: frozenset[str] = frozenset()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the kernel: gradients and tests use the op by its name."""
+        return self.kernel(*args, **kwargs)
+
+    @property
+    def doc(self) -> str:
+        """The documentation of the kernel."""
+        return inspect.getdoc(self.kernel) or ""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the kernel draws random numbers."""
+        return "rng" in self.kernel_arguments
+
+    def kernel_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of the kernel that come from attributes."""
+        names = self.kernel_arguments - RUNTIME_ARGUMENTS
+        return {name: attrs.get(name, self.attrs.get(name)) for name in sorted(names)}
+
+    def infer_specs(
+        self, inputs: Mapping[str, list[Spec]], attrs: Mapping[str, Any]
+    ) -> dict[str, list[Spec | None]]:
+        """Check the inputs and derive the outputs.
+
+        Args:
+            inputs: specs per slot; absent or empty slots must be optional.
+            attrs: attributes; missing ones take their defaults.
+
+        Returns:
+            Specs per output slot; None for an output that this call does not make.
+
+        Raises:
+            InvalidOp: a rule of the operator is broken.
+        """
+        args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
+        kwargs = {name: attrs.get(name, self.attrs.get(name)) for name in self.infer_arguments}
+        made = self.infer(*args, **kwargs)
+        made = made if isinstance(made, tuple) else (made,)
+        return {
+            slot.name: list(spec) if slot.many else [spec]
+            for slot, spec in zip(self.outputs, made, strict=True)
+        }
+
+    def _argument(self, slot: Slot, specs: list[Spec]) -> Any:
+        require(specs or slot.optional, f"input {slot.name} is missing")
+        require(slot.many or len(specs) <= 1, f"input {slot.name} takes one variable")
+        for spec in specs:
+            require(
+                spec.kind != VarType.SELECTED_ROWS or slot.name in self.sparse,
+                f"input {slot.name} must be a LoDTensor, but it is a sparse gradient "
+                f"(SelectedRows), which {self.type} does not take",
+            )
+        if slot.many:
+            return specs
+        return specs[0] if specs else None
+
+    def grad(
+        self,
+        *inputs: str,
+        outputs: str | None = None,
+        infer: Infer | None = None,
+        **options: Any,
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare ``<type>_grad`` with the decorated kernel and make it this op's gradient.
+
+        Args:
+            inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``.
+            outputs: its outputs; by default the gradient of every input.
+            infer: by default the gradient of slot S is like S, else like the first input.
+            options: as for :func:`op`.
+        """
+        if outputs is None:
+            outputs = " ".join(
+                slot.name + GRAD_SUFFIX + ("[]" if slot.many else "") for slot in self.inputs
+            )
+        names = [slot.name for slot in _slots(inputs)]
+        made = [slot.name for slot in _slots(outputs)]
+        many = {slot.name for slot in _slots(outputs) if slot.many}
+
+        def infer_like(*specs: Any, **_: Any) -> Any:
+            by_name = dict(zip(names, specs, strict=True))
+            like = [by_name.get(name.removesuffix(GRAD_SUFFIX)) for name in made]
+            first = next((s for s in specs if isinstance(s, Spec)), None)
+            found = tuple(first if spec is None else spec for spec in like)
+            return found if many or len(found) > 1 else found[0]
+
+        options.setdefault("attrs", {k: v for k, v in self.attrs.items()})
+        declare = op(
+            self.type + "_grad", inputs=list(inputs), outputs=outputs, infer=infer or infer_like,
+            **options,
+        )
+
+        def decorate(kernel: Kernel) -> OpDef:
+            definition = declare(kernel)
+            slots = tuple(slot.name for slot in definition.inputs)
+            outs = tuple(slot.name for slot in definition.outputs)
+            self.make_grad = lambda context: [default_grad_op(context, slots, outs)]
+            return definition
+
+        return decorate
+
+    def grad_maker(self, maker: GradMaker) -> GradMaker:
+        """Make the decorated function this op's gradient maker."""
+        self.make_grad = maker
+        return maker
+
+
+def default_grad_op(
+    context: GradContext, slots: Sequence[str], outputs: Sequence[str]
+) -> GradOp:
+    """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients."""
+    forward = context.op
+    inputs: dict[str, list[str]] = {}
+    for slot in slots:
+        base = slot.removesuffix(GRAD_SUFFIX)
+        if slot != base:
+            inputs[slot] = list(context.output_grads.get(base, []))
+        elif slot in forward.inputs:
+            inputs[slot] = list(forward.inputs[slot])
+        else:
+            inputs[slot] = list(forward.outputs.get(slot, []))
+    made = {slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), []))
+            for slot in outputs}
+    return GradOp(forward.type + "_grad", inputs, made, forward.plain_attrs())
+
+
+_registry: dict[str, OpDef] = {}
+
+
+def op(
+    type: str,  # noqa: A002 - fluid's word
+    *,
+    inputs: str | Sequence[str],
+    outputs: str | Sequence[str],
+    infer: Infer,
+    attrs: Mapping[str, Any] | None = None,
+    inplace: Mapping[str, str] | None = None,
+    sparse: Sequence[str] = (),
+    no_grad: bool = False,
+    checks_values: bool = False,
+    samples: Callable[[SampleRng], list[Sample]] | None = None,
+) -> Callable[[Kernel], OpDef]:
+    """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
+
+    Args:
+        type: Paddle's operator type.
+        inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
+            variables, ``Bias?`` may be absent.
+        outputs: slot names in the order of the kernel's results.
+        infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays.
+        attrs: attributes that the kernel does not compute with, with their defaults.
+        inplace: outputs that overwrite an input when the program gives both the same variable.
+        sparse: input slots that also take ``SelectedRows``.
+        no_grad: gradients stop here, by definition.
+        checks_values: the kernel may refuse values (ids out of range), not only shapes.
+        samples: makes legal calls of this op.
+
+    Raises:
+        ValueError: the type is declared twice.
+    """
+
+    def decorate(kernel: Kernel) -> OpDef:
+        if type in _registry:
+            raise ValueError(f"operator {type} is declared twice")
+        keywords = _keyword_defaults(kernel)
+        infer_keywords = _keyword_defaults(infer)
+        defaults = dict(attrs or {})
+        for found in (infer_keywords, keywords):
+            for name, default in found.items():
+                if name not in RUNTIME_ARGUMENTS:
+                    defaults.setdefault(name, default)
+        definition = OpDef(
+            type=type,
+            inputs=_slots(inputs),
+            outputs=_slots(outputs),
+            kernel=kernel,
+            infer=infer,
+            attrs=defaults,
+            inplace=dict(inplace or {}),
+            sparse=frozenset(sparse),
+            no_grad=no_grad,
+            checks_values=checks_values,
+            samples=samples,
+            kernel_arguments=frozenset(keywords),
+            infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
+        )
+        _registry[type] = definition
+        return definition
+
+    return decorate
+
+
+def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    return {
+        name: None if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+def find(type: str) -> OpDef | None:  # noqa: A002
+    """The definition of an operator type, or None."""
+    return _registry.get(type)
+
+
+def get(type: str) -> OpDef:  # noqa: A002
+    """The definition of an operator type.
+
+    Raises:
+        MissingKernelError: dpexec does not know it.
+    """
+    definition = _registry.get(type)
+    if definition is None:
+        import difflib
+
+        close = difflib.get_close_matches(type, _registry, n=3)
+        hint = f"; similar: {', '.join(close)}" if close else ""
+        raise MissingKernelError(
+            f"operator {type} is not supported ({len(_registry)} operator types are{hint})"
+        )
+    return definition
+
+
+def registered() -> dict[str, OpDef]:
+    """All definitions by type, sorted."""
+    return dict(sorted(_registry.items()))
+
+
+def same_as(slot: str) -> Infer:
+    """An ``infer`` for ops with one output that is like their first input, named for the reader."""
+
+    def infer(first: Spec, *_: Spec | None) -> Spec:
+        return first
+
+    infer.__doc__ = f"The output is like {slot}."
+    return infer

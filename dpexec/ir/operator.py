@@ -1,0 +1,231 @@
+"""Operators of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpexec.errors import EnforceNotMet
+from dpexec.ir import opdef, roles
+from dpexec.ir.callsite import CallSite, user_callsite
+
+if TYPE_CHECKING:
+    from dpexec.ir.block import Block
+    from dpexec.ir.variable import Variable
+
+__all__ = ["Operator", "op_error"]
+
+_ROLE_ATTRS = (roles.ROLE, roles.ROLE_VAR, roles.NAME_SCOPE, roles.DEVICE)
+
+
+class Operator:
+    """One step of a block: a type, named lists of inputs and outputs, attributes.
+
+    Args:
+        block: the block it belongs to.
+        type: operator type.
+        inputs: variable names per slot.
+        outputs: variable names per slot.
+        attrs: attributes; the definition's defaults are filled in.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        type: str,  # noqa: A002
+        inputs: Mapping[str, list[str]],
+        outputs: Mapping[str, list[str]],
+        attrs: Mapping[str, Any],
+        callsite: CallSite | None = None,
+    ) -> None:
+        self.block = block
+        self.type = type
+        self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
+        self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
+        self.attrs: dict[str, Any] = {**opdef.get(type).attrs, **attrs}
+        self.callsite = callsite or user_callsite()
+
+    @property
+    def definition(self) -> opdef.OpDef:
+        """What dpexec knows of this operator type."""
+        return opdef.get(self.type)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the input slots."""
+        return list(self.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the output slots."""
+        return list(self.outputs)
+
+    def input(self, name: str) -> list[str]:
+        """Variables in an input slot.
+
+        Raises:
+            EnforceNotMet: there is no such slot.
+        """
+        return list(self._slot(self.inputs, name, "input"))
+
+    def output(self, name: str) -> list[str]:
+        """Variables in an output slot.
+
+        Raises:
+            EnforceNotMet: there is no such slot.
+        """
+        return list(self._slot(self.outputs, name, "output"))
+
+    def _slot(self, slots: dict[str, list[str]], name: str, kind: str) -> list[str]:
+        if name not in slots:
+            raise EnforceNotMet(f"operator {self.type} has no {kind} {name}, only {list(slots)}")
+        return slots[name]
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """All variables read, in slot order."""
+        return [name for names in self.inputs.values() for name in names]
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """All variables written, in slot order."""
+        return [name for names in self.outputs.values() for name in names]
+
+    @property
+    def attr_names(self) -> list[str]:
+        """Names of the attributes."""
+        return list(self.attrs)
+
+    def has_attr(self, name: str) -> bool:
+        """Whether there is such an attribute."""
+        return name in self.attrs
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute.
+
+        Raises:
+            EnforceNotMet: there is no such attribute.
+        """
+        if name not in self.attrs:
+            raise EnforceNotMet(
+                f"Attribute {name} is not found in operator {self.type}; it has {list(self.attrs)}"
+            )
+        return self.attrs[name]
+
+    def attr_type(self, name: str) -> str:
+        """The protobuf type of an attribute: ``"INT"``, ``"FLOATS"`` ..."""
+        from dpexec.ir.printer import attribute_type
+
+        return attribute_type(self.attr(name))
+
+    def all_attrs(self) -> dict[str, Any]:
+        """A copy of the attributes."""
+        return dict(self.attrs)
+
+    def plain_attrs(self) -> dict[str, Any]:
+        """The attributes without roles: what a gradient operator inherits."""
+        return {name: value for name, value in self.attrs.items() if name not in _ROLE_ATTRS}
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        self.attrs[name] = value
+        self.block.program._changed()
+
+    @property
+    def role(self) -> int:
+        """The op role, a bit set of :mod:`dpexec.ir.roles`."""
+        return int(self.attrs.get(roles.ROLE, roles.FORWARD))
+
+    @property
+    def role_var(self) -> list[str]:
+        """``[param, grad, ...]`` that this op makes final gradients of, or updates."""
+        return list(self.attrs.get(roles.ROLE_VAR, []))
+
+    @property
+    def idx(self) -> int:
+        """Position in the block.
+
+        Raises:
+            ValueError: the operator was removed from its block.
+        """
+        for position, other in enumerate(self.block.ops):
+            if other is self:
+                return position
+        raise ValueError(f"operator {self.type} is not in its block any more")
+
+    def infer_outputs(self, spec_of: Mapping[str, opdef.Spec]) -> dict[str, opdef.Spec]:
+        """Derive shape and type of every output from those of the inputs.
+
+        Args:
+            spec_of: specs by variable name.
+
+        Raises:
+            EnforceNotMet: the inputs break a rule; names operator, variables, shapes, user's line.
+        """
+        definition = self.definition
+        try:
+            inputs = {
+                slot.name: [
+                    spec_of[name]
+                    for name in self.inputs.get(slot.name, [])
+                    if name and name != roles.EMPTY
+                ]
+                for slot in definition.inputs
+            }
+        except KeyError as error:
+            raise op_error(self, f"variable {error.args[0]} has no value", spec_of) from None
+        try:
+            made = definition.infer_specs(inputs, self.attrs)
+        except opdef.InvalidOp as error:
+            raise op_error(self, str(error), spec_of) from None
+        return {
+            name: spec
+            for slot, specs in made.items()
+            for name, spec in zip(self.outputs.get(slot, []), specs, strict=False)
+            if spec is not None and name and name != roles.EMPTY
+        }
+
+    def infer_shape(self) -> None:
+        """Derive shapes and types of the output variables of the program.
+
+        Raises:
+            EnforceNotMet: the inputs break a rule of the operator.
+        """
+        found = self._variables(self.input_arg_names)
+        specs = self.infer_outputs({name: var.spec for name, var in found.items()})
+        for name, var in self._variables(self.output_arg_names).items():
+            if name in specs and not (var.persistable and var.shape):
+                var.set_spec(specs[name])
+
+    def _variables(self, names: list[str]) -> dict[str, Variable]:
+        found = ((name, self.block._find_var_recursive(name)) for name in names)
+        return {name: var for name, var in found if var is not None}
+
+    def to_string(self, throw_on_error: bool = True) -> str:
+        """The operator in protobuf text form."""
+        from dpexec.ir.printer import operator_text
+
+        return operator_text(self)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+
+
+def op_error(
+    op: Operator, problem: str, specs: Mapping[str, Any], device: str = ""
+) -> EnforceNotMet:
+    """An error that tells which operator failed, on what, and which line of the user made it."""
+    lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
+    for kind, slots in (("input", op.inputs), ("output", op.outputs)):
+        for slot, names in slots.items():
+            for name in names:
+                shown = specs.get(name)
+                if kind == "input" or shown is not None:
+                    lines.append(f"  {kind} {slot}({name}): {'no value' if shown is None else shown}")
+    if op.callsite is not None:
+        lines.append(f"  made by {op.callsite}")
+    lines.append(f"  [operator < {op.type} > error]")
+    return EnforceNotMet("\n".join(lines))
+
+

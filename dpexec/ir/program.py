@@ -1,0 +1,287 @@
+"""Programs, the default programs, and the guards that switch them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "Program",
+    "default_main_program",
+    "default_startup_program",
+    "name_scope",
+    "program_guard",
+    "switch_main_program",
+    "switch_startup_program",
+]
+
+
+class Program:
+    """What the user's layer and optimizer calls describe: blocks of operators on variables."""
+
+    def __init__(self) -> None:
+        self.blocks = [Block(self, 0)]
+        self.current_block_idx = 0
+        self._seed = 0
+        self._version = 0
+        self._op_role = roles.FORWARD
+        self._op_role_var: list[str] = []
+        self._is_test = False
+
+    # ---- content
+
+    def global_block(self) -> Block:
+        """The outermost block."""
+        return self.blocks[0]
+
+    def block(self, index: int) -> Block:
+        """Block number ``index``."""
+        return self.blocks[index]
+
+    def current_block(self) -> Block:
+        """The block that layers append to."""
+        return self.blocks[self.current_block_idx]
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.blocks)
+
+    def list_vars(self) -> Iterator[Variable]:
+        """All variables of all blocks."""
+        for block in self.blocks:
+            yield from block.vars.values()
+
+    def all_parameters(self) -> list[Parameter]:
+        """All parameters in the order of their creation."""
+        return [param for block in self.blocks for param in block.iter_parameters()]
+
+    @property
+    def random_seed(self) -> int:
+        """Seed of the random operators built from now on; 0 draws differently at every run.
+
+        Raises:
+            ValueError: set to something that is not an integer.
+        """
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ValueError(f"Program.random_seed must be an integer, but received {seed!r}")
+        self._seed = seed
+
+    def global_seed(self, seed: int = 0) -> None:
+        """Set the seed of random operators."""
+        self.random_seed = seed
+
+    def _changed(self) -> None:
+        self._version += 1
+
+    def _create_block(self, parent_idx: int | None = None) -> Block:
+        parent = self.current_block_idx if parent_idx is None else parent_idx
+        self.blocks.append(Block(self, len(self.blocks), parent))
+        self.current_block_idx = len(self.blocks) - 1
+        self._changed()
+        return self.current_block()
+
+    def _rollback(self) -> None:
+        self.current_block_idx = self.current_block().parent_idx
+
+    # ---- roles of the operators that are being built
+
+    def _op_attrs(self) -> dict[str, Any]:
+        attrs: dict[str, Any] = {
+            roles.ROLE: self._op_role,
+            roles.NAME_SCOPE: current_name_scope(),
+            roles.DEVICE: "",
+        }
+        if self._op_role_var:
+            attrs[roles.ROLE_VAR] = list(self._op_role_var)
+        return attrs
+
+    @contextlib.contextmanager
+    def _role_guard(self, role: int, role_var: list[Any] | None = None) -> Iterator[None]:
+        old = self._op_role, self._op_role_var
+        self._op_role = role
+        self._op_role_var = [v if isinstance(v, str) else v.name for v in role_var or []]
+        try:
+            yield
+        finally:
+            self._op_role, self._op_role_var = old
+
+    def _optimized_guard(self, param_and_grads: list[Any]) -> Any:
+        """Operators built inside update (or clip, or regularise) this (param, grad) pair."""
+        return self._role_guard(roles.OPTIMIZE, param_and_grads)
+
+    def _backward_role_guard(self) -> Any:
+        return self._role_guard(roles.BACKWARD)
+
+    def _lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
+        role = roles.LR_SCHED | (roles.OPTIMIZE if is_with_opt else 0)
+        return self._role_guard(role)
+
+    # ---- copies
+
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy that shares no objects; values live in the scope under the same names.
+
+        Args:
+            for_test: leave out backward and optimizer operators and set ``is_test``.
+        """
+        made = Program()
+        made._seed, made._is_test = self._seed, self._is_test or for_test
+        made.current_block_idx = self.current_block_idx
+        made.blocks = [
+            _copy_block(made, block, skip_training=for_test) for block in self.blocks
+        ]
+        if for_test:
+            for block in made.blocks:
+                _drop_unused_vars(block)
+                for op in block.ops:
+                    if "is_test" in op.attrs:
+                        op.attrs["is_test"] = True
+        return made
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        """The program in protobuf text form.
+
+        Args:
+            throw_on_error: accepted for fluid's sake.
+            with_details: add what fluid keeps outside the protobuf (stop_gradient, trainable ...).
+        """
+        from dpexec.ir.printer import program_text
+
+        return program_text(self, with_details)
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+    __hash__ = object.__hash__
+
+
+def _copy_block(program: Program, block: Block, skip_training: bool) -> Block:
+    made = Block(program, block.idx, block.parent_idx)
+    made.forward_block_idx = block.forward_block_idx
+    for name, var in block.vars.items():
+        twin = copy.copy(var)
+        twin.block, twin.op = made, None
+        made.vars[name] = twin
+    training = roles.BACKWARD | roles.OPTIMIZE
+    for op in block.ops:
+        if skip_training and op.role & training:
+            continue
+        twin_op = Operator(
+            made, op.type, op.inputs, op.outputs, copy.deepcopy(op.attrs), op.callsite
+        )
+        made.ops.append(twin_op)
+        for name in op.output_arg_names:
+            if name in made.vars:
+                made.vars[name].op = twin_op
+    return made
+
+
+def _drop_unused_vars(block: Block) -> None:
+    used = {name for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    for name, var in list(block.vars.items()):
+        if name not in used and not isinstance(var, Parameter) and not var.is_data:
+            del block.vars[name]
+
+
+_main, _startup = Program(), Program()
+
+
+def default_main_program() -> Program:
+    """The program that layers append to."""
+    return _main
+
+
+def default_startup_program() -> Program:
+    """The program that initialisers append to."""
+    return _startup
+
+
+def switch_main_program(program: Program) -> Program:
+    """Replace the default main program and return the old one."""
+    global _main
+    old, _main = _main, program
+    return old
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Replace the default startup program and return the old one."""
+    global _startup
+    old, _startup = _startup, program
+    return old
+
+
+@contextlib.contextmanager
+def program_guard(
+    main_program: Program, startup_program: Program | None = None
+) -> Iterator[None]:
+    """Build into these programs inside the ``with`` block.
+
+    Args:
+        main_program: takes the layers.
+        startup_program: takes the initialisers; None keeps the current one.
+
+    Raises:
+        TypeError: not programs.
+    """
+    for program in (main_program, startup_program):
+        if not isinstance(program, Program) and (program is not None or main_program is None):
+            raise TypeError(f"program_guard takes Programs, but received {type(program)}")
+    old_main = switch_main_program(main_program)
+    old_startup = None if startup_program is None else switch_startup_program(startup_program)
+    try:
+        yield
+    finally:
+        switch_main_program(old_main)
+        if old_startup is not None:
+            switch_startup_program(old_startup)
+
+
+class _NameScope:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._used: defaultdict[str, int] = defaultdict(int)
+
+    def child(self, prefix: str) -> _NameScope:
+        number = self._used[prefix]
+        self._used[prefix] += 1
+        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
+
+
+_name_scopes = [_NameScope("/")]
+
+
+def current_name_scope() -> str:
+    """The path of the enclosing name scopes, ``"/"`` outside any."""
+    return _name_scopes[-1].path
+
+
+@contextlib.contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Group the operators built inside for views; variable names do not change.
+
+    Args:
+        prefix: appended to the enclosing path; a second use gets ``_1``, and so on.
+
+    Raises:
+        AssertionError: no prefix.
+    """
+    assert prefix, "name_scope prefix can not be empty."
+    _name_scopes.append(_name_scopes[-1].child(prefix))
+    try:
+        yield
+    finally:
+        _name_scopes.pop()

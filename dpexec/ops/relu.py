@@ -1,0 +1,26 @@
+"""``relu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import Sample, op, same_as
+
+
+@op(
+    "relu",
+    inputs="X",
+    outputs="Out",
+    infer=same_as("X"),
+    attrs={"use_mkldnn": False, "use_cudnn": False},
+    samples=lambda r: [Sample({"X": r.away_from(0.0, (3, 4))})],
+)
+def relu(xp: Any, x: Any) -> Any:
+    """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``."""
+    return xp.maximum(x, 0)
+
+
+@relu.grad("Out", "Out@GRAD")
+def relu_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """The gradient passes where the output is positive."""
+    return d_out * (out > 0)
