@@ -1,0 +1,254 @@
+"""Places the boxes of a diagram: a lane per device, collectives in a lane between them.
+
+A layered layout after Sugiyama, one lane at a time. A link that passes rows it has no business in
+is given a slot in each of them, so that no line runs behind a box. A collective is met at a port in
+every lane that takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from .model import Box, Diagram
+from .order import rows
+
+BOX_HEIGHT = 38.0
+ROW_GAP = 26.0
+COLLECTIVE_HEIGHT = 30.0
+CHARACTER = 7.25  # width of one character of a box's first line, the monospace face at 12 px
+SMALL = 6.05  # the same at 10 px
+LONGEST = 30  # characters of a line; longer ones lose their middle
+_SLOT, _PORT = 8.0, 14.0
+_BOX_GAP, _LINE_GAP = 16.0, 7.0
+_LANE_PADDING, _LANE_GAP = 22.0, 26.0
+_SWEEPS = 8
+
+
+def shorten(text: str, longest: int = LONGEST) -> str:
+    """Cut the middle out of a text that is too long for a box.
+
+    Example:
+        >>> shorten("embedding_lookup_table_of_words", 15)
+        'embeddi…f_words'
+    """
+    if len(text) <= longest:
+        return text
+    head = (longest - 1) // 2
+    return text[: longest - 1 - head] + "…" + text[-head:]
+
+
+def box_width(box: Box) -> float:
+    """Width that both lines of a box need."""
+    first, second = len(shorten(box.label)), len(shorten(box.detail))
+    return round(max(first * CHARACTER, second * SMALL) + 24, 1)
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """Something that takes room in one row of one lane: a box, a port or a passing line.
+
+    `above` and `below` are the neighbours that a line joins it with.
+    """
+
+    row: int
+    width: float
+    box: Box | None = None
+    port_of: Box | None = None
+    x: float = 0.0
+    above: list[Item] = field(default_factory=list)
+    below: list[Item] = field(default_factory=list)
+
+    @property
+    def left(self) -> float:
+        """Where its left edge is."""
+        return self.x - self.width / 2
+
+
+@dataclass(slots=True)
+class Lane:
+    """The column of a device."""
+
+    device: int
+    rows: list[list[Item]]
+    x: float = 0.0
+    width: float = 0.0
+
+    def items(self) -> list[Item]:
+        """All items, row by row."""
+        return [item for row in self.rows for item in row]
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where everything stands; x of items is absolute, y belongs to the row."""
+
+    lanes: list[Lane]
+    collectives: dict[int, tuple[Box, int]]
+    centre: float
+    tops: list[float]
+    heights: list[float]
+    width: float
+    height: float
+
+
+def place(diagram: Diagram) -> Layout:
+    """Lay out a diagram.
+
+    Args:
+        diagram: Its links must not form a cycle.
+
+    Returns:
+        Rows from top to bottom, all lanes on the same rows; equal replicas look equal.
+    """
+    table = rows(diagram)
+    row_of = {box.id: number for number, row in enumerate(table) for box in row}
+    lanes = [_lane(diagram, device, table, row_of) for device in diagram.lanes]
+    for lane in lanes:
+        _order(lane)
+        _spread(lane)
+    collectives = {b.id: (b, row_of[b.id]) for b in diagram.boxes if b.device is None}
+    widest = max((box_width(box) for box, _ in collectives.values()), default=0.0)
+    centre, width = _side_by_side(lanes, widest)
+    heights = [
+        COLLECTIVE_HEIGHT if any(box.device is None for box in row) else BOX_HEIGHT for row in table
+    ]
+    tops, y = [], 0.0
+    for height in heights:
+        tops.append(y)
+        y += height + ROW_GAP
+    return Layout(lanes, collectives, centre, tops, heights, width, y - ROW_GAP if tops else 0.0)
+
+
+def _lane(diagram: Diagram, device: int, table: list[list[Box]], row_of: dict[int, int]) -> Lane:
+    """Collect the items of one device and join them with lines."""
+    lane = Lane(device, [[] for _ in table])
+    boxes = {box.id: box for box in diagram.boxes}
+    items: dict[int, Item] = {}
+
+    def item(node: int) -> Item:
+        if node not in items:
+            box = boxes[node]
+            new = (
+                Item(row_of[node], _PORT, port_of=box)
+                if box.device is None
+                else Item(row_of[node], box_width(box), box=box)
+            )
+            items[node] = new
+            lane.rows[new.row].append(new)
+        return items[node]
+
+    links = [link for link in diagram.links if link.lane == device]
+    inside = [link for link in links if _of_lane(boxes, link.source, link.target, device)]
+    for row in table:
+        for box in row:
+            if box.device == device or device in box.reaches:
+                item(box.id)
+    trunks: dict[int, list[Item]] = {}
+    for link in sorted(inside, key=lambda link: (row_of[link.source], row_of[link.target])):
+        trunk = trunks.setdefault(link.source, [item(link.source)])
+        target = item(link.target)
+        while trunk[-1].row < target.row - 1:
+            slot = Item(trunk[-1].row + 1, _SLOT)
+            lane.rows[slot.row].append(slot)
+            _join(trunk[-1], slot)
+            trunk.append(slot)
+        _join(next(i for i in trunk if i.row == target.row - 1), target)
+    return lane
+
+
+def _of_lane(boxes: dict[int, Box], source: int, target: int, device: int) -> bool:
+    return all(boxes[node].device in (None, device) for node in (source, target))
+
+
+def _join(upper: Item, lower: Item) -> None:
+    if lower not in upper.below:
+        upper.below.append(lower)
+        lower.above.append(upper)
+
+
+def _order(lane: Lane) -> None:
+    """Reorder every row by the mean place of its neighbours, sweeping down and up."""
+    places = {id(item): k / max(1, len(row)) for row in lane.rows for k, item in enumerate(row)}
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for row in lane.rows if down else reversed(lane.rows):
+            keys = {}
+            for item in row:
+                near = item.above if down else item.below
+                mean = sum(places[id(n)] for n in near) / len(near) if near else places[id(item)]
+                keys[id(item)] = mean
+            row.sort(key=lambda item: keys[id(item)])
+            for k, item in enumerate(row):
+                places[id(item)] = (k + 0.5) / len(row)
+
+
+def _gap(left: Item, right: Item) -> float:
+    """Distance that the centres of two neighbours must keep."""
+    gap = _BOX_GAP if left.box and right.box else _LINE_GAP
+    return (left.width + right.width) / 2 + gap
+
+
+def _spread(lane: Lane) -> None:
+    """Give every item an x near those it is joined with, without two touching each other."""
+    for row in lane.rows:
+        _settle(row, [0.0] * len(row))
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for row in lane.rows if down else reversed(lane.rows):
+            wishes = []
+            for item in row:
+                near = (item.above if down else item.below) or (item.above or item.below)
+                wishes.append(sum(n.x for n in near) / len(near) if near else item.x)
+            _settle(row, wishes)
+    items = lane.items()
+    left = min((item.left for item in items), default=0.0)
+    right = max((item.left + item.width for item in items), default=0.0)
+    lane.width = max(right - left, 120.0) + 2 * _LANE_PADDING
+    shift = lane.width / 2 - (left + right) / 2
+    for item in items:
+        item.x += shift
+
+
+def _settle(row: Sequence[Item], wishes: Sequence[float]) -> None:
+    """Put a row as near to the wishes as its order and gaps allow (least squares).
+
+    Pool adjacent violators: after taking the gaps away, the places must not decrease.
+    """
+    offsets = [0.0]
+    for left, right in pairwise(row):
+        offsets.append(offsets[-1] + _gap(left, right))
+    blocks: list[tuple[float, float, int]] = []  # weighted sum, weight, number of items
+    for item, wish, offset in zip(row, wishes, offsets, strict=False):
+        weight = 1.0 if item.box else 3.0  # lines are straightened first
+        block = ((wish - offset) * weight, weight, 1)
+        while blocks and blocks[-1][0] / blocks[-1][1] >= block[0] / block[1]:
+            total, mass, count = blocks.pop()
+            block = (block[0] + total, block[1] + mass, block[2] + count)
+        blocks.append(block)
+    settled = [total / mass for total, mass, count in blocks for _ in range(count)]
+    for item, start, offset in zip(row, settled, offsets, strict=False):
+        item.x = start + offset
+
+
+def _side_by_side(lanes: list[Lane], collective: float) -> tuple[float, float]:
+    """Put the lanes beside each other, with room for the collectives in the middle.
+
+    Returns:
+        x of the middle of the collectives' lane, and the total width.
+    """
+    middle = (len(lanes) + 1) // 2
+    x = centre = 0.0
+    for number, lane in enumerate(lanes):
+        if number == middle and collective:
+            centre = x + collective / 2
+            x += collective + _LANE_GAP
+        lane.x = x
+        for item in lane.items():
+            item.x += x
+        x += lane.width + _LANE_GAP
+    if collective and middle >= len(lanes):
+        centre = x + collective / 2
+        x += collective + _LANE_GAP
+    return centre, max(0.0, x - _LANE_GAP)

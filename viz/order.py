@@ -1,0 +1,96 @@
+"""Orders the boxes of a diagram: which comes before which, and in which row each stands."""
+
+from __future__ import annotations
+
+import heapq
+
+from .model import Box, Diagram
+
+WIDEST = 3
+"""Most boxes that one lane shows side by side; further ones go to the next row."""
+
+
+def topological(diagram: Diagram) -> list[int]:
+    """Return the ids of all boxes so that every link points forward.
+
+    Among boxes that could come next, the one that the graph lists first does.
+
+    Raises:
+        ValueError: The links go round in a circle.
+    """
+    index = {box.id: place for place, box in enumerate(diagram.boxes)}
+    missing = {box.id: 0 for box in diagram.boxes}
+    targets: dict[int, list[int]] = {box.id: [] for box in diagram.boxes}
+    for source, target in {(link.source, link.target) for link in diagram.links}:
+        missing[target] += 1
+        targets[source].append(target)
+    ready = [(index[node], node) for node, count in missing.items() if count == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, node = heapq.heappop(ready)
+        order.append(node)
+        for target in targets[node]:
+            missing[target] -= 1
+            if missing[target] == 0:
+                heapq.heappush(ready, (index[target], target))
+    if len(order) < len(diagram.boxes):
+        stuck = sorted(node for node, count in missing.items() if count > 0)
+        raise ValueError(f"the graph has a cycle through ops {stuck[:10]}")
+    return order
+
+
+def _ranks(diagram: Diagram) -> dict[int, int]:
+    """Length of the longest path to each box, with three habits that make pictures readable.
+
+    1. Updates stand below everything that is no update, though some could start earlier.
+    2. What depends on nothing stands right above its first reader.
+    3. So does the learning rate's schedule.
+    """
+    order = topological(diagram)
+    boxes = {box.id: box for box in diagram.boxes}
+    before: dict[int, set[int]] = {node: set() for node in boxes}
+    after: dict[int, set[int]] = {node: set() for node in boxes}
+    for link in diagram.links:
+        before[link.target].add(link.source)
+        after[link.source].add(link.target)
+    late = ("optimize", "lr_sched")
+    floor: dict[int, bool] = {}  # whether an update lies upstream
+    ranks: dict[int, int] = {}
+    for node in order:
+        ranks[node] = max((ranks[p] + 1 for p in before[node]), default=0)
+        floor[node] = boxes[node].role in late or any(floor[p] for p in before[node])
+    base = max((ranks[n] + 1 for n in order if not floor[n]), default=0)
+    for node in order:
+        lowest = base if boxes[node].role == "optimize" else 0
+        ranks[node] = max([lowest, *(ranks[p] + 1 for p in before[node])])
+    for node in reversed(order):
+        if after[node] and (not before[node] or boxes[node].role == "lr_sched"):
+            ranks[node] = min(ranks[t] for t in after[node]) - 1
+    return ranks
+
+
+def rows(diagram: Diagram) -> list[list[Box]]:
+    """Return the boxes row by row, from top to bottom; links only point downwards.
+
+    A collective has a row of its own, since it crosses the lanes. No lane has more than `WIDEST`
+    boxes in a row.
+    """
+    ranks = _ranks(diagram)
+    levels: dict[int, list[Box]] = {}
+    for box in diagram.boxes:
+        levels.setdefault(ranks[box.id], []).append(box)
+    result: list[list[Box]] = []
+    for rank in sorted(levels):
+        by_lane: dict[int, list[Box]] = {}
+        for box in levels[rank]:
+            if box.device is not None:
+                by_lane.setdefault(box.device, []).append(box)
+        wrapped: dict[int, list[Box]] = {}
+        for boxes in by_lane.values():
+            needed = -(-len(boxes) // WIDEST)
+            for place, box in enumerate(boxes):
+                wrapped.setdefault(place * needed // len(boxes), []).append(box)
+        result.extend(wrapped[row] for row in sorted(wrapped))
+        result.extend([box] for box in levels[rank] if box.device is None)
+    return result

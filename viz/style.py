@@ -1,0 +1,69 @@
+"""Colours and typefaces of the pictures: readable with any colour vision, by day and by night."""
+
+from __future__ import annotations
+
+ROLE_NAMES = {
+    "forward": "forward",
+    "backward": "backward",
+    "collective": "collective",
+    "optimize": "update",
+    "lr_sched": "learning rate",
+}
+
+# Line colours are those of Okabe and Ito (jfly.uni-koeln.de/color), fills are tints and shades.
+LIGHT = {
+    "forward": ("#0072b2", "#dcedf7"),
+    "backward": ("#b87a00", "#fbedcf"),
+    "collective": ("#c04a00", "#fbdfcf"),
+    "optimize": ("#00795a", "#d5f0e6"),
+    "lr_sched": ("#a3507e", "#f6e3ee"),
+}
+DARK = {
+    "forward": ("#56b4e9", "#12324a"),
+    "backward": ("#e69f00", "#43320c"),
+    "collective": ("#ff8a4c", "#4a2412"),
+    "optimize": ("#2fc89b", "#0f3b30"),
+    "lr_sched": ("#e08fbd", "#45233a"),
+}
+_LIGHT_PAGE = {"page": "#ffffff", "lane": "#f4f6f8", "text": "#1b2530", "faint": "#5c6975"}
+_DARK_PAGE = {"page": "#14191f", "lane": "#1c232b", "text": "#e7edf3", "faint": "#9aa7b4"}
+_MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
+_SANS = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
+
+
+def _colours(page: dict[str, str], roles: dict[str, tuple[str, str]]) -> list[str]:
+    text, faint = page["text"], page["faint"]
+    rules = [
+        f".dpx .page {{ fill: {page['page']}; }}",
+        f".dpx .lane {{ fill: {page['lane']}; }}",
+        f".dpx text {{ fill: {text}; }}",
+        f".dpx .faint, .dpx .detail {{ fill: {faint}; }}",
+        f".dpx .line {{ stroke: {faint}; }}",
+        f".dpx .head {{ fill: {faint}; }}",
+    ]
+    for role, (line, fill) in roles.items():
+        rules.append(f".dpx .{role} rect {{ stroke: {line}; fill: {fill}; }}")
+        rules.append(f".dpx .{role} .bus {{ stroke: {line}; }}")
+        rules.append(f".dpx .{role} .dot {{ fill: {line}; }}")
+    return rules
+
+
+def css() -> str:
+    """Return the style sheet of a picture; every rule stays inside `.dpx`."""
+    rules = [
+        f".dpx text {{ font-family: {_MONO}; font-size: 12px; }}",
+        f".dpx .title {{ font-family: {_SANS}; font-size: 16px; font-weight: 600; }}",
+        f".dpx .faint {{ font-family: {_SANS}; font-size: 12px; }}",
+        f".dpx .lane-name {{ font-family: {_SANS}; font-size: 13px; font-weight: 600; }}",
+        ".dpx .detail { font-size: 10px; }",
+        ".dpx .middle { text-anchor: middle; }",
+        ".dpx rect { stroke-width: 1.4; }",
+        ".dpx .page, .dpx .lane { stroke: none; }",
+        ".dpx .line { fill: none; stroke-width: 1.1; }",
+        ".dpx .bus { fill: none; stroke-width: 2; }",
+        *_colours(_LIGHT_PAGE, LIGHT),
+        "@media (prefers-color-scheme: dark) {",
+        *_colours(_DARK_PAGE, DARK),
+        "}",
+    ]
+    return "\n".join(rules)
