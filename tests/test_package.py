@@ -1,0 +1,37 @@
+"""The package as it is installed."""
+
+import importlib.metadata
+import pkgutil
+import tomllib
+from pathlib import Path
+
+import dpexec.viz
+
+import dpexec
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_version_is_that_of_the_project():
+    assert dpexec.__version__ == importlib.metadata.version("dpexec")
+
+
+def test_types_are_shipped():
+    assert (Path(dpexec.__file__).parent / "py.typed").is_file()
+
+
+def test_public_names_exist_and_are_unique():
+    missing = [name for name in dpexec.__all__ if not hasattr(dpexec, name)]
+    assert missing == []
+    assert len(set(dpexec.__all__)) == len(dpexec.__all__)
+
+
+def test_every_room_is_listed_for_the_wheel():
+    packages = pkgutil.walk_packages([str(ROOT / "dpexec")], "dpexec.")
+    found = {"dpexec", "dpexec.viz"} | {p.name for p in packages if p.ispkg}
+    assert sorted(found) == sorted(PYPROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_viz_lies_beside_dpexec():
+    assert Path(dpexec.viz.__file__).parent == ROOT / "viz"
