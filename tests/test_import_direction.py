@@ -68,7 +68,7 @@ def violations(path: Path) -> Iterator[str]:
                 yield f"{where}: dpexec.viz may only be imported where a picture is asked for"
         elif here in ENTRY or there == here:
             continue
-        elif (here in ALLOWED and there not in ALLOWED[here]) or there in FRONT_NEVER:
+        elif there not in ALLOWED[here] if here in ALLOWED else there in FRONT_NEVER:
             yield f"{where}: {here} must not import {there or 'the whole of dpexec'}"
 
 

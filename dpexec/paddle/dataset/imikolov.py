@@ -1,0 +1,84 @@
+"""Sentences of the Penn Treebank, as n-grams or sequences, from simple-examples.tgz."""
+
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpexec.paddle.dataset.common import local_file
+from dpexec.paddle.reader import Reader
+
+_TRAIN = "./simple-examples/data/ptb.train.txt"
+_TEST = "./simple-examples/data/ptb.valid.txt"
+Word = bytes | str
+
+
+class DataType:
+    """What a sample is."""
+
+    NGRAM = 1
+    SEQ = 2
+
+
+def _sentences(member: str) -> Iterator[list[Word]]:
+    with tarfile.open(local_file("imikolov", "simple-examples.tgz")) as archive:
+        file = archive.extractfile(member)
+        if file is None:
+            raise ValueError(f"{archive.name!r} has no file {member}")
+        for line in file:
+            yield list(line.split())
+
+
+def build_dict(min_word_freq: int = 50) -> dict[Word, int]:
+    """Number the words that occur more than min_word_freq times, the most frequent first.
+
+    Returns:
+        Numbers of the words. As in Paddle on Python 3, words of the text are bytes; the marks
+        '<s>', '<e>' and '<unk>' (the last number) are str.
+    """
+    counts: Counter[Word] = Counter()
+    for member in (_TEST, _TRAIN):
+        for sentence in _sentences(member):
+            counts.update([*sentence, "<s>", "<e>"])
+    kept = [word for word, count in counts.items() if count > min_word_freq]
+    kept.sort(key=lambda word: (-counts[word], word.encode() if isinstance(word, str) else word))
+    return {word: number for number, word in enumerate([*kept, "<unk>"])}
+
+
+def _reader(member: str, word_idx: Mapping[Any, int], n: int, data_type: int) -> Reader:
+    if data_type not in (DataType.NGRAM, DataType.SEQ):
+        raise ValueError(f"data_type must be DataType.NGRAM or DataType.SEQ, not {data_type!r}")
+    if data_type == DataType.NGRAM and n < 1:
+        raise ValueError(f"an n-gram needs n of at least 1, not {n}")
+    unknown = word_idx["<unk>"]
+
+    def grams() -> Iterator[tuple[int, ...]]:
+        for sentence in _sentences(member):
+            numbers = [word_idx.get(word, unknown) for word in ["<s>", *sentence, "<e>"]]
+            for stop in range(n, len(numbers) + 1):
+                yield tuple(numbers[stop - n : stop])
+
+    def sequences() -> Iterator[tuple[list[int], list[int]]]:
+        for sentence in _sentences(member):
+            numbers = [word_idx.get(word, unknown) for word in sentence]
+            if n <= 0 or len(numbers) + 1 <= n:
+                yield [word_idx["<s>"], *numbers], [*numbers, word_idx["<e>"]]
+
+    return grams if data_type == DataType.NGRAM else sequences
+
+
+def train(word_idx: Mapping[Any, int], n: int, data_type: int = DataType.NGRAM) -> Reader:
+    """Return a reader of the training text.
+
+    Args:
+        word_idx: What `build_dict` returned.
+        n: Words in an n-gram; for sequences the longest that is kept, 0 for all.
+        data_type: `DataType.NGRAM` for tuples of n numbers, `DataType.SEQ` for pairs of a sentence
+            and the same sentence one word later.
+    """
+    return _reader(_TRAIN, word_idx, n, data_type)
+
+
+def test(word_idx: Mapping[Any, int], n: int, data_type: int = DataType.NGRAM) -> Reader:
+    """Return a reader of the validation text; see `train`."""
+    return _reader(_TEST, word_idx, n, data_type)

@@ -1,0 +1,47 @@
+"""Handwritten digits (LeCun et al. 1998) from the four original files."""
+
+import gzip
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dpexec.paddle.dataset.common import local_file
+from dpexec.paddle.reader import Reader
+
+_IMAGES, _LABELS = 2051, 2049  # magic numbers of the two kinds of files
+
+
+def _header(data: bytes, path: Path, magic: int, numbers: int) -> tuple[int, ...]:
+    found, *rest = struct.unpack_from(f">{1 + numbers}I", data)
+    if found != magic:
+        raise ValueError(f"{path} is not a file of MNIST: it begins with {found}, not {magic}")
+    return tuple(rest)
+
+
+def _reader(images: str, labels: str) -> Reader:
+    image_path, label_path = local_file("mnist", images), local_file("mnist", labels)
+
+    def read() -> Iterator[tuple[np.ndarray, int]]:
+        pixels = gzip.decompress(image_path.read_bytes())
+        digits = gzip.decompress(label_path.read_bytes())
+        count, height, width = _header(pixels, image_path, _IMAGES, 3)
+        (labelled,) = _header(digits, label_path, _LABELS, 1)
+        if count != labelled:
+            raise ValueError(f"{image_path} has {count} images, {label_path} {labelled} labels")
+        table = np.frombuffer(pixels, np.uint8, offset=16).reshape(count, height * width)
+        for row, label in zip(table, digits[8:], strict=True):
+            yield row.astype(np.float32) / np.float32(255) * np.float32(2) - np.float32(1), label
+
+    return read
+
+
+def train() -> Reader:
+    """Return a reader of 60,000 pairs: 784 float32 pixels in [-1, 1], and the digit."""
+    return _reader("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
+
+
+def test() -> Reader:
+    """Return a reader of 10,000 pairs: 784 float32 pixels in [-1, 1], and the digit."""
+    return _reader("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")

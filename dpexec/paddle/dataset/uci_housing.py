@@ -1,0 +1,45 @@
+"""House prices in Boston (Harrison and Rubinfeld 1978) from the original table."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpexec.paddle.dataset.common import local_file
+from dpexec.paddle.reader import Reader
+
+feature_names = [
+    *("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE"),
+    *("DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT"),
+]
+_TRAINING = 0.8  # share of the rows, the first ones
+
+
+def _table() -> tuple[np.ndarray, int]:
+    """Return the rows with normalised features, and how many of them are for training."""
+    path = local_file("uci_housing", "housing.data")
+    table = np.array(path.read_text(encoding="ascii").split(), dtype=np.float64)
+    table = table.reshape(-1, len(feature_names) + 1)
+    features = table[:, :-1]
+    spread = features.max(axis=0) - features.min(axis=0)
+    features[:] = (features - features.sum(axis=0) / len(features)) / spread
+    return table, int(len(table) * _TRAINING)
+
+
+def _reader(rows: np.ndarray) -> Reader:
+    def read() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for row in rows:
+            yield row[:-1], row[-1:]
+
+    return read
+
+
+def train() -> Reader:
+    """Return a reader of (13 normalised features, price): the first four fifths of the table."""
+    table, training = _table()
+    return _reader(table[:training])
+
+
+def test() -> Reader:
+    """Return a reader of (13 normalised features, price): the last fifth of the table."""
+    table, training = _table()
+    return _reader(table[training:])

@@ -1,0 +1,98 @@
+"""Answers ``import paddle.fluid`` with dpexec, so that a script runs unchanged.
+
+``paddle.fluid`` is `dpexec`, ``paddle.fluid.x`` is ``dpexec.x``, ``paddle`` itself and what else it
+holds is `dpexec.paddle`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+
+
+def target_of(name: str) -> str:
+    """Return the module that stands for one of Paddle's.
+
+    Example:
+        >>> target_of("paddle.fluid.layers")
+        'dpexec.layers'
+        >>> target_of("paddle.reader")
+        'dpexec.paddle.reader'
+    """
+    if name == "paddle.fluid" or name.startswith("paddle.fluid."):
+        return "dpexec" + name.removeprefix("paddle.fluid")
+    return "dpexec." + name
+
+
+def _resolve(name: str) -> ModuleType:
+    """Import the module that stands for one of Paddle's.
+
+    Raises:
+        ModuleNotFoundError: dpexec has nothing of that name.
+    """
+    target = target_of(name)
+    try:
+        return importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if error.name != target:
+            raise
+    parent, _, child = target.rpartition(".")
+    module = getattr(importlib.import_module(parent), child, None)
+    if isinstance(module, ModuleType):  # fluid's name for a module that lies elsewhere here
+        return module
+    raise ModuleNotFoundError(
+        f"{name} is not supported: dpexec answers paddle.fluid and its modules, paddle.batch, "
+        "paddle.reader and paddle.dataset (cifar, imikolov, mnist, uci_housing)",
+        name=name,
+    )
+
+
+class _Loader(importlib.abc.Loader):
+    """Hands out a module that exists already."""
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = _resolve(spec.name)
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.own  # the import system has just put the alias's there
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Claims paddle and everything below it."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "paddle" and not fullname.startswith("paddle."):
+            return None
+        return importlib.util.spec_from_loader(fullname, _Loader())
+
+
+@contextmanager
+def paddle_is_dpexec() -> Iterator[None]:
+    """Let ``import paddle`` mean dpexec inside the with block.
+
+    Raises:
+        RuntimeError: The real Paddle is already imported.
+    """
+    if "paddle" in sys.modules:
+        raise RuntimeError("paddle is imported already, so its name cannot be answered")
+    finder = _Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [n for n in sys.modules if n == "paddle" or n.startswith("paddle.")]:
+            del sys.modules[name]

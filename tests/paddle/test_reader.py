@@ -1,0 +1,103 @@
+"""Reader decorators."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from dpexec.paddle import reader as r
+
+
+def numbers(n):
+    return lambda: iter(range(n))
+
+
+def failing():
+    yield 1
+    raise OSError("disk")
+
+
+@pytest.mark.parametrize(("drop", "last"), [(False, [[6]]), (True, [])])
+def test_batch(drop, last):
+    batches = r.batch(numbers(7), 3, drop_last=drop)
+    assert list(batches()) == [[0, 1, 2], [3, 4, 5], *last]
+    assert list(batches()) == [[0, 1, 2], [3, 4, 5], *last]
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_batch_refuses_sizes_below_one(size):
+    with pytest.raises(ValueError, match="must be positive"):
+        r.batch(numbers(3), size)
+
+
+def test_cache_reads_once():
+    calls = []
+    cached = r.cache(lambda: calls.append(1) or range(3))
+    assert list(cached()) == list(cached()) == [0, 1, 2]
+    assert calls == [1]
+
+
+def test_shuffle_stays_in_its_window_and_follows_the_global_seed():
+    random.seed(3)
+    first = list(r.shuffle(numbers(10), 4)())
+    random.seed(3)
+    assert first == list(r.shuffle(numbers(10), 4)())
+    assert sorted(first[:4]) == [0, 1, 2, 3]
+    assert sorted(first[8:]) == [8, 9]
+    assert first != list(range(10))
+
+
+def test_chain_firstn_and_map():
+    assert list(r.chain(numbers(2), numbers(3))()) == [0, 1, 0, 1, 2]
+    assert list(r.firstn(numbers(5), 2)()) == [0, 1]
+    assert list(r.map_readers(lambda a, b: a + b, numbers(3), numbers(5))()) == [0, 2, 4]
+
+
+def test_compose_flattens_tuples():
+    assert list(r.compose(lambda: [(1, 2), (3, 4)], numbers(2))()) == [(1, 2, 0), (3, 4, 1)]
+
+
+def test_compose_of_different_lengths():
+    with pytest.raises(r.ComposeNotAligned):
+        list(r.compose(numbers(2), numbers(3))())
+    assert list(r.compose(numbers(2), numbers(3), check_alignment=False)()) == [(0, 0), (1, 1)]
+
+
+def test_compose_passes_other_errors_on():
+    def broken():
+        yield 1
+        raise ValueError("bad row")
+
+    with pytest.raises(ValueError, match="bad row") as info:
+        list(r.compose(broken, numbers(3))())
+    assert not isinstance(info.value, r.ComposeNotAligned)
+
+
+@pytest.mark.parametrize(
+    "decorate",
+    [
+        lambda reader: r.buffered(reader, 2),
+        lambda reader: r.xmap_readers(lambda x: x, reader, 2, 4),
+    ],
+)
+def test_threads_keep_the_order_and_pass_errors_on(decorate):
+    assert list(decorate(numbers(50))()) == list(range(50))
+    samples = decorate(failing)()
+    with pytest.raises(OSError, match="disk"):
+        list(samples)
+
+
+def test_buffered_thread_ends_when_nobody_reads_on():
+    samples = r.buffered(numbers(1000), 2)()
+    assert next(samples) == 0
+    samples.close()
+    deadline = time.monotonic() + 5
+    while any(t.name == "dpexec-buffered" for t in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_xmap_passes_errors_of_the_mapper_on():
+    with pytest.raises(ZeroDivisionError):
+        list(r.xmap_readers(lambda x: 1 // x, numbers(3), 2, 2)())

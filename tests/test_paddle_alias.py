@@ -1,0 +1,68 @@
+"""``import paddle`` inside a script that dpexec runs."""
+
+import importlib
+import sys
+
+import pytest
+
+import dpexec
+from dpexec.paddle_alias import paddle_is_dpexec
+
+
+@pytest.fixture
+def alias():
+    with paddle_is_dpexec():
+        yield
+
+
+@pytest.mark.usefixtures("alias")
+def test_fluid_is_dpexec():
+    import paddle
+    import paddle.fluid as fluid
+    import paddle.fluid.core as core
+    from paddle.fluid import core as again
+
+    assert fluid is dpexec
+    assert core is again is sys.modules["dpexec.core"]
+    assert paddle.fluid is dpexec
+
+
+@pytest.mark.usefixtures("alias")
+def test_paddle_itself_is_ours():
+    import paddle
+    import paddle.dataset.mnist as mnist
+    from paddle.reader import shuffle
+
+    assert list(paddle.batch(lambda: range(3), 2)()) == [[0, 1], [2]]
+    assert shuffle is sys.modules["dpexec.paddle.reader"].shuffle
+    assert mnist is sys.modules["dpexec.paddle.dataset.mnist"]
+
+
+@pytest.mark.usefixtures("alias")
+def test_modules_keep_their_own_names():
+    importlib.import_module("paddle.fluid.core")
+    assert dpexec.__spec__.name == dpexec.__name__ == "dpexec"
+    assert sys.modules["dpexec.core"].__spec__.name == "dpexec.core"
+
+
+@pytest.mark.usefixtures("alias")
+@pytest.mark.parametrize("name", ["paddle.fluid.nowhere", "paddle.nn", "paddle.dataset.movielens"])
+def test_what_is_missing_is_named(name):
+    with pytest.raises(ModuleNotFoundError, match=f"{name} is not supported: dpexec answers"):
+        importlib.import_module(name)
+
+
+def test_nothing_stays_behind():
+    before = list(sys.meta_path)
+    with paddle_is_dpexec():
+        pass
+    assert sys.meta_path == before
+    assert not any(name.split(".")[0] == "paddle" for name in sys.modules)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("paddle.fluid")
+
+
+def test_a_real_paddle_is_not_replaced(monkeypatch):
+    monkeypatch.setitem(sys.modules, "paddle", sys)
+    with pytest.raises(RuntimeError, match="imported already"), paddle_is_dpexec():
+        pass
