@@ -220,16 +220,26 @@ class SelectedRows:
 
     def to_dense(self, xp: Any = np) -> Any:
         """The full matrix, repeated rows added up in order."""
-        dense = xp.zeros(self.shape, dtype=self.value.dtype)
-        xp.add.at(dense, self._rows, self.value)
+        rows, value = self._sum_repeated(xp)
+        dense = xp.zeros(self.shape, dtype=value.dtype)
+        dense[rows] = value
         return dense
 
     def merged(self, xp: Any = np) -> SelectedRows:
         """Equal content with sorted rows, each once; repetitions added in order of appearance."""
-        rows, inverse = xp.unique(self._rows, return_inverse=True)
-        value = xp.zeros((len(rows), *self.value.shape[1:]), dtype=self.value.dtype)
-        xp.add.at(value, inverse.reshape(-1), self.value)
+        rows, value = self._sum_repeated(xp)
         return SelectedRows(rows, self.height_, value)
+
+    def _sum_repeated(self, xp: Any) -> tuple[Any, Any]:
+        """Sorted rows, each once, and their values: far faster than ``add.at``."""
+        order = xp.argsort(self._rows, kind="stable")
+        rows, value = self._rows[order], self.value[order]
+        first = xp.ones(len(rows), dtype=bool)
+        first[1:] = rows[1:] != rows[:-1]
+        starts = xp.flatnonzero(first)
+        if len(starts) == len(rows):
+            return rows, value
+        return rows[starts], xp.add.reduceat(value, starts, axis=0)
 
     def __repr__(self) -> str:
         return f"SelectedRows(height={self.height_}, rows={self.rows()})"

@@ -1,0 +1,78 @@
+"""Class labels: what the losses share about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.opdef import Spec, dims_match, require
+
+
+def positions(xp: Any, label: Any, classes: int, ignore_index: int) -> tuple[Any, Any, Any]:
+    """Where the labelled entries lie in a ``(rows, classes)`` matrix.
+
+    Args:
+        xp: array module.
+        label: integers, one per row.
+        classes: number of classes.
+        ignore_index: label of rows that do not count.
+
+    Returns:
+        Row numbers, column numbers (0 for rows that do not count), and a mask of the rows that
+        do not count, None where all count.
+
+    Raises:
+        ValueError: a label is neither a class nor ``ignore_index``.
+    """
+    columns = label.reshape(-1)
+    rows = xp.arange(columns.size)
+    if not columns.size:
+        return rows, columns, None
+    low, high = columns.min(), columns.max()
+    ignored = None
+    if low <= ignore_index <= high:
+        ignored = columns == ignore_index
+        columns = xp.where(ignored, 0, columns)
+        low, high = columns.min(), columns.max()
+    if low < 0 or high >= classes:
+        wrong = int(low if low < 0 else high)
+        raise ValueError(f"Label value >= 0 and < {classes} expected, but got {wrong}")
+    return rows, columns, ignored
+
+
+def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:
+    """Check integer labels of the scores ``x`` and give the shape of the losses."""
+    require(x.rank, f"X {x} must have an axis of classes")
+    require(
+        label.dtype in (VarType.INT64, VarType.INT32),
+        f"Label {label} must hold integers, or soft_label must be set",
+    )
+    axis %= x.rank
+    expected = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    shapes = [expected]
+    if axis == x.rank - 1 and x.rank > 1:
+        shapes.append(expected[:-1])
+    require(
+        any(_match(label.shape, shape) for shape in shapes),
+        f"Label {label} must have the shape {list(expected)} for X {x}",
+    )
+    return tuple(
+        known if size < 0 else size
+        for size, known in zip(expected, _padded(label.shape, x.rank), strict=True)
+    )
+
+
+def check_soft(x: Spec, label: Spec) -> None:
+    """Check labels that are probabilities."""
+    require(
+        _match(x.shape, label.shape) and label.dtype == x.dtype,
+        f"soft Label {label} must have shape and type of X {x}",
+    )
+
+
+def _match(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return len(a) == len(b) and all(map(dims_match, a, b))
+
+
+def _padded(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return shape if len(shape) == rank else (*shape, 1)

@@ -1,0 +1,124 @@
+"""``lookup_table`` and ``lookup_table_v2``: rows of an embedding table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+
+NO_PADDING = -1
+
+_DISTRIBUTED = {
+    "is_distributed": False,
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": [],
+    "epmap": [],
+    "table_names": [],
+}
+
+
+def _check(table: Spec, ids: Spec) -> None:
+    require(table.rank == 2, f"W {table} must be a matrix")
+    require(ids.dtype == VarType.INT64, f"Ids {ids} must be int64")
+
+
+def _infer(table: Spec, ids: Spec) -> Spec:
+    _check(table, ids)
+    require(
+        ids.rank and ids.shape[-1] in (1, -1),
+        f"the last dimension of Ids {ids} must be 1; fluid.embedding takes ids of any shape",
+    )
+    return table.replace(shape=(*ids.shape[:-1], table.shape[1]), lod_level=ids.lod_level)
+
+
+def _infer_v2(table: Spec, ids: Spec) -> Spec:
+    _check(table, ids)
+    return table.replace(shape=(*ids.shape, table.shape[1]), lod_level=ids.lod_level)
+
+
+def _samples(ids_shape: tuple[int, ...]) -> Any:
+    def samples(r: SampleRng) -> list[Sample]:
+        return [
+            Sample({"W": r.normal((7, 3)), "Ids": r.integers(0, 7, ids_shape)}),
+            Sample({"W": r.normal((4, 3)), "Ids": r.integers(0, 4, ids_shape)}, {"padding_idx": 2}),
+        ]
+
+    return samples
+
+
+def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
+    if ids.size:
+        low, high = ids.min(), ids.max()
+        if low < 0 or high >= table.shape[0]:
+            wrong = int(low if low < 0 else high)
+            raise ValueError(f"Ids: expected >= 0 and < {table.shape[0]}, but got {wrong}")
+    out = table.take(ids, axis=0)
+    if padding_idx != NO_PADDING:
+        out[ids == padding_idx] = 0
+    return out
+
+
+@op(
+    "lookup_table",
+    inputs="W Ids",
+    outputs="Out",
+    infer=_infer,
+    attrs={"is_sparse": False, **_DISTRIBUTED, "grad_inplace": False},
+    checks_values=True,
+    samples=_samples((4, 2, 1)),
+)
+def lookup_table(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:
+    """Rows ``W[ids]`` of a table ``(rows, width)``; ids ``(..., 1)`` give ``(..., width)``.
+
+    Rows of ``padding_idx`` read as 0. Source: Paddle op ``lookup_table``.
+    """
+    return _rows(xp, table, ids.reshape(ids.shape[:-1]), padding_idx)
+
+
+@op(
+    "lookup_table_v2",
+    inputs="W Ids",
+    outputs="Out",
+    infer=_infer_v2,
+    attrs={"is_sparse": False, **_DISTRIBUTED},
+    checks_values=True,
+    samples=_samples((4, 2)),
+)
+def lookup_table_v2(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:
+    """Rows ``W[ids]`` of a table ``(rows, width)``; ids ``(...)`` give ``(..., width)``.
+
+    Rows of ``padding_idx`` read as 0. Source: Paddle op ``lookup_table_v2``.
+    """
+    return _rows(xp, table, ids, padding_idx)
+
+
+def _infer_grad(table: Spec, ids: Spec, d_out: Spec, *, is_sparse: bool = False) -> Spec:
+    return table.replace(kind=VarType.SELECTED_ROWS) if is_sparse else table
+
+
+def _declare_grad(definition: OpDef) -> None:
+    @definition.grad("W", "Ids", "Out@GRAD", outputs="W@GRAD", infer=_infer_grad)
+    def lookup_grad(
+        xp: Any,
+        table: Any,
+        ids: Any,
+        d_out: Any,
+        *,
+        is_sparse: bool = False,
+        padding_idx: int = NO_PADDING,
+    ) -> Any:
+        """Row gradients in the order of the ids: as they are if sparse, else added up."""
+        rows = ids.reshape(-1)
+        value = d_out.reshape(rows.size, table.shape[1])
+        if padding_idx != NO_PADDING:
+            counts = rows != padding_idx
+            rows, value = rows[counts], value[counts]
+        gradient = SelectedRows(rows, table.shape[0], value)
+        return gradient if is_sparse else gradient.to_dense(xp)
+
+
+_declare_grad(lookup_table)
+_declare_grad(lookup_table_v2)

@@ -1,0 +1,55 @@
+"""``softmax``: exponentials that sum to one along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, Spec, op, require
+
+SMALLEST_LOGIT = -64
+"""Shifted logits are cut off here, as in Paddle: no probability becomes 0 or a denormal."""
+
+
+def softmax_array(xp: Any, x: Any, axis: int) -> Any:
+    """The softmax of an array along an axis, in one fresh array."""
+    out = x - x.max(axis=axis, keepdims=True)
+    xp.maximum(out, SMALLEST_LOGIT, out=out)
+    xp.exp(out, out=out)
+    out /= out.sum(axis=axis, keepdims=True)
+    return out
+
+
+def _infer(x: Spec, *, axis: int = -1) -> Spec:
+    require(x.rank and -x.rank <= axis < x.rank, f"axis {axis} is not an axis of X {x}")
+    return x
+
+
+@op(
+    "softmax",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    attrs={"use_cudnn": False, "use_mkldnn": False, "data_format": "AnyLayout", "is_test": False},
+    samples=lambda r: [
+        Sample({"X": r.normal((3, 5))}),
+        Sample({"X": r.normal((2, 4, 3))}, {"axis": 1}),
+        Sample(
+            {"X": np.array([[0.0, 0.0, -200.0]])},
+            expected={"Out": np.array([[0.5, 0.5, 8.019036e-29]])},
+        ),
+    ],
+)
+def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
+    """``exp(x) / sum(exp(x))`` along ``axis``. Source: Paddle op ``softmax``."""
+    return softmax_array(xp, x, axis)
+
+
+@softmax.grad("Out", "Out@GRAD")
+def softmax_grad(xp: Any, out: Any, d_out: Any, *, axis: int = -1) -> Any:
+    """``out * (d_out - sum(out * d_out))``."""
+    product = out * d_out
+    total = product.sum(axis=axis, keepdims=True)
+    product -= out * total
+    return product
