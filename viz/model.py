@@ -20,7 +20,7 @@ class VarLike(Protocol):
     name: str
     version: int
     device: int | None
-    shape: Sequence[int] | None
+    shape: Sequence[int]
     kind: str
 
 
@@ -105,14 +105,14 @@ class Diagram:
         return sum(box.count for box in self.boxes)
 
 
-def shape_text(shape: Sequence[int] | None) -> str:
-    """Return a shape the way people write it; -1 is an unknown dimension.
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape the way people write it; "" for none, -1 for an unknown dimension.
 
     Example:
         >>> shape_text((-1, 784))
         '[-1, 784]'
     """
-    return "" if shape is None else "[" + ", ".join(str(dim) for dim in shape) + "]"
+    return f"[{', '.join(map(str, shape))}]" if shape else ""
 
 
 def _describe(var: VarLike) -> str:

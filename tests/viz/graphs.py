@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class Var:
     name: str
     device: int
-    shape: tuple[int, ...] | None = (-1, 4)
+    shape: tuple[int, ...] = (-1, 4)
     kind: str = "var"
     version: int = 0
 

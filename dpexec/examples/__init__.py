@@ -1,0 +1,1 @@
+"""Example programs: small nets on real data, written as fluid programs are."""

@@ -1,0 +1,133 @@
+"""The command line: what it accepts, what it says, what it exits with."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpexec import cli
+from dpexec.version import __version__
+
+SCRIPT = """
+import os, sys
+import paddle.fluid as fluid
+from paddle.fluid import core
+print(sys.argv[1:], __name__, os.environ.get("CPU_NUM"), core.__name__)
+strategy = fluid.BuildStrategy()
+print(strategy.reduce_strategy, fluid.ExecutionStrategy().scheduler)
+import beside_the_script
+"""
+
+
+def run_cli(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "dpexec.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def exit_code(*arguments):
+    with pytest.raises(SystemExit) as info:
+        cli.main(arguments)
+    return info.value.code
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["run"], ["info"]])
+def test_help_has_examples(command, capsys):
+    assert exit_code(*command, "--help") == 0
+    text = capsys.readouterr().out
+    assert "examples:\n  dpexec " in text
+
+
+def test_version(capsys):
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"dpexec {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "COMMAND"),
+        (["train"], "invalid choice: 'train'"),
+        (["demo", "mnist"], "invalid choice: 'mnist'"),
+        (["demo", "--devices", "0"], "'0' is not a number of at least 1"),
+        (["demo", "--mode", "ring"], "invalid choice: 'ring'"),
+        (["run"], "required: SCRIPT"),
+        (["run", "x.py", "--devices"], "expected one argument"),
+        (["run", "--fast", "x.py"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(arguments, complaint, capsys):
+    assert exit_code(*arguments) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert error.startswith("dpexec")
+
+
+def test_run_of_a_missing_script_is_one_line_and_code_2(capsys):
+    assert cli.main(["run", "nowhere.py"]) == 2
+    assert capsys.readouterr().err == "dpexec run: there is no script nowhere.py\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "script"),
+    [
+        ("s.py a --lr 0.1 --devices 4 b", "s.py --devices 4", "a --lr 0.1 b"),
+        ("--mode=reduce s.py --x", "--mode=reduce s.py", "--x"),
+        ("s.py --scheduler sync -- --devices mine", "s.py --scheduler sync", "--devices mine"),
+        ("s.py --devicesx 3", "s.py", "--devicesx 3"),
+    ],
+)
+def test_run_keeps_the_scripts_arguments_in_order(given, own, script):
+    assert cli._separate(given.split()) == (own.split(), script.split())
+
+
+def test_run_answers_paddle_and_sets_defaults(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "beside_the_script.py").write_text("print('found')")
+    options = ("--devices", "3", "--mode", "reduce", "--scheduler", "sync")
+    done = run_cli("run", str(tmp_path / "train.py"), "--lr", "0.1", *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "['--lr', '0.1'] __main__ 3 dpexec.core",
+        "ReduceStrategy.Reduce sync",
+        "found",
+    ]
+
+
+def test_run_shows_only_the_scripts_traceback(tmp_path):
+    (tmp_path / "train.py").write_text("def work():\n    raise KeyError('lost')\nwork()\n")
+    done = run_cli("run", "train.py", cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith('  File "train.py", line 3')
+    assert lines[-1] == "KeyError: 'lost'"
+
+
+def test_run_passes_the_scripts_exit_code_on(tmp_path):
+    (tmp_path / "train.py").write_text("import sys; sys.exit(7)")
+    assert run_cli("run", "train.py", cwd=tmp_path).returncode == 7
+
+
+def test_info_json(monkeypatch, capsys):
+    monkeypatch.setenv("CPU_NUM", "5")
+    assert cli.main(["info", "--json"]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["cpu_devices"] == 5
+    assert info["versions"]["dpexec"] == __version__
+    assert info["cpus"] >= 1
+    assert any(library["num_threads"] >= 1 for library in info["kernel_libraries"])
+
+
+def test_info_text(monkeypatch, capsys):
+    monkeypatch.delenv("CPU_NUM", raising=False)
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "CPU_NUM       not set" in text
+    assert f"dpexec {__version__}" in text
