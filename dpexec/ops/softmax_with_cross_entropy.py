@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._labels import check_hard, check_soft, positions
 from dpexec.ops.cross_entropy import negative_log
 from dpexec.ops.softmax import softmax_array
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    weights = r.uniform(0.0, 1.0, (4, 5))
+    return [
+        Sample({"Logits": r.normal((4, 5)), "Label": r.integers(0, 5, (4, 1))}),
+        Sample(
+            {"Logits": r.normal((2, 5, 3)), "Label": r.integers(0, 5, (2, 1, 3))},
+            {"axis": 1, "ignore_index": 2},
+        ),
+        Sample(
+            {"Logits": r.normal((4, 5)), "Label": weights / weights.sum(-1, keepdims=True)},
+            {"soft_label": True},
+            grad=("Logits",),
+        ),
+    ]
 
 
 def _infer(
@@ -29,18 +45,7 @@ def _infer(
     infer=_infer,
     attrs={"numeric_stable_mode": True},
     checks_values=True,
-    samples=lambda r: [
-        Sample({"Logits": r.normal((4, 5)), "Label": r.integers(0, 5, (4, 1))}),
-        Sample(
-            {"Logits": r.normal((2, 5, 3)), "Label": r.integers(0, 5, (2, 1, 3))},
-            {"axis": 1, "ignore_index": 2},
-        ),
-        Sample(
-            {"Logits": r.normal((4, 5)), "Label": r.uniform(0.0, 1.0, (4, 5))},
-            {"soft_label": True},
-            grad=("Logits",),
-        ),
-    ],
+    samples=_samples,
 )
 def softmax_with_cross_entropy(
     xp: Any,
@@ -53,7 +58,8 @@ def softmax_with_cross_entropy(
 ) -> tuple[Any, Any]:
     """The softmax of the logits and the cross entropy of it, along ``axis``.
 
-    Both settings of ``numeric_stable_mode`` are computed in the stable way.
+    Soft labels must sum to 1, which the gradient relies on. Both settings of
+    ``numeric_stable_mode`` are computed in the stable way.
     Source: Paddle op ``softmax_with_cross_entropy``.
     """
     softmax = softmax_array(xp, logits, axis)
