@@ -1,0 +1,231 @@
+"""From a program to the SSA graph of its replicas.
+
+Follows the construction that behaviour section 6 of the original describes: every operator once
+per device; the operator that seeds the loss gradient becomes ``Scale LossGrad``; after the last
+contribution to a parameter's gradient comes a collective. In Reduce mode an optimizer operator
+runs only on the device that owns its parameter, and whatever another device reads of its results
+is broadcast explicitly (the original fails there).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.places import Place
+from dpexec.graph.ssa import OpNode, SSAGraph, role_of
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+
+__all__ = ["ReplicationOptions", "build_ssa_graph"]
+
+LOSS_GRAD = roles.BACKWARD | roles.LOSS
+
+
+@dataclass(frozen=True)
+class ReplicationOptions:
+    """What replication depends on besides program and devices.
+
+    Args:
+        mode: ``"all_reduce"`` or ``"reduce"``.
+        scale_loss_grad: seed the loss gradient per device (False: as the program says).
+        keep_loss_grad: leave the seeding operator out, the user feeds the gradient.
+        shared_memory: devices share persistable variables, so updated parameters need no
+            broadcast.
+    """
+
+    mode: str = "all_reduce"
+    scale_loss_grad: bool = True
+    keep_loss_grad: bool = False
+    shared_memory: bool = True
+
+
+def build_ssa_graph(
+    program: Program, places: list[Place], options: ReplicationOptions
+) -> SSAGraph:
+    """Replicate the global block of ``program`` over ``places``.
+
+    With one device there is nothing to aggregate and no collective.
+    """
+    return _Builder(program, places, options).build()
+
+
+class _Builder:
+    def __init__(
+        self, program: Program, places: list[Place], options: ReplicationOptions
+    ) -> None:
+        self.program = program
+        self.block = program.global_block()
+        self.options = options
+        self.devices = range(len(places))
+        self.reduce = options.mode == "reduce" and len(places) > 1
+        self.graph = SSAGraph(program, places, options.mode)
+        self.owners = self.graph.owners
+        self.load = [0] * len(places)
+        self.home: dict[str, int] = {}
+        """Variables whose newest value exists on one device only."""
+
+    def build(self) -> SSAGraph:
+        control = _control_dependencies(self.block.ops)
+        for index, op in enumerate(self.block.ops):
+            for node in self._place(op):
+                device = node.device
+                assert device is not None
+                for number in control.reads[index]:
+                    self.graph.read(node, f"__control_var@{number}", device, "control")
+                for number in control.writes[index]:
+                    self.graph.write(node, f"__control_var@{number}", device, "control")
+            self._aggregate(op)
+        if self.reduce and not self.options.shared_memory:
+            self._broadcast_parameters()
+        self._order_writes_after_reads()
+        return self.graph
+
+    # ---- computation
+
+    def _place(self, op: Operator) -> list[OpNode]:
+        if op.role == LOSS_GRAD and self.options.scale_loss_grad:
+            if self.options.keep_loss_grad:
+                return []
+            return [self._scale_loss_grad(op, device) for device in self.devices]
+        owner = self._owner(op)
+        devices = list(self.devices) if owner is None else [owner]
+        for name in op.input_arg_names:
+            self._bring(name, devices)
+        nodes = [self._compute(op, device) for device in devices]
+        for name in op.output_arg_names:
+            if owner is None:
+                self.home.pop(name, None)
+            else:
+                self.home[name] = owner
+        return nodes
+
+    def _compute(self, op: Operator, device: int) -> OpNode:
+        node = self.graph.add_op("compute", op.type, device, role_of(op), op)
+        for name in op.input_arg_names:
+            if name != roles.EMPTY:
+                self.graph.read(node, name, device)
+        for name in op.output_arg_names:
+            if name != roles.EMPTY:
+                self.graph.write(node, name, device)
+        return node
+
+    def _scale_loss_grad(self, op: Operator, device: int) -> OpNode:
+        node = self.graph.add_op("scale_loss_grad", "Scale LossGrad", device, "backward", op)
+        self.graph.write(node, op.output_arg_names[0], device)
+        return node
+
+    def _owner(self, op: Operator) -> int | None:
+        """The device of an operator that runs on one device only."""
+        if not self.reduce or op.role != roles.OPTIMIZE or len(op.role_var) != 2:
+            return None
+        param, grad = op.role_var
+        return self.owners.get(grad, self.owners.get(param))
+
+    # ---- aggregation
+
+    def _aggregate(self, op: Operator) -> None:
+        if len(self.devices) < 2 or not op.role & roles.BACKWARD:
+            return
+        pairs = op.role_var
+        for param, grad in zip(pairs[::2], pairs[1::2], strict=True):
+            sparse = self.block.vars[grad].type == VarType.SELECTED_ROWS
+            if self.reduce:
+                owner = self._choose_owner(param, grad)
+                self._collective("reduce", grad, list(self.devices), [owner])
+                self.home[grad] = owner
+            elif sparse:
+                self._collective("reduce", grad, list(self.devices), [0])
+                self._collective("broadcast", grad, [0], list(self.devices))
+            else:
+                self._collective("all_reduce", grad, list(self.devices), list(self.devices))
+
+    def _choose_owner(self, param: str, grad: str) -> int:
+        """The device with the smallest load so far, the first of equals."""
+        owner = self.load.index(min(self.load))
+        shape = self.block.vars[grad].shape
+        self.load[owner] += math.prod(shape)
+        self.owners[param] = self.owners[grad] = owner
+        return owner
+
+    def _collective(self, kind: str, name: str, sources: list[int], targets: list[int]) -> None:
+        device = None if kind == "all_reduce" else targets[0] if kind == "reduce" else sources[0]
+        node = self.graph.add_op(kind, kind, device, "collective")
+        for source in sources:
+            self.graph.read(node, name, source)
+        for target in targets:
+            self.graph.write(node, name, target)
+
+    def _bring(self, name: str, devices: list[int]) -> None:
+        """Broadcast a value that lives on one device to devices that are about to read it."""
+        home = self.home.get(name)
+        if home is None:
+            return
+        missing = [device for device in devices if device != home]
+        if missing:
+            self._collective("broadcast", name, [home], missing)
+            if len(missing) == len(self.devices) - 1:
+                del self.home[name]
+
+    def _broadcast_parameters(self) -> None:
+        for param in self.block.iter_parameters():
+            if param.name in self.home:
+                self._bring(param.name, list(self.devices))
+
+    # ---- hazards
+
+    def _order_writes_after_reads(self) -> None:
+        for versions_of in self.graph.versions:
+            for versions in versions_of.values():
+                for old, new in zip(versions, versions[1:], strict=False):
+                    self._order_readers(old.readers, new.writer)
+
+    def _order_readers(self, readers: list[OpNode], writer: OpNode | None) -> None:
+        if writer is None:
+            return
+        for reader in readers:
+            if reader is not writer and not any(v in writer.inputs for v in reader.outputs):
+                self.graph.order(reader, writer)
+
+
+@dataclass
+class _Control:
+    reads: defaultdict[int, list[int]]
+    writes: defaultdict[int, list[int]]
+
+
+def _control_dependencies(ops: list[Operator]) -> _Control:
+    """Orders that data does not give: write after read and write after write in one program.
+
+    Returns, by position of the operator, the numbers of the control variables that it reads and
+    writes. A reader with a direct data dependency to the writer needs none.
+    """
+    control = _Control(defaultdict(list), defaultdict(list))
+    count = 0
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    writer: dict[str, int] = {}
+    version: defaultdict[str, int] = defaultdict(int)
+    made: list[set[tuple[str, int]]] = []
+    for index, op in enumerate(ops):
+        taken = {(name, version[name]) for name in op.input_arg_names}
+        for name in dict.fromkeys(op.input_arg_names):
+            readers[name].append(index)
+        outputs: set[tuple[str, int]] = set()
+        for name in dict.fromkeys(op.output_arg_names):
+            before = [r for r in readers[name] if r != index and not made[r] & taken]
+            if name in writer and writer[name] != index:
+                before.insert(0, writer[name])
+            for other in dict.fromkeys(before):
+                control.writes[other].append(count)
+                control.reads[index].append(count)
+                count += 1
+            if name in writer or readers[name]:
+                version[name] += 1
+            readers[name] = []
+            writer[name] = index
+            outputs.add((name, version[name]))
+        made.append(outputs)
+    return control

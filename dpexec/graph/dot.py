@@ -1,0 +1,76 @@
+"""DOT files of ``BuildStrategy.debug_graphviz_path``, named and labelled as in fluid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
+
+__all__ = ["multi_devices_dot", "single_device_dot", "write_graphviz"]
+
+
+def write_graphviz(graph: SSAGraph, path: str) -> None:
+    """Write ``<path>_original_graph``, ``<path>_fused_graph`` and ``<path>_multi_devices_graph``.
+
+    Raises:
+        OSError: the directory does not exist or cannot be written.
+    """
+    single = build_ssa_graph(
+        graph.program, graph.places[:1], ReplicationOptions(scale_loss_grad=False)
+    )
+    text = single_device_dot(single)
+    for suffix, content in (
+        ("_original_graph", text),
+        ("_fused_graph", text),
+        ("_multi_devices_graph", multi_devices_dot(graph)),
+    ):
+        with open(path + suffix, "w", encoding="utf-8") as file:
+            file.write(content)
+
+
+def _digraph(lines: Iterable[str]) -> str:
+    return "\n".join(["digraph G {", *lines, "}", ""])
+
+
+def single_device_dot(graph: SSAGraph) -> str:
+    """The graph of one device: operators dark, persistable variables teal, the rest grey."""
+    variables = graph.program.global_block().vars
+    style = 'shape="box" style="rounded,filled,bold" fontname="Arial" fontcolor="#ffffff"'
+    lines, number = [], {}
+
+    def declare(node: OpNode | VarNode, label: str, color: str) -> None:
+        number[node] = len(number)
+        name = f"{label}({number[node]})"
+        if isinstance(node, VarNode) and node.kind == "var":
+            name += "\\n" + ",".join(map(str, node.shape))
+        lines.append(f'  node_{number[node]}[label="{name}" {style} color="{color}"]')
+
+    for op in graph.ops:
+        scope = op.op.attrs.get("op_namescope", "/") if op.op else "/"
+        declare(op, f"{scope}{op.name}", "#303A3A")
+    for var in graph.vars:
+        declared = variables.get(var.name)
+        kept = declared is not None and declared.persistable
+        declare(var, var.name or "dummy", "#148b97" if kept else "#dddddd")
+    for op in graph.ops:
+        lines += [f"  node_{number[var]} -> node_{number[op]}" for var in op.inputs]
+        lines += [f"  node_{number[op]} -> node_{number[var]}" for var in op.outputs]
+    return _digraph(lines)
+
+
+def multi_devices_dot(graph: SSAGraph) -> str:
+    """The replicated graph: variables with place, scope and version; operators as rectangles."""
+    lines = []
+    for var in graph.vars:
+        if var.kind == "dummy":
+            label = "dummy"
+        else:
+            place = graph.places[var.device]
+            label = f"{var.name}\\n{place}\\nscope: {var.device}\\nv{var.version}"
+        lines.append(f'var_{var.id} [label="{label}"]')
+    for op in graph.ops:
+        lines.append(f'op_{op.id} [label="{op.name}", shape=rect]')
+        lines += [f"var_{var.id} -> op_{op.id}" for var in op.inputs]
+        lines += [f"op_{op.id} -> var_{var.id}" for var in op.outputs]
+    return _digraph(lines)

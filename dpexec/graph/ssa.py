@@ -1,0 +1,201 @@
+"""Nodes and container of the SSA graph.
+
+An operator node runs once per step; a variable node is one version of a name on one device, has
+at most one writer and any number of readers. Dependencies without data (write after read) are
+variable nodes too: ``dummy`` between replicated operators, ``control`` where the program itself
+orders two operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec.core.places import Place
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+
+__all__ = ["OpNode", "SSAGraph", "VarNode"]
+
+COLLECTIVES = frozenset({"all_reduce", "reduce", "broadcast"})
+
+
+@dataclass(eq=False, slots=True)
+class VarNode:
+    """One version of a variable on one device.
+
+    Args:
+        id: position in ``SSAGraph.vars``.
+        name: of the variable; empty for a dummy.
+        version: counted from 0 per name and device.
+        device: index of the device.
+        kind: ``"var"``, ``"dummy"`` or ``"control"``.
+        shape: as declared in the program, -1 where unknown.
+    """
+
+    id: int
+    name: str
+    version: int
+    device: int
+    kind: str = "var"
+    shape: tuple[int, ...] = ()
+    writer: OpNode | None = None
+    readers: list[OpNode] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}.v{self.version} on device {self.device}>"
+
+
+@dataclass(eq=False, slots=True)
+class OpNode:
+    """One operator on one device, or a collective over several.
+
+    Args:
+        id: position in ``SSAGraph.ops``.
+        kind: ``"compute"``, ``"scale_loss_grad"``, ``"all_reduce"``, ``"reduce"``, ``"broadcast"``.
+        name: label in views: the operator type, ``"Scale LossGrad"``, ``"fused_all_reduce"`` ...
+        device: where it runs; None for an all-reduce, which belongs to all.
+        op: the operator of the program; None for collectives.
+        role: ``"forward"``, ``"backward"``, ``"optimize"``, ``"lr_sched"`` or ``"collective"``.
+    """
+
+    id: int
+    kind: str
+    name: str
+    device: int | None
+    role: str
+    op: Operator | None = None
+    inputs: list[VarNode] = field(default_factory=list)
+    outputs: list[VarNode] = field(default_factory=list)
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether values of several devices meet here."""
+        return self.kind in COLLECTIVES
+
+    def __repr__(self) -> str:
+        where = "all devices" if self.device is None else f"device {self.device}"
+        return f"<{self.name} on {where}>"
+
+
+class SSAGraph:
+    """A program replicated over devices.
+
+    Args:
+        program: what was replicated.
+        places: the devices.
+        mode: ``"all_reduce"`` or ``"reduce"``.
+    """
+
+    def __init__(self, program: Program, places: list[Place], mode: str) -> None:
+        self.program = program
+        self.places = places
+        self.mode = mode
+        self.ops: list[OpNode] = []
+        self.vars: list[VarNode] = []
+        self.versions: list[dict[str, list[VarNode]]] = [{} for _ in places]
+        self.owners: dict[str, int] = {}
+        """In Reduce mode: the device that updates a parameter, by parameter and gradient name."""
+
+    @property
+    def nodes(self) -> list[OpNode]:
+        """The operator nodes in a topological order."""
+        return self.ops
+
+    def latest(self, name: str, device: int) -> VarNode | None:
+        """The newest version of a variable on a device; None if the device never sees it."""
+        found = self.versions[device].get(name)
+        return found[-1] if found else None
+
+    # ---- construction
+
+    def add_op(
+        self, kind: str, name: str, device: int | None, role: str, op: Operator | None = None
+    ) -> OpNode:
+        """Append an operator node without edges."""
+        node = OpNode(len(self.ops), kind, name, device, role, op)
+        self.ops.append(node)
+        return node
+
+    def _add_var(self, name: str, version: int, device: int, kind: str) -> VarNode:
+        declared = self.program.global_block().vars.get(name)
+        shape = () if declared is None else declared.shape
+        var = VarNode(len(self.vars), name, version, device, kind, shape)
+        self.vars.append(var)
+        return var
+
+    def read(self, node: OpNode, name: str, device: int, kind: str = "var") -> VarNode:
+        """Let ``node`` read the newest version of ``name`` on ``device``."""
+        versions = self.versions[device].setdefault(name, [])
+        if not versions:
+            versions.append(self._add_var(name, 0, device, kind))
+        var = versions[-1]
+        if node not in var.readers:
+            var.readers.append(node)
+            node.inputs.append(var)
+        return var
+
+    def write(self, node: OpNode, name: str, device: int, kind: str = "var") -> VarNode:
+        """Let ``node`` write a new version of ``name`` on ``device``."""
+        versions = self.versions[device].setdefault(name, [])
+        var = self._add_var(name, len(versions), device, kind)
+        versions.append(var)
+        var.writer = node
+        node.outputs.append(var)
+        return var
+
+    def order(self, before: OpNode, after: OpNode) -> VarNode:
+        """Let ``after`` wait for ``before`` without passing data."""
+        device = before.device if before.device is not None else (after.device or 0)
+        var = self._add_var("", 0, device, "dummy")
+        var.writer = before
+        before.outputs.append(var)
+        var.readers.append(after)
+        after.inputs.append(var)
+        return var
+
+    def renumber(self) -> None:
+        """Number the nodes again after a pass removed some."""
+        self.vars = [v for v in self.vars if v.readers or v.writer is not None]
+        for index, op in enumerate(self.ops):
+            op.id = index
+        for index, var in enumerate(self.vars):
+            var.id = index
+
+    # ---- views
+
+    def predecessors(self, node: OpNode) -> Iterator[OpNode]:
+        """The operators that ``node`` waits for, possibly repeated."""
+        return (var.writer for var in node.inputs if var.writer is not None)
+
+    def counts(self) -> dict[str, Any]:
+        """How many nodes of which kind there are, as the tables of the documentation have it."""
+        edges = sum(len(op.inputs) + len(op.outputs) for op in self.ops)
+        return {
+            "ops": Counter(op.name for op in self.ops),
+            "vars": len(self.vars),
+            "dummy": sum(var.kind == "dummy" for var in self.vars),
+            "control": sum(var.kind == "control" for var in self.vars),
+            "versions": Counter(var.version for var in self.vars if var.kind != "dummy"),
+            "nodes": len(self.ops) + len(self.vars),
+            "edges": edges,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<SSAGraph: {len(self.places)} devices, {self.mode}, {len(self.ops)} operators, "
+            f"{len(self.vars)} variables>"
+        )
+
+    def _repr_svg_(self) -> str:
+        from dpexec.viz import draw
+
+        return str(draw(self)._repr_svg_())
+
+
+def role_of(op: Operator) -> str:
+    """The role of a program's operator as views show it."""
+    return roles.role_name(op.role)

@@ -1,0 +1,1 @@
+"""The runtime: plans, schedulers and executors."""

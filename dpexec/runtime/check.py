@@ -1,0 +1,139 @@
+"""Everything that can be refused before a run starts: missing values, shapes, types.
+
+The shape rules that were applied when the program was built are applied again with the shapes
+that were fed, device by device. So a wrong feed fails with the operator's name and the user's
+line, and no parameter has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.errors import EnforceNotMet
+from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.opdef import Spec
+from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.replicas import Replicas
+
+__all__ = ["array_spec", "check_fetch_names", "check_merge", "check_run"]
+
+
+def array_spec(array: Any) -> Spec:
+    """Shape and type of an array."""
+    return Spec(tuple(array.shape), as_var_type(array.dtype))
+
+
+def check_fetch_names(block: Block, names: Iterable[str]) -> None:
+    """Refuse names that the program does not have.
+
+    Raises:
+        EnforceNotMet: an unknown name.
+    """
+    for name in names:
+        if name not in block.vars:
+            raise EnforceNotMet(
+                f"NotFound: Cannot find fetched variable({name}) in current computation graph. "
+                "Possible reasons: the name is misspelled; the variable belongs to another "
+                "program; it was created after the program was compiled"
+            )
+
+
+def check_run(
+    graph: SSAGraph,
+    nodes: Sequence[OpNode],
+    missing: set[VarNode],
+    feeds: Sequence[Mapping[str, Any]],
+    replicas: Replicas,
+) -> list[dict[str, Spec]]:
+    """Derive the spec of every value of a run.
+
+    Args:
+        graph: the graph.
+        nodes: those of its nodes that run, in order.
+        missing: variables that have no value, on idle devices.
+        feeds: arrays by name, per device.
+        replicas: the persistable variables.
+
+    Returns:
+        Specs by name, per device.
+
+    Raises:
+        EnforceNotMet: a value is missing, or shapes or types do not fit.
+    """
+    block = graph.program.global_block()
+    specs = [{name: array_spec(a) for name, a in feed.items()} for feed in feeds]
+    for node in nodes:
+        if node.is_collective:
+            _follow_collective(node, specs, missing)
+            continue
+        assert node.op is not None and node.device is not None
+        known = specs[node.device]
+        for name in node.op.input_arg_names:
+            if name not in known and name != roles.EMPTY:
+                known[name] = _stored_spec(block, node.op, name, node.device, replicas, known)
+        known.update(node.op.infer_outputs(known))
+    return specs
+
+
+def _follow_collective(
+    node: OpNode, specs: list[dict[str, Spec]], missing: set[VarNode]
+) -> None:
+    for var in node.inputs:
+        if var.kind == "var" and var not in missing and var.name in specs[var.device]:
+            spec = specs[var.device][var.name]
+            for out in node.outputs:
+                if out.name == var.name:
+                    specs[out.device].setdefault(var.name, spec)
+
+
+def _stored_spec(
+    block: Block,
+    op: Operator,
+    name: str,
+    device: int,
+    replicas: Replicas,
+    known: Mapping[str, Spec],
+) -> Spec:
+    var = block._var_recursive(name)
+    if not var.persistable:
+        if var.is_data:
+            problem = f"InvalidArgument: input variable {name} is not initialized: feed it"
+        else:
+            problem = (
+                f"InvalidArgument: input variable {name} is not initialized: no operator before "
+                "this one computes it and it is not fed"
+            )
+        raise op_error(op, problem, known)
+    tensor = replicas.tensor(0 if replicas.shared else device, name)
+    if tensor is None:
+        raise op_error(
+            op,
+            f"PreconditionNotMet: input variable {name} has not been initialized. Run the startup "
+            "program first, after minimize() was called: exe.run(fluid.default_startup_program())",
+            known,
+        )
+    return array_spec(tensor.array)
+
+
+def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
+    """Refuse a merged fetch whose shapes cannot be concatenated.
+
+    Raises:
+        EnforceNotMet: ranks or trailing dimensions differ, or a value is sparse.
+    """
+    found = [spec for spec in specs if spec is not None]
+    if any(spec.kind == VarType.SELECTED_ROWS for spec in found):
+        raise EnforceNotMet(
+            f"fetched variable {name} is a sparse gradient (SelectedRows); only a LoDTensor can "
+            "be fetched"
+        )
+    if len({(spec.rank, spec.shape[1:]) for spec in found}) > 1:
+        shapes = ", ".join(str(list(spec.shape)) for spec in found)
+        raise EnforceNotMet(
+            f"fetched variable {name} has shapes {shapes} on the devices, which cannot be "
+            "concatenated along axis 0; fetch it with return_merged=False"
+        )

@@ -1,0 +1,108 @@
+"""All-reduce, reduce and broadcast between the envs of one process.
+
+Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so the result has
+the same bits in AllReduce and Reduce mode and on every scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.places import CUDAPlace, Place, array_module
+from dpexec.core.tensors import SelectedRows
+from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.runtime.steps import Env
+
+__all__ = ["add_in_order", "bind_collective", "on_device"]
+
+
+def bind_collective(
+    node: OpNode, places: Sequence[Place], missing: set[VarNode]
+) -> Callable[[Sequence[Env]], None]:
+    """Bind a collective node to the devices that take part.
+
+    Args:
+        node: an all-reduce, reduce or broadcast.
+        places: the devices.
+        missing: variables without a value, of devices that are idle in this plan.
+    """
+    sources: dict[str, list[int]] = {}
+    for var in node.inputs:
+        if var.kind == "var" and var not in missing:
+            sources.setdefault(var.name, []).append(var.device)
+    targets: dict[str, list[int]] = {}
+    for var in node.outputs:
+        if var.kind == "var":
+            targets.setdefault(var.name, []).append(var.device)
+    buffers: dict[str, Any] = {}
+
+    def call(envs: Sequence[Env]) -> None:
+        for name, devices in sources.items():
+            home = places[targets[name][0]]
+            values = [_at(envs[device][name], places[device], home) for device in devices]
+            total = add_in_order(values, array_module(home), buffers.get(name))
+            buffers[name] = total if len(values) > 1 else None
+            for target in targets[name]:
+                envs[target][name] = _at(total, home, places[target])
+
+    return call
+
+
+def add_in_order(values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
+    """The sum of dense arrays, or the rows of all sparse ones one after another.
+
+    Args:
+        values: one per device, in device order.
+        xp: ``numpy`` or ``cupy``.
+        buffer: an array to put a dense sum into, if it fits.
+    """
+    first = values[0]
+    if len(values) == 1:
+        return first
+    if isinstance(first, SelectedRows):
+        return SelectedRows(
+            xp.concatenate([value.row_array for value in values]),
+            first.height_,
+            xp.concatenate([value.value for value in values]),
+        )
+    fits = isinstance(buffer, xp.ndarray) and (buffer.shape, buffer.dtype) == (
+        first.shape,
+        first.dtype,
+    )
+    total = xp.add(first, values[1], out=buffer if fits else None)
+    for value in values[2:]:
+        total = xp.add(total, value, out=total)
+    return total
+
+
+def _at(value: Any, source: Place, target: Place) -> Any:
+    """``value`` on another device: the array itself on CPUs, which share memory."""
+    if source == target:
+        return value
+    if isinstance(value, SelectedRows):
+        moved = _at(value.row_array, source, target), _at(value.value, source, target)
+        return SelectedRows(moved[0], value.height_, moved[1])
+    if isinstance(target, CUDAPlace):
+        with on_device(target):
+            return array_module(target).array(value)
+    return value.get() if isinstance(source, CUDAPlace) else value
+
+
+class on_device:  # noqa: N801 - reads as a statement
+    """Make the GPU of a place current inside a ``with`` block; nothing on CPUs."""
+
+    def __init__(self, place: Place) -> None:
+        self._context = None
+        if isinstance(place, CUDAPlace):
+            self._context = array_module(place).cuda.Device(place.device_id)
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        if self._context is not None:
+            self._context.__exit__(*error)

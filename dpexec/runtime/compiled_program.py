@@ -1,0 +1,172 @@
+"""``CompiledProgram``: a program with the way to run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.core.scope import Scope
+from dpexec.errors import EnforceNotMet
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+
+if TYPE_CHECKING:
+    from dpexec.trace.events import Trace
+
+__all__ = ["CompiledProgram"]
+
+
+class CompiledProgram:
+    """A snapshot of a program, to be run by :class:`Executor`.
+
+    Args:
+        program_or_graph: the program; operators appended later are not executed.
+        build_strategy: how to build the graph.
+
+    Raises:
+        TypeError: not a Program.
+    """
+
+    def __init__(
+        self, program_or_graph: Program, build_strategy: BuildStrategy | None = None
+    ) -> None:
+        if not isinstance(program_or_graph, Program):
+            raise TypeError(
+                f"CompiledProgram takes a Program, but received {type(program_or_graph)}"
+            )
+        self._original = program_or_graph
+        self._program = program_or_graph.clone()
+        self._build_strategy = build_strategy
+        self._exec_strategy: ExecutionStrategy | None = None
+        self._is_data_parallel = False
+        self._loss_name: str | None = None
+        self._share_vars_from: CompiledProgram | None = None
+        self._places: list[Place] | None = None
+        self._engine: Engine | None = None
+        self._scope: Scope | None = None
+        self._place: Place | None = None
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: CompiledProgram | None = None,
+        places: Sequence[Any] | Place | None = None,
+    ) -> CompiledProgram:
+        """Run the program on several devices, each with a part of the batch.
+
+        Args:
+            loss_name: name of the loss; needed when the program has gradients.
+            build_strategy: overrides the constructor's.
+            exec_strategy: how to run the plan.
+            share_vars_from: use the parameters of this program, which ran before.
+            places: the devices; None takes CPU_NUM or the visible GPUs at the first run.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: called twice, or loss_name is missing.
+            TypeError: loss_name is not a string.
+        """
+        assert not self._is_data_parallel, (
+            "Already compiled with parallel, cannot be recompiled."
+        )
+        if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
+            raise TypeError(f"loss_name is the name of the loss, but received {type(loss_name)}")
+        grads = any(op.type.endswith("_grad") for op in self._program.global_block().ops)
+        assert loss_name is not None or not grads, (
+            "The loss name of CompiledProgram is None, but the program has gradients. "
+            "Give loss_name, or compile a forward-only program (clone(for_test=True))."
+        )
+        self._is_data_parallel = True
+        self._loss_name = loss_name
+        self._build_strategy = build_strategy or self._build_strategy
+        self._exec_strategy = exec_strategy
+        self._share_vars_from = share_vars_from
+        if places is not None:
+            self._places = list(places) if isinstance(places, (list, tuple)) else [places]
+        return self
+
+    # ---- compilation, at the first run
+
+    def _compile(self, scope: Scope, place: Place) -> Engine:
+        if self._engine is not None:
+            if scope is not self._scope:
+                raise ValueError("Cannot compile program with different scope.")
+            if place != self._place:
+                raise ValueError("Cannot compile program with different place.")
+            return self._engine
+        places = self._resolve_places(place) if self._is_data_parallel else [place]
+        build_strategy = execution_strategy = None
+        if self._is_data_parallel:
+            build_strategy = self._build_strategy or BuildStrategy()
+            execution_strategy = self._exec_strategy or ExecutionStrategy()
+        self._engine = Engine(
+            self._program,
+            places,
+            scope,
+            build_strategy,
+            execution_strategy,
+            share_from=self._shared_engine(),
+            scale_loss_grad=self._is_data_parallel and self._loss_name != "",
+            label=self._original,
+        )
+        self._scope, self._place = scope, place
+        return self._engine
+
+    def _resolve_places(self, place: Place) -> list[Place]:
+        places = self._places
+        if places is None:
+            places = list(cuda_places() if isinstance(place, CUDAPlace) else cpu_places())
+        assert places, (
+            f"No places for execution. CPU_NUM is {os.environ.get('CPU_NUM', 'not set')}, "
+            f"places is {self._places}"
+        )
+        assert all(type(p) is type(place) for p in places), (
+            f"the places {places} must be of the Executor's kind, {place}"
+        )
+        return places
+
+    def _shared_engine(self) -> Engine | None:
+        source = self._share_vars_from
+        if source is None:
+            return None
+        if not source._is_data_parallel:
+            raise ValueError("share_vars_from is not data parallel. Cannot share vars from it.")
+        if source._engine is None:
+            raise ValueError(
+                "The shared Program is not compiled and executed, so there is no variables to "
+                "share: run it once before."
+            )
+        return source._engine
+
+    # ---- views
+
+    @property
+    def _compiled(self) -> Engine:
+        if self._engine is None:
+            raise EnforceNotMet("the program is compiled at its first run; run it once before")
+        return self._engine
+
+    @property
+    def graph(self) -> SSAGraph:
+        """The SSA graph, after the first run."""
+        return self._compiled.graph
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the latest run."""
+        return self._compiled.plan
+
+    @property
+    def trace(self) -> Trace:
+        """What ran when; needs ``ExecutionStrategy.trace``."""
+        return self._compiled.trace

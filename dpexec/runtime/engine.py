@@ -1,0 +1,345 @@
+"""The engine: compiles a program for some devices, and runs its steps.
+
+Executor, ParallelExecutor and CompiledProgram are thin shells around it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
+from dpexec.core.scope import Scope
+from dpexec.errors import EnforceNotMet
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.graph.dot import write_graphviz
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.program import Program
+from dpexec.passes import FuseAllReduce, Pass, PassManager, SequentialExecution
+from dpexec.passes.base import PassRecord
+from dpexec.runtime.check import check_fetch_names, check_merge, check_run
+from dpexec.runtime.collectives import on_device
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.fetch import collect
+from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.schedulers.local import (
+    InFlight,
+    inline,
+    kernel_threads,
+    make_graph,
+    run_graph,
+)
+from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.trace.recorder import Recorder
+
+if TYPE_CHECKING:
+    from dpexec.trace.events import Trace
+
+__all__ = ["Engine"]
+
+_PLANS_KEPT = 32
+_SIGNATURES_KEPT = 256
+
+
+class Engine:
+    """Runs a program on some devices.
+
+    Args:
+        program: compiled as it is now; later changes are not seen.
+        places: the devices.
+        scope: where persistable variables live.
+        build_strategy: None runs the operators as they are (plain Executor).
+        execution_strategy: None runs them on the calling thread.
+        share_from: an engine whose persistable variables are used, device by device.
+        scale_loss_grad: seed the loss gradient with the device's share of the batch.
+        label: the user's program, when ``program`` is a copy of it.
+
+    Raises:
+        AssertionError: no devices.
+        EnforceNotMet: ``share_from`` has another number of devices.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[Place],
+        scope: Scope,
+        build_strategy: BuildStrategy | None = None,
+        execution_strategy: ExecutionStrategy | None = None,
+        share_from: Engine | None = None,
+        scale_loss_grad: bool = False,
+        label: Program | None = None,
+    ) -> None:
+        assert places, "No places for execution."
+        self.program = program
+        self.label = program if label is None else label
+        self.version = self.label._version
+        self.places = list(places)
+        self._scale_loss_grad = scale_loss_grad
+        self.build_strategy = build_strategy
+        self.execution_strategy = execution_strategy
+        self.graph = self._build_graph()
+        self.pass_records: list[PassRecord] = []
+        self._optimize_graph()
+        self.replicas = self._make_replicas(scope, share_from)
+        self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
+        self.plan: Plan | None = None
+        self._plans: dict[Any, Plan] = {}
+        self._graphs: dict[Plan, dict[bool, dict[Any, Any]]] = {}
+        self._checked: dict[Any, None] = {}
+        self._envs: list[Env] = []
+        self._busy = threading.Lock()
+        self._in_flight = InFlight()
+        self._pool: ThreadPoolExecutor | None = None
+        self._runs_since_drop = 0
+        if build_strategy is not None:
+            build_strategy.freeze("compilation")
+        if execution_strategy is not None:
+            execution_strategy.freeze("compilation")
+
+    # ---- compilation
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the program has gradients."""
+        return any(node.role == "backward" for node in self.graph.ops)
+
+    @property
+    def _options(self) -> ReplicationOptions:
+        strategy = self.build_strategy
+        if strategy is None:
+            return ReplicationOptions(scale_loss_grad=False)
+        reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
+        customized = BuildStrategy.GradientScaleStrategy.Customized
+        return ReplicationOptions(
+            mode="reduce" if reduce else "all_reduce",
+            scale_loss_grad=self._scale_loss_grad,
+            keep_loss_grad=strategy.gradient_scale_strategy == customized,
+            shared_memory=reduce and self._on_cpu,
+        )
+
+    @property
+    def _on_cpu(self) -> bool:
+        return not any(isinstance(place, CUDAPlace) for place in self.places)
+
+    def _build_graph(self) -> SSAGraph:
+        return build_ssa_graph(self.program, self.places, self._options)
+
+    def _optimize_graph(self) -> None:
+        strategy = self.build_strategy
+        if strategy is None:
+            return
+        passes: list[Pass] = []
+        if strategy.fuse_all_reduce_ops:
+            passes.append(FuseAllReduce())
+        if strategy.enable_sequential_execution:
+            passes.append(SequentialExecution())
+        manager = PassManager(passes)
+        self.graph = manager.run(self.graph)
+        self.pass_records = manager.records
+        if strategy.debug_graphviz_path:
+            write_graphviz(self.graph, strategy.debug_graphviz_path)
+
+    def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
+        if share_from is None:
+            return Replicas(scope, self.places, self._options.shared_memory)
+        if len(share_from.places) != len(self.places):
+            raise EnforceNotMet(
+                f"share_vars_from has {len(share_from.places)} devices, but this program is "
+                f"compiled for {len(self.places)}; they must be equal"
+            )
+        return share_from.replicas
+
+    def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
+        fed = frozenset(name for values in feeds.values for name in values)
+        key = (fetch, fed, feeds.idle)
+        if key not in self._plans:
+            check_fetch_names(self.program.global_block(), fetch)
+            if len(self._plans) >= _PLANS_KEPT:
+                self._graphs.pop(self._plans.pop(next(iter(self._plans))), None)
+            granularity = self.build_strategy.task_granularity if self.build_strategy else "segment"
+            self._plans[key] = make_plan(
+                self.graph, fetch, fed, feeds.idle, self.replicas.shared, granularity
+            )
+        return self._plans[key]
+
+    # ---- running
+
+    def run(self, feeds: Feeds, fetch: Sequence[str], merged: bool = True) -> list[Any]:
+        """Run one step (or ``num_iteration_per_run``).
+
+        Args:
+            feeds: arrays per device.
+            fetch: names of variables to return.
+            merged: concatenate the devices' values along axis 0.
+
+        Returns:
+            Per name an array, or a list with the array of every device.
+
+        Raises:
+            EnforceNotMet: something is wrong; no variable has changed.
+        """
+        with self._busy:
+            plan = self.plan = self._plan_for(tuple(fetch), feeds)
+            self.replicas.sync(plan, plan.reads)
+            self._check(plan, feeds, merged)
+            strategy = self.execution_strategy
+            if strategy is not None and strategy._dry_run:
+                return [None for _ in fetch]
+            repeats = strategy.num_iteration_per_run if strategy else 1
+            with kernel_threads(len(plan.active)):
+                for _ in range(repeats):
+                    results = self._step(plan, feeds, merged)
+            self._count_towards_drop()
+            return results
+
+    def _check(self, plan: Plan, feeds: Feeds, merged: bool) -> None:
+        shapes = tuple(
+            tuple((name, a.shape, a.dtype.str) for name, a in values.items())
+            for values in feeds.values
+        )
+        key = (id(plan), shapes, merged, self.replicas.generation)
+        if key in self._checked:
+            return
+        specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
+        for name in plan.fetch:
+            found = [specs[device].get(name) for device in plan.active]
+            check_merge(name, found if merged else found[:1])
+        if len(self._checked) >= _SIGNATURES_KEPT:
+            self._checked.clear()
+        self._checked[key] = None
+
+    def _step(self, plan: Plan, feeds: Feeds, merged: bool) -> list[Any]:
+        self._envs = self._make_envs(plan, feeds)
+        try:
+            results = self._schedule(plan, merged)
+        except BaseException:
+            self._envs = []
+            raise
+        self._commit(plan, feeds)
+        self.replicas.scope.count_run(self.label)
+        return results
+
+    def _make_envs(self, plan: Plan, feeds: Feeds) -> list[Env]:
+        run = self.replicas.scope.run_count(self.label)
+        entropy = secrets.randbits(62) + 1
+        total = sum(feeds.samples)
+        one = self.build_strategy is not None and (
+            self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
+        )
+        envs, first = [], 0
+        for device, (values, samples) in enumerate(zip(feeds.values, feeds.samples, strict=True)):
+            weight = 1.0 if one else samples / max(total, 1)
+            env = Env(Shard(run, entropy, first, max(samples, 1), weight))
+            first += samples
+            for name in plan.reads[device]:
+                tensor = self.replicas.tensor(device, name)
+                if tensor is not None:
+                    env[name] = tensor.array
+            env.update(self._on_device(device, values))
+            envs.append(env)
+        return envs
+
+    def _on_device(self, device: int, values: dict[str, Any]) -> dict[str, Any]:
+        place = self.places[device]
+        if not isinstance(place, CUDAPlace):
+            return values
+        with on_device(place):
+            return {name: array_module(place).asarray(array) for name, array in values.items()}
+
+    def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
+        def run_task(number: int) -> None:
+            self._run_task(plan, number)
+
+        def fetch() -> list[Any]:
+            return collect(self._envs, plan.fetch, plan.active, merged)
+
+        strategy = self.execution_strategy
+        if strategy is None:
+            return inline(plan, run_task, fetch)
+        graphs = self._graphs.setdefault(plan, {})
+        if merged not in graphs:
+            graphs[merged] = make_graph(plan, run_task, fetch, self._in_flight)
+        pool = None if strategy.scheduler == "sync" else self._thread_pool()
+        return run_graph(graphs[merged], pool, self._in_flight)
+
+    def _run_task(self, plan: Plan, number: int) -> None:
+        task, steps = plan.tasks[number], plan.steps[number]
+        place = self.places[task.device or 0]
+        with on_device(place):
+            if self.recorder is None:
+                run_steps(steps, self._envs)
+                return
+            start = time.perf_counter()
+            run_steps(steps, self._envs, self.recorder, task.key[0])
+            self.recorder.add(
+                task.key[0], "task", task.device, task.key[0], start, time.perf_counter()
+            )
+
+    def _thread_pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="dpexec")
+        return self._pool
+
+    @property
+    def num_threads(self) -> int:
+        """Size of the thread pool: as asked for, else 4 per device."""
+        asked = self.execution_strategy.num_threads if self.execution_strategy else 0
+        return asked or 4 * len(self.places)
+
+    def _commit(self, plan: Plan, feeds: Feeds) -> None:
+        reads = enumerate(plan.reads) if plan.commits else ()
+        held = {id(self._envs[d].get(name)) for d, names in reads for name in names}
+        for device, name in plan.commits:
+            value = self._envs[device].get(name)
+            if value is None:
+                continue
+            if getattr(value, "base", None) is not None or id(value) in held:
+                value = value.copy()  # two variables must never share memory
+            held.add(id(value))
+            self.replicas.commit(device, name, value)
+        for name in feeds.persistable:
+            for device, env in enumerate(self._envs):
+                if (device, name) not in plan.commits and name in env:
+                    self.replicas.commit(device, name, env[name].copy())
+        names = {name for _, name in (*plan.commits, *plan.overwritten)}
+        self.replicas.written(names | feeds.persistable)
+
+    # ---- temporaries
+
+    @property
+    def needs_local_scopes(self) -> bool:
+        """Whether the temporaries of earlier runs were dropped."""
+        return not self._envs
+
+    def _count_towards_drop(self) -> None:
+        self._runs_since_drop += 1
+        limit = self.execution_strategy.num_iteration_per_drop_scope if self.execution_strategy else 1
+        if self._runs_since_drop == limit:
+            self.drop_local_scopes()
+
+    def drop_local_scopes(self) -> None:
+        """Free the temporaries of earlier runs."""
+        self._envs = []
+        self._runs_since_drop = 0
+
+    # ---- views
+
+    @property
+    def trace(self) -> Trace:
+        """What ran when, since the engine was made or :meth:`Recorder.clear` was called.
+
+        Raises:
+            RuntimeError: recording was not switched on.
+        """
+        if self.recorder is None:
+            raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
+        return self.recorder.trace(
+            devices=len(self.places), num_threads=self.num_threads, cpus=available_cpus()
+        )

@@ -1,0 +1,142 @@
+"""``Executor``: runs a program operator after operator, or a compiled program."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any
+
+from dpexec.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
+from dpexec.core.scope import Scope, global_scope
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program, default_main_program
+from dpexec.runtime.compiled_program import CompiledProgram
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.feed import single_feed, split_feed
+from dpexec.runtime.fetch import as_tensors, fetch_names
+
+__all__ = ["Executor"]
+
+
+class Executor:
+    """Runs programs on one device, and compiled programs on theirs.
+
+    Args:
+        place: the device; None takes the first GPU if there is one, else the CPU.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        if place is None:
+            place = CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
+        self.place = place
+        self._closed = False
+        self._engines: weakref.WeakKeyDictionary[Scope, dict[Any, Engine]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def run(
+        self,
+        program: Program | CompiledProgram | None = None,
+        feed: Any = None,
+        fetch_list: Any = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
+    ) -> list[Any]:
+        """Run a program once.
+
+        Args:
+            program: None takes the default main program.
+            feed: arrays by name; for several devices also a list with a dict for each.
+            fetch_list: Variables or names to return.
+            feed_var_name: accepted for fluid's sake.
+            fetch_var_name: accepted for fluid's sake.
+            scope: where variables live; None takes the global scope.
+            return_numpy: arrays, else LoDTensors.
+            use_program_cache: accepted; plans are always cached until the program changes.
+            return_merged: concatenate the devices' values along axis 0, else a list per name.
+            use_prune: run only what the fetches and the parameter updates need.
+
+        Returns:
+            One array (or list, or LoDTensor) per fetched name.
+
+        Raises:
+            RuntimeError: the executor was closed.
+            TypeError: not a program, or a feed or fetch of a wrong type.
+            ValueError: a feed of a wrong shape or element type.
+            EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Executor")
+        scope = global_scope() if scope is None else scope
+        program = default_main_program() if program is None else program
+        if isinstance(program, CompiledProgram):
+            results = self._run_compiled(program, feed, fetch_list, scope, return_merged)
+        elif isinstance(program, Program):
+            results = self._run_program(program, feed, fetch_list, scope, use_prune)
+        else:
+            raise TypeError(
+                "Executor requires Program as its Parameter. But you passed in "
+                f"{type(program)}"
+            )
+        return results if return_numpy else as_tensors(results)
+
+    def _run_program(
+        self, program: Program, feed: Any, fetch_list: Any, scope: Scope, use_prune: bool
+    ) -> list[Any]:
+        names = fetch_names(fetch_list)
+        if not program.global_block().ops:
+            warnings.warn("The current program is empty.", stacklevel=3)
+        feeds = single_feed(program.global_block(), {} if feed is None else feed)
+        engine = self._engine_for(program, scope, tuple(names) if use_prune else None)
+        return engine.run(feeds, names)
+
+    def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
+        engines = self._engines.setdefault(scope, {})
+        key = (id(program), prune)
+        engine = engines.get(key)
+        if engine is None or engine.version != program._version or engine.label is not program:
+            source = program if prune is None else _pruned(program, prune)
+            engine = engines[key] = Engine(source, [self.place], scope, label=program)
+        return engine
+
+    def _run_compiled(
+        self,
+        compiled: CompiledProgram,
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        return_merged: bool,
+    ) -> list[Any]:
+        names = fetch_names(fetch_list)
+        engine = compiled._compile(scope, self.place)
+        block = engine.program.global_block()
+        if not compiled._is_data_parallel:
+            return engine.run(single_feed(block, {} if feed is None else feed), names)
+        devices = len(engine.places)
+        feeds = split_feed(block, {} if feed is None else feed, devices, not engine.is_training)
+        return engine.run(feeds, names, return_merged)
+
+    def close(self) -> None:
+        """Release what the executor holds; it cannot run any more."""
+        self._closed = True
+        self._engines.clear()
+
+
+def _pruned(program: Program, fetch: tuple[str, ...]) -> Program:
+    """What the fetched variables and the parameter updates need of a program."""
+    made = program.clone()
+    block = made.global_block()
+    needed = set(fetch)
+    kept: list[Operator] = []
+    for op in reversed(block.ops):
+        if op.role & roles.OPTIMIZE or needed.intersection(op.output_arg_names):
+            kept.append(op)
+            needed.update(op.input_arg_names)
+    block.ops = kept[::-1]
+    return made

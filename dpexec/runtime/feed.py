@@ -1,0 +1,230 @@
+"""Feeds: checked, turned into arrays, and split over devices."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.block import Block
+from dpexec.ir.variable import Variable
+
+__all__ = ["Feeds", "single_feed", "split_feed"]
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """What every device is fed.
+
+    Args:
+        values: arrays by name, one dict per device; empty for an idle device.
+        samples: number of samples per device; 0 for an idle one.
+        persistable: names that also set a persistable variable.
+    """
+
+    values: list[dict[str, np.ndarray[Any, Any]]]
+    samples: list[int]
+    persistable: frozenset[str] = frozenset()
+
+    @property
+    def idle(self) -> tuple[int, ...]:
+        """Devices without samples."""
+        return tuple(device for device, count in enumerate(self.samples) if not count)
+
+
+def single_feed(block: Block, feed: Any) -> Feeds:
+    """The feed of one device: a dict, or a list that holds one.
+
+    Raises:
+        TypeError: not a dict.
+        AssertionError: a list for several devices.
+        ValueError: a checked variable got another shape or type.
+        EnforceNotMet: likewise, for an unchecked one.
+    """
+    if isinstance(feed, (list, tuple)):
+        assert len(feed) == 1, (
+            f"Not compiled with data parallel, but the feed is for {len(feed)} devices"
+        )
+        feed = feed[0]
+    values = _arrays(block, feed, unknown_is_error=False)
+    for name, array in values.items():
+        _check(block.vars[name], array, "")
+    return Feeds([values], [_samples(block, values) or 1], _persistable(block, values))
+
+
+def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
+    """The feeds of all devices.
+
+    A dict is split along the first axis as evenly as possible; with fewer samples than devices
+    the last devices stay idle. A list gives each device its own dict.
+
+    Args:
+        block: the global block.
+        feed: dict or list of dicts.
+        devices: how many.
+        partial: whether a list may be shorter than the devices (prediction).
+
+    Raises:
+        TypeError: neither dict nor list of dicts.
+        IndexError: the list is longer than the devices.
+        ValueError: an unknown name, or a checked variable got another shape or type.
+        EnforceNotMet: a list too short for training, an empty or inconsistent batch.
+    """
+    if isinstance(feed, Mapping):
+        shards = _split(block, _arrays(block, feed, unknown_is_error=True), devices)
+    elif isinstance(feed, (list, tuple)):
+        shards = _listed(block, feed, devices, partial)
+    else:
+        raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
+    for shard in shards:
+        for name, array in shard.items():
+            if not block.vars[name].persistable:
+                _check(block.vars[name], array, " on each device")
+    names = _persistable(block, shards[0])
+    if any(set(shard) - names for shard in shards):
+        samples = [_samples(block, shard) if shard else 0 for shard in shards]
+    else:
+        samples = [1] * devices
+    return Feeds(shards, samples, names)
+
+
+def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(name for name in values if block.vars[name].persistable)
+
+
+def _arrays(block: Block, feed: Any, unknown_is_error: bool) -> dict[str, np.ndarray[Any, Any]]:
+    if not isinstance(feed, Mapping):
+        raise TypeError(f"feed requires dict as its Parameter, but received {type(feed)}")
+    arrays = {}
+    for name, value in feed.items():
+        if name not in block.vars:
+            if unknown_is_error:
+                raise ValueError(f"var {name} not in this block: the feed names it")
+            warnings.warn(f"The variable {name} is fed but not in the program; ignored", stacklevel=5)
+            continue
+        arrays[name] = _array(block.vars[name], value)
+    return arrays
+
+
+def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, LoDTensor):
+        if value.lod():
+            raise EnforceNotMet(
+                f"fed Variable {var.name!r} holds sequences (LoD {value.lod()}), which this "
+                "version of dpexec does not support; feed dense tensors"
+            )
+        return value.numpy()
+    if isinstance(value, (list, tuple)):
+        raise RuntimeError(
+            f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "
+            "LoDTensor (lists would hold sequences, whose LoD is unknown)"
+        )
+    if isinstance(value, (bool, int, float, np.number)):
+        return np.array([value], dtype=to_numpy(var.dtype))
+    if not isinstance(value, np.ndarray):
+        value = np.asarray(value)
+    if value.dtype == object:
+        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {type(value)}")
+    return value
+
+
+def _check(var: Variable, array: np.ndarray[Any, Any], where: str) -> None:
+    shape, declared = tuple(array.shape), var.shape
+    strict = var.need_check_feed
+    try:
+        dtype = as_var_type(array.dtype)
+    except TypeError as error:
+        raise TypeError(f"fed Variable {var.name!r}: {error}") from None
+    if strict and len(shape) != len(declared):
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
+            f"{declared}, but received fed shape {list(shape)}{where}"
+        )
+    if strict and any(want not in (-1, got) for want, got in zip(declared, shape, strict=True)):
+        raise ValueError(
+            f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
+            f"{declared}, but received fed shape {list(shape)}{where}"
+        )
+    if var.dtype != dtype:
+        wrong = (
+            f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
+            f"received {dtype_name(dtype)!r}"
+        )
+        raise ValueError(wrong) if strict else EnforceNotMet(wrong)
+    if array.size == 0:
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} is empty: received fed shape {list(shape)}{where}"
+        )
+
+
+def _samples(block: Block, values: Mapping[str, np.ndarray[Any, Any]]) -> int:
+    """Rows of the first fed variable that has a batch dimension, else of the first one."""
+    arrays = [
+        values[name]
+        for name, var in block.vars.items()
+        if name in values and values[name].ndim and var.shape[:1] == (-1,)
+    ]
+    arrays += [array for array in values.values() if array.ndim]
+    return int(arrays[0].shape[0]) if arrays else 0
+
+
+def _split(
+    block: Block, values: dict[str, np.ndarray[Any, Any]], devices: int
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
+    batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
+    samples = _samples(block, batch)
+    active = min(devices, samples) if batch else devices
+    if batch and not samples:
+        names = ", ".join(batch)
+        raise EnforceNotMet(f"the batch is empty: fed Variables {names} have no samples")
+    for name, array in batch.items():
+        if array.ndim == 0 or array.shape[0] < active:
+            raise EnforceNotMet(
+                f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
+                f"{active} devices: other fed Variables have {samples} samples"
+            )
+        for shard, part in zip(shards, np.array_split(array, active), strict=False):
+            shard[name] = part
+    for name in values.keys() - batch.keys():
+        for device, row in enumerate(_rows(name, values[name], devices)):
+            shards[device][name] = row
+    return shards
+
+
+def _rows(
+    name: str, array: np.ndarray[Any, Any], devices: int
+) -> Sequence[np.ndarray[Any, Any]]:
+    """A persistable variable: one row for all devices, or one for each."""
+    if array.shape[:1] == (devices,):
+        return [array[i : i + 1] for i in range(devices)]
+    if array.shape[:1] == (1,):
+        return [array] * devices
+    raise EnforceNotMet(
+        f"fed Variable {name!r} is persistable: it takes 1 row for all devices or {devices} rows, "
+        f"one each, but received fed shape {list(array.shape)}"
+    )
+
+
+def _listed(
+    block: Block, feed: Sequence[Any], devices: int, partial: bool
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    for item in feed:
+        if not isinstance(item, Mapping):
+            raise TypeError(f"Each element of feed list should be a dict, but got {type(item)}")
+    if len(feed) > devices:
+        raise IndexError(f"the feed list has {len(feed)} elements for {devices} devices")
+    if not partial and (len(feed) < devices or not all(feed)):
+        number = sum(bool(item) for item in feed)
+        raise EnforceNotMet(
+            f"Unimplemented: The feed data number {number} does not match the device number "
+            f"{devices}; when training, every device needs a dict"
+        )
+    shards = [_arrays(block, item, unknown_is_error=True) for item in feed]
+    return shards + [{}] * (devices - len(shards))

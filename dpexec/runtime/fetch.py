@@ -1,0 +1,81 @@
+"""Fetches: from the devices' values to what ``run`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.tensors import LoDTensor
+from dpexec.ir.variable import Variable
+
+__all__ = ["collect", "fetch_names"]
+
+
+def fetch_names(fetch_list: Any) -> list[str]:
+    """Names in a fetch list: None, one Variable or name, or a list of them.
+
+    Raises:
+        AssertionError: neither list nor tuple.
+        TypeError: an item is neither Variable nor name.
+    """
+    if fetch_list is None:
+        return []
+    if isinstance(fetch_list, (str, Variable)):
+        fetch_list = [fetch_list]
+    assert isinstance(fetch_list, (list, tuple)), (
+        f"fetch_list must be a list or a tuple, but received {type(fetch_list)}"
+    )
+    names = []
+    for item in fetch_list:
+        if not isinstance(item, (str, Variable)):
+            raise TypeError(
+                f"fetch_list items are Variables or names of Variables, but received {type(item)}"
+            )
+        names.append(item if isinstance(item, str) else item.name)
+    return names
+
+
+def collect(
+    envs: Sequence[Mapping[str, Any]], names: Sequence[str], devices: Sequence[int], merged: bool
+) -> list[Any]:
+    """Copy fetched values to the host.
+
+    Args:
+        envs: values by name, per device.
+        names: what to fetch.
+        devices: the devices that take part.
+        merged: concatenate along axis 0 in device order, else keep a list per name.
+
+    Returns:
+        Per name an array, or a list of arrays; None for what has no value.
+    """
+    results: list[Any] = []
+    for name in names:
+        values = [_host_copy(envs[d][name]) for d in devices if name in envs[d]]
+        if not merged:
+            results.append(values)
+        elif not values:
+            results.append(None)
+        else:
+            results.append(np.concatenate(values) if len(values) > 1 else values[0])
+    return results
+
+
+def _host_copy(value: Any) -> np.ndarray[Any, Any]:
+    return np.array(value.get() if hasattr(value, "get") else value)
+
+
+def as_tensors(results: list[Any]) -> list[Any]:
+    """The same results as ``LoDTensor``."""
+    return [
+        as_tensors(item) if isinstance(item, list) else None if item is None else _tensor(item)
+        for item in results
+    ]
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> LoDTensor:
+    tensor = LoDTensor()
+    tensor.array = array
+    return tensor

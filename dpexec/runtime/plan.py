@@ -1,0 +1,199 @@
+"""Plans: a graph made ready to run for one fetch list and one set of busy devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpexec.core.places import array_module
+from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
+from dpexec.ir.block import Block
+from dpexec.runtime.collectives import bind_collective
+from dpexec.runtime.partition import Task, live_nodes, partition
+from dpexec.runtime.steps import Call, CollectiveCall, Step, bind_step, overwrites
+
+__all__ = ["Plan", "make_plan"]
+
+
+@dataclass(eq=False)
+class Plan:
+    """What runs, where, in which order.
+
+    Args:
+        graph: the graph it was made from.
+        nodes: nodes that run, in order.
+        missing: variables without a value, on idle devices.
+        tasks: the tasks in a topological order.
+        steps: bound nodes per task.
+        reads: per device, the persistable variables that it reads.
+        commits: (device, name) of persistable variables to store after the run.
+        overwritten: (device, name) of those that were updated in place.
+        active: devices with samples.
+        fetch: names that are fetched.
+    """
+
+    graph: SSAGraph
+    nodes: list[OpNode]
+    missing: set[VarNode]
+    tasks: list[Task]
+    steps: list[list[Step]]
+    reads: list[list[str]]
+    commits: list[tuple[int, str]]
+    overwritten: list[tuple[int, str]]
+    active: list[int]
+    fetch: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """The tasks with what they wait for, one line each."""
+        lines = []
+        for task in self.tasks:
+            after = ", ".join(self.tasks[i].key[0] for i in task.after) or "-"
+            lines.append(f"{task.id:3d} {task.key[0]:32s} {len(task.nodes):4d} ops, after {after}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Plan: {len(self.tasks)} tasks, {len(self.nodes)} operators>\n{self.describe()}"
+
+
+def make_plan(
+    graph: SSAGraph,
+    fetch: Sequence[str],
+    fed: Iterable[str],
+    idle: Sequence[int],
+    shared: bool,
+    granularity: str = "segment",
+) -> Plan:
+    """Choose what runs, group it into tasks, and bind the kernels.
+
+    Args:
+        graph: the graph.
+        fetch: names that are fetched.
+        fed: names that are fed.
+        idle: devices without samples.
+        shared: whether devices share persistable variables.
+        granularity: ``"segment"`` or ``"op"``.
+    """
+    block = graph.program.global_block()
+    nodes, missing = live_nodes(graph, idle, fed)
+    in_place = _in_place_nodes(block, nodes)
+    tasks = partition(graph, nodes, in_place, granularity)
+    drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
+    steps = [
+        [
+            Step(node, _bind(graph, node, missing, node in in_place, fetch), drops.get(node, ()))
+            for node in task.nodes
+        ]
+        for task in tasks
+    ]
+    commits, overwritten = _writes(graph, nodes, in_place, shared)
+    return Plan(
+        graph=graph,
+        nodes=nodes,
+        missing=missing,
+        tasks=tasks,
+        steps=steps,
+        reads=_reads(graph, nodes, fetch),
+        commits=commits,
+        overwritten=overwritten,
+        active=[device for device in range(len(graph.places)) if device not in idle],
+        fetch=tuple(fetch),
+    )
+
+
+def _bind(
+    graph: SSAGraph, node: OpNode, missing: set[VarNode], in_place: bool, fetch: Sequence[str]
+) -> Call | CollectiveCall:
+    if node.is_collective:
+        return bind_collective(node, graph.places, missing)
+    assert node.device is not None
+    return bind_step(node, array_module(graph.places[node.device]), in_place, fetch)
+
+
+def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
+    """Nodes that may overwrite persistable variables.
+
+    None may when an operator that checks values comes after the first of them: it could fail
+    when the parameters have already changed.
+    """
+    found: set[OpNode] = set()
+    for node in nodes:
+        if node.op is None or node.kind != "compute":
+            continue
+        if found and node.op.definition.checks_values:
+            return set()
+        pairs = overwrites(node.op)
+        names = [node.op.outputs[out][0] for out in pairs]
+        if pairs and len(pairs) == len(node.op.definition.inplace):
+            if all(name in block.vars and block.vars[name].persistable for name in names):
+                found.add(node)
+    return found
+
+
+def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> list[list[str]]:
+    variables = graph.program.global_block().vars
+    found: list[dict[str, None]] = [{} for _ in graph.places]
+    for node in nodes:
+        for var in node.inputs:
+            declared = variables.get(var.name)
+            if declared is not None and declared.persistable:
+                found[var.device][var.name] = None
+    for name in fetch:
+        if variables[name].persistable:
+            for names in found:
+                names[name] = None
+    return [list(names) for names in found]
+
+
+def _writes(
+    graph: SSAGraph, nodes: Sequence[OpNode], in_place: set[OpNode], shared: bool
+) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """What to store after a run. Shared variables are stored once: replicated operators write
+    equal counters and statistics of one device's samples, of which device 0's count."""
+    variables = graph.program.global_block().vars
+    staged: dict[str, set[int]] = {}
+    direct: dict[tuple[int, str], None] = {}
+    for node in nodes:
+        overwritten = set()
+        if node in in_place and node.op is not None:
+            overwritten = {node.op.outputs[out][0] for out in overwrites(node.op)}
+        for var in node.outputs:
+            declared = variables.get(var.name)
+            if declared is None or not declared.persistable:
+                continue
+            if var.name in overwritten:
+                direct[(var.device, var.name)] = None
+            elif not (shared and node.is_collective):
+                staged.setdefault(var.name, set()).add(var.device)
+    commits = [
+        (device, name)
+        for name, devices in staged.items()
+        for device in ([min(devices)] if shared else sorted(devices))
+    ]
+    return commits, list(direct)
+
+
+def _drops(
+    block: Block, tasks: Sequence[Task], fetched: set[str]
+) -> dict[OpNode, tuple[str, ...]]:
+    """After which node a temporary can go: all its uses are in one segment."""
+    users: dict[tuple[int, str], set[int]] = {}
+    for task in tasks:
+        for node in task.nodes:
+            for var in (*node.inputs, *node.outputs):
+                if var.kind == "var":
+                    users.setdefault((var.device, var.name), set()).add(task.id)
+    last: dict[tuple[int, str], OpNode] = {}
+    for task in tasks:
+        if task.is_collective:
+            continue
+        for node in task.nodes:
+            for var in (*node.inputs, *node.outputs):
+                place = (var.device, var.name)
+                if var.kind == "var" and len(users[place]) == 1:
+                    last[place] = node
+    drops: dict[OpNode, list[str]] = {}
+    for (_, name), node in last.items():
+        declared = block.vars.get(name)
+        if name not in fetched and not (declared is not None and declared.persistable):
+            drops.setdefault(node, []).append(name)
+    return {node: tuple(names) for node, names in drops.items()}

@@ -1,0 +1,114 @@
+"""The persistable variables of all devices, and how they stay equal.
+
+Device 0 uses the user's scope itself; every other device has a child of it. In Reduce mode on
+CPUs the children hold no copies, so look-ups reach the user's scope: parameters and optimizer
+state exist once. Otherwise each device has its own copy, made when it is first needed and made
+again when somebody else (``tensor.set``, a startup program, a loader) wrote the original.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dpexec.core import tensors
+from dpexec.core.places import CUDAPlace, Place, array_module
+from dpexec.core.scope import Scope
+from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.runtime.collectives import on_device
+
+__all__ = ["Replicas"]
+
+
+class Replicas:
+    """Where each device keeps its persistable variables.
+
+    Args:
+        scope: the user's scope.
+        places: the devices.
+        shared: whether all devices use the user's scope.
+    """
+
+    def __init__(self, scope: Scope, places: Sequence[Place], shared: bool) -> None:
+        self.scope = scope
+        self.places = list(places)
+        self.shared = shared or len(self.places) == 1
+        self.scopes = [scope, *(scope.new_scope() for _ in self.places[1:])]
+        self.generation = 0
+        """Grows whenever values from outside were taken over."""
+        self._seen: dict[str, int] = {}
+        self._clock = -1
+        self._readers: weakref.WeakSet[object] = weakref.WeakSet()
+
+    def tensor(self, device: int, name: str) -> LoDTensor | None:
+        """The tensor of a persistable variable on a device; None if it has no value."""
+        var = self.scopes[device].find_var(name)
+        if var is None or not isinstance(var.value, LoDTensor):
+            return None
+        return var.value if var.value._is_initialized() else None
+
+    def sync(self, reader: object, names: Sequence[Iterable[str]]) -> None:
+        """Give every device up-to-date copies.
+
+        Args:
+            reader: who asks; a reader that asked before costs nothing when nothing changed.
+            names: per device, the persistable variables that it reads.
+        """
+        if self._clock == tensors.last_write and reader in self._readers:
+            return
+        self._readers.add(reader)
+        for device, needed in enumerate(names):
+            for name in needed:
+                self._sync_one(device, name)
+        for name in {name for needed in names for name in needed}:
+            original = self.tensor(0, name)
+            version = -1 if original is None else original.version
+            if self._seen.get(name) != version:
+                self.generation += 1
+            self._seen[name] = version
+        self._clock = tensors.last_write
+
+    def _sync_one(self, device: int, name: str) -> None:
+        original = self.tensor(0, name)
+        if original is None:
+            return
+        place = self.places[device]
+        if device == 0:
+            if isinstance(place, CUDAPlace) and original._place != place:
+                original.array, original._place = _copy_to(place, original.array), place
+            return
+        if self.shared:
+            return
+        mine = self.scopes[device]._vars.get(name)
+        if mine is None or self._seen.get(name) != original.version:
+            tensor = self.scopes[device].var(name).get_tensor()
+            tensor.array, tensor._place = _copy_to(place, original.array), place
+
+    def commit(self, device: int, name: str, value: Any) -> None:
+        """Store what a run computed for a persistable variable."""
+        var = self.scopes[device].find_var(name) if self.shared else self.scopes[device].var(name)
+        var = self.scopes[device].var(name) if var is None else var
+        if isinstance(value, SelectedRows):
+            var.value = value
+            return
+        if not isinstance(var.value, LoDTensor):
+            var.value = None
+        tensor = var.get_tensor()
+        tensor.array, tensor._place = value, self.places[device]
+
+    def written(self, names: Iterable[str]) -> None:
+        """Tell other runtimes on the same scope that these variables changed."""
+        for name in names:
+            tensor = self.tensor(0, name)
+            if tensor is not None:
+                tensor.touch()
+                self._seen[name] = tensor.version
+        self._clock = tensors.last_write
+
+
+def _copy_to(place: Place, array: Any) -> Any:
+    with on_device(place):
+        if not isinstance(place, CUDAPlace) and hasattr(array, "get"):
+            array = array.get()
+        return array_module(place).array(array)

@@ -1,0 +1,325 @@
+"""The plan on a ``distributed.Client``: explicit tasks, state on the workers.
+
+Every worker builds the same graph and plan from the program, which is sent once. A step is one
+dask graph: a task per segment and collective, pinned to the worker of its device, and a last task
+per device that stores what the step computed. Between workers travel only gradients, broadcast
+values and fetches. The user's tensors are filled from the workers when somebody reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import numpy as np
+from dask._task_spec import Task as DaskTask
+from dask._task_spec import TaskRef
+
+from dpexec.core.places import Place
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.program import Program
+from dpexec.passes import PassManager
+from dpexec.passes.base import Pass
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.fetch import collect
+from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.schedulers.local import kernel_threads
+from dpexec.runtime.steps import Env, Shard, run_steps
+
+__all__ = ["ClusterRunner", "ProgramSpec"]
+
+
+@dataclass(frozen=True)
+class ProgramSpec:
+    """What a worker needs to build the same graph and plans as the client."""
+
+    program: Program
+    places: list[Place]
+    options: ReplicationOptions
+    passes: list[Pass]
+    granularity: str
+
+    def build(self) -> SSAGraph:
+        """The graph, equal in every process."""
+        graph = build_ssa_graph(self.program, self.places, self.options)
+        return PassManager(self.passes).run(graph)
+
+
+PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]
+
+
+class WorkerReplicas:
+    """State of the replicas that live on one worker.
+
+    Args:
+        spec: program and options.
+    """
+
+    def __init__(self, spec: ProgramSpec) -> None:
+        import dpexec.ops  # noqa: F401 - the kernels must be registered in this process
+
+        self.spec = spec
+        self.graph = spec.build()
+        self.stores: dict[int, dict[str, Any]] = {}
+        self._plans: dict[PlanKey, Plan] = {}
+        self._envs: list[Env] = []
+        self._step = -1
+        self._done: set[int] = set()
+        self._lock = threading.Lock()
+
+    def plan(self, key: PlanKey) -> Plan:
+        """The plan for a fetch list, fed names and idle devices."""
+        with self._lock:
+            if key not in self._plans:
+                fetch, fed, idle = key
+                self._plans[key] = make_plan(
+                    self.graph, fetch, fed, idle, shared=False, granularity=self.spec.granularity
+                )
+            return self._plans[key]
+
+    def envs(self, plan: Plan, step: int) -> list[Env]:
+        """The envs of a step, made at its first task on this worker.
+
+        Raises:
+            RuntimeError: the step is over; a task of it must not run any more.
+        """
+        with self._lock:
+            if step < self._step:
+                raise RuntimeError(f"a task of step {step} came during step {self._step}")
+            if step > self._step:
+                self._step, self._done = step, set()
+                self._envs = [Env() for _ in self.spec.places]
+                for device, store in self.stores.items():
+                    wanted = plan.reads[device]
+                    self._envs[device].update({n: store[n] for n in wanted if n in store})
+            return self._envs
+
+    def once(self, number: int) -> None:
+        """Refuse to run a task of the current step twice: updates would be applied twice.
+
+        Raises:
+            RuntimeError: the task ran already.
+        """
+        with self._lock:
+            if number in self._done:
+                raise RuntimeError(f"task {number} of step {self._step} was started twice")
+            self._done.add(number)
+
+
+_workers: dict[str, WorkerReplicas] = {}
+
+
+def _setup(token: str, spec: ProgramSpec) -> None:
+    _workers[token] = WorkerReplicas(spec)
+
+
+def _release(token: str) -> None:
+    _workers.pop(token, None)
+
+
+def _store(token: str, device: int, values: Mapping[str, Any]) -> None:
+    copies = {name: np.array(value) for name, value in values.items()}
+    _workers[token].stores.setdefault(device, {}).update(copies)
+
+
+def _load(token: str, device: int, name: str) -> Any:
+    return np.array(_workers[token].stores[device][name])
+
+
+def _feed(
+    token: str, key: PlanKey, step: int, device: int, shard: Shard, values: Mapping[str, Any]
+) -> None:
+    replicas = _workers[token]
+    env = replicas.envs(replicas.plan(key), step)[device]
+    env.shard = shard
+    env.update(values)
+
+
+def _run_task(
+    token: str,
+    key: PlanKey,
+    step: int,
+    number: int,
+    exports: Sequence[tuple[int, str]],
+    *imports: Any,
+) -> dict[tuple[int, str], Any]:
+    replicas = _workers[token]
+    plan = replicas.plan(key)
+    envs = replicas.envs(plan, step)
+    replicas.once(number)
+    for values in imports:
+        for (device, name), value in (values or {}).items():
+            envs[device][name] = value
+    with kernel_threads(len(plan.active)):
+        run_steps(plan.steps[number], envs)
+    return {(device, name): envs[device][name] for device, name in exports}
+
+
+def _finish(
+    token: str, key: PlanKey, step: int, device: int, fed: Sequence[str], *after: Any
+) -> dict[str, Any]:
+    replicas = _workers[token]
+    plan = replicas.plan(key)
+    env = replicas.envs(plan, step)[device]
+    for values in after:
+        for (target, name), value in (values or {}).items():
+            if target == device:
+                env[name] = value
+    store = replicas.stores.setdefault(device, {})
+    names = {name for where, name in plan.commits if where == device}
+    for name in sorted(names | set(fed)):
+        if name in env:
+            store[name] = np.array(env[name])
+    return {name: np.array(env[name]) for name in plan.fetch if name in env}
+
+
+class ClusterRunner:
+    """Runs the plans of an engine on the workers of a cluster.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        spec: program and options.
+
+    Raises:
+        RuntimeError: the cluster has no workers.
+    """
+
+    def __init__(self, client: Any, spec: ProgramSpec) -> None:
+        self.client = client
+        self.spec = spec
+        self.token = uuid.uuid4().hex
+        addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        if not addresses:
+            raise RuntimeError("the cluster of ExecutionStrategy.scheduler has no workers")
+        self.address = [addresses[d % len(addresses)] for d in range(len(spec.places))]
+        self._steps = itertools.count()
+        self._generation = -1
+        client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
+
+    def close(self) -> None:
+        """Free the state on the workers."""
+        self.client.run(_release, self.token, workers=sorted(set(self.address)))
+
+    def step(
+        self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], replicas: Replicas, merged: bool
+    ) -> list[Any]:
+        """Run one step and return the fetches."""
+        if self._generation != replicas.generation:
+            self._push(plan, replicas)
+            self._generation = replicas.generation
+        fed = frozenset(name for values in feeds.values for name in values)
+        key: PlanKey = (plan.fetch, fed, feeds.idle)
+        number = next(self._steps)
+        graph, ends, where = self._graph(plan, key, number, feeds, shards)
+        with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
+            futures = self.client.get(graph, ends, sync=False)
+        fetched = self.client.gather(futures)
+        self._defer(plan, feeds, replicas)
+        return collect(fetched, plan.fetch, plan.active, merged)
+
+    def _push(self, plan: Plan, replicas: Replicas) -> None:
+        """Send the persistable variables to the workers of the devices that use them."""
+        futures = []
+        for device, names in enumerate(plan.reads):
+            tensors = {name: replicas.tensor(0, name) for name in names}
+            values = {name: t.numpy() for name, t in tensors.items() if t is not None}
+            futures.append(
+                self.client.submit(
+                    _store, self.token, device, values,
+                    workers=[self.address[device]], pure=False,
+                )
+            )
+        self.client.gather(futures)
+
+    def _graph(
+        self, plan: Plan, key: PlanKey, step: int, feeds: Feeds, shards: Sequence[Shard]
+    ) -> tuple[dict[Any, DaskTask], list[Any], dict[Any, str]]:
+        graph: dict[Any, DaskTask] = {}
+        where: dict[Any, str] = {}
+        tag = f"{self.token[:8]}-{step}"
+
+        def add(name: str, device: int, function: Any, *args: Any) -> tuple[str, str]:
+            task_key = (name, tag)
+            graph[task_key] = DaskTask(task_key, function, self.token, key, step, *args)
+            where[task_key] = self.address[device]
+            return task_key
+
+        feed_keys = [
+            add(f"feed_dev{device}", device, _feed, device, shards[device], feeds.values[device])
+            for device in range(len(self.spec.places))
+        ]
+        exports = _exports(plan)
+        keys: list[tuple[str, str]] = []
+        for task in plan.tasks:
+            home = _home(plan, task.id)
+            refs = [TaskRef(keys[index]) for index in task.after]
+            name = f"{task.key[0]}-{task.id}"
+            keys.append(
+                add(name, home, _run_task, task.id, exports[task.id], *refs,
+                    TaskRef(feed_keys[home]))
+            )
+        ends = []
+        for device in range(len(self.spec.places)):
+            refs = [TaskRef(keys[t.id]) for t in plan.tasks if _touches(plan, t.id, device)]
+            ends.append(
+                add(f"finish_dev{device}", device, _finish, device, sorted(feeds.persistable),
+                    TaskRef(feed_keys[device]), *refs)
+            )
+        return graph, ends, where
+
+    def _defer(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
+        """Let the user's tensors come from the workers when they are read."""
+        source: dict[str, int] = {}
+        written = [*plan.overwritten, *plan.commits, *((0, name) for name in feeds.persistable)]
+        for device, name in written:
+            source[name] = min(device, source.get(name, device))
+        for name, device in source.items():
+            tensor = replicas.scope.var(name).get_tensor()
+            tensor.defer(lambda device=device, name=name: self._pull(device, name))  # type: ignore[misc]
+
+    def _pull(self, device: int, name: str) -> Any:
+        future = self.client.submit(
+            _load, self.token, device, name, workers=[self.address[device]], pure=False
+        )
+        return np.array(future.result())
+
+
+def _home(plan: Plan, number: int) -> int:
+    """The device on whose worker a task runs: an all-reduce on that of the first source."""
+    task = plan.tasks[number]
+    return task.nodes[0].inputs[0].device if task.device is None else task.device
+
+
+def _touches(plan: Plan, number: int, device: int) -> bool:
+    task = plan.tasks[number]
+    return any(var.device == device for node in task.nodes for var in node.outputs)
+
+
+def _exports(plan: Plan) -> list[list[tuple[int, str]]]:
+    """Per task, the values that other tasks take from it."""
+    made_by = {var: task.id for task in plan.tasks for node in task.nodes for var in node.outputs}
+    exports: list[dict[tuple[int, str], None]] = [{} for _ in plan.tasks]
+    for task in plan.tasks:
+        for node in task.nodes:
+            for var in node.inputs:
+                maker = made_by.get(var)
+                if var.kind == "var" and maker is not None and maker != task.id:
+                    crosses = task.is_collective or plan.tasks[maker].is_collective
+                    if crosses and var not in plan.missing:
+                        exports[maker][(var.device, var.name)] = None
+    for task in plan.tasks:
+        if task.is_collective:
+            for node in task.nodes:
+                for var in node.outputs:
+                    if var.kind == "var":
+                        exports[task.id][(var.device, var.name)] = None
+    return [list(names) for names in exports]
+
+

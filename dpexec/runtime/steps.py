@@ -1,0 +1,240 @@
+"""From graph nodes to calls: kernels bound to their attributes, arguments and results.
+
+A device's values lie in an :class:`Env` under the names of the variables; the edges of the plan
+keep readers and writers of a name in order.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpexec.core.dtypes import to_numpy
+from dpexec.core.random import RandomStream
+from dpexec.core.tensors import SelectedRows
+from dpexec.errors import EOFException
+from dpexec.graph.ssa import OpNode
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator, op_error
+
+if TYPE_CHECKING:
+    from dpexec.trace.recorder import Recorder
+
+__all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "run_steps"]
+
+Call = Callable[["Env"], None]
+CollectiveCall = Callable[[Sequence["Env"]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A device's part of this run.
+
+    Args:
+        run: number of completed runs of the program in this scope.
+        entropy: seeds random operators that have no seed of their own.
+        first_sample: samples of the batch on the devices before this one.
+        samples: samples on this device.
+        weight: what the loss gradient is seeded with.
+    """
+
+    run: int = 0
+    entropy: int = 0
+    first_sample: int = 0
+    samples: int = 1
+    weight: float = 1.0
+
+
+class Env(dict[str, Any]):
+    """The values of one device during a run, by variable name."""
+
+    __slots__ = ("shard",)
+
+    def __init__(self, shard: Shard | None = None) -> None:
+        super().__init__()
+        self.shard = shard or Shard()
+
+
+@dataclass(slots=True)
+class Step:
+    """A bound node.
+
+    Args:
+        node: what it was bound from.
+        call: does the work, in the env of the node's device; a collective takes those of all.
+        drops: names whose values nobody needs afterwards.
+    """
+
+    node: OpNode
+    call: Call | CollectiveCall
+    drops: tuple[str, ...] = ()
+
+
+def overwrites(op: Operator) -> dict[str, str]:
+    """Output slots of ``op`` that share their variable with the input slot they may overwrite."""
+    return {
+        out: source
+        for out, source in op.definition.inplace.items()
+        if op.outputs.get(out) and op.outputs[out] == op.inputs.get(source)
+    }
+
+
+def bind_step(node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = ()) -> Call:
+    """Bind a compute node.
+
+    Args:
+        node: the node.
+        xp: ``numpy`` or ``cupy``.
+        in_place: whether it may overwrite its in-place inputs; else it works on copies.
+        keep: names that are fetched: their values must not change with a parameter they are
+            a view of.
+    """
+    assert node.op is not None
+    if node.kind == "scale_loss_grad":
+        return _bind_loss_grad(node.op, xp)
+    call = _bind_kernel(node.op, xp, in_place)
+    kept = [name for name in node.op.output_arg_names if name in set(keep)]
+    return _with_private_results(call, kept) if kept else call
+
+
+def _bind_loss_grad(op: Operator, xp: Any) -> Call:
+    name = op.output_arg_names[0]
+    shape, dtype = tuple(op.attrs["shape"]), to_numpy(op.attrs["dtype"])
+
+    def call(env: Env) -> None:
+        env[name] = xp.full(shape, env.shard.weight, dtype)
+
+    return call
+
+
+def _with_private_results(call: Call, names: Sequence[str]) -> Call:
+    def call_and_copy(env: Env) -> None:
+        before = {id(value) for value in env.values()}
+        call(env)
+        for name in names:
+            value = env[name]
+            if getattr(value, "base", None) is not None or id(value) in before:
+                env[name] = value.copy()
+
+    return call_and_copy
+
+
+def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
+    definition = op.definition
+    kernel = definition.kernel
+    kwargs = definition.kernel_attrs(op.attrs)
+    targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
+    many = [slot.many for slot in definition.outputs]
+    if "needs" in definition.kernel_arguments:
+        kwargs["needs"] = tuple(
+            [_wanted(name) for name in names] if is_many else bool(names) and _wanted(names[0])
+            for names, is_many in zip(targets, many, strict=True)
+        )
+    arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
+    store = _results(targets, many)
+    if definition.is_random:
+        key = zlib.crc32("/".join(op.output_arg_names).encode())
+        seed = int(op.attrs.get("seed") or 0)
+
+        def call_random(env: Env) -> None:
+            shard = env.shard
+            rng = RandomStream(
+                seed or shard.entropy, key, shard.run, (shard.first_sample, shard.samples)
+            )
+            store(env, kernel(xp, *arguments(env), rng=rng, **kwargs))
+
+        return call_random
+
+    def call(env: Env) -> None:
+        store(env, kernel(xp, *arguments(env), **kwargs))
+
+    return call
+
+
+def _wanted(name: str) -> bool:
+    return bool(name) and name != roles.EMPTY
+
+
+def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
+    """A function that collects the kernel's arguments from an env."""
+    slots = op.definition.inputs
+    names = [[n for n in op.inputs.get(slot.name, []) if _wanted(n)] for slot in slots]
+    if all(len(found) == 1 for found in names) and not copied:
+        if not any(slot.many for slot in slots):
+            flat = [found[0] for found in names]
+            return lambda env: [env[name] for name in flat]
+    plan = [(found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)]
+
+    def collect(env: Env) -> list[Any]:
+        arguments: list[Any] = []
+        for found, many, copy in plan:
+            values = [env[name].copy() if copy else env[name] for name in found]
+            arguments.append(values if many else values[0] if values else None)
+        return arguments
+
+    return collect
+
+
+def _results(targets: list[list[str]], many: list[bool]) -> Callable[[Env, Any], None]:
+    """A function that puts the kernel's results into an env."""
+    if len(targets) == 1 and not many[0]:
+        name = targets[0][0] if targets[0] and _wanted(targets[0][0]) else ""
+
+        def store_one(env: Env, result: Any) -> None:
+            if name:
+                env[name] = result
+
+        return store_one
+
+    def store(env: Env, results: Any) -> None:
+        values = results if isinstance(results, tuple) else (results,)
+        for names, is_many, value in zip(targets, many, values, strict=True):
+            for name, item in zip(names, value if is_many else (value,), strict=False):
+                if _wanted(name) and item is not None:
+                    env[name] = item
+
+    return store
+
+
+def run_steps(
+    steps: Sequence[Step], envs: Sequence[Env], recorder: Recorder | None = None, key: str = ""
+) -> None:
+    """Run bound steps in order.
+
+    Raises:
+        EnforceNotMet: a kernel failed; names operator, variables, shapes and the user's line.
+    """
+    for step in steps:
+        node = step.node
+        start = time.perf_counter() if recorder is not None else 0.0
+        if node.is_collective:
+            step.call(envs)  # type: ignore[arg-type]
+        else:
+            env = envs[node.device or 0]
+            try:
+                step.call(env)  # type: ignore[arg-type]
+            except EOFException:
+                raise
+            except Exception as error:
+                raise _kernel_error(node, env, error) from error
+            for name in step.drops:
+                env.pop(name, None)
+        if recorder is not None:
+            kind = "collective" if node.is_collective else "op"
+            recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
+
+
+def _kernel_error(node: OpNode, env: Env, error: Exception) -> Exception:
+    assert node.op is not None
+    shown = {name: _describe(env.get(name)) for name in node.op.input_arg_names if name in env}
+    problem = str(error) or type(error).__name__
+    return op_error(node.op, problem, shown, f"device {node.device}")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, SelectedRows):
+        return f"{value.value.dtype} rows {len(value.row_array)} of {list(value.shape)}"
+    return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)

@@ -1,0 +1,260 @@
+"""``BuildStrategy`` and ``ExecutionStrategy``: every field with its type, default and check."""
+
+from __future__ import annotations
+
+import enum
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.errors import EnforceNotMet
+
+__all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
+
+
+class ReduceStrategy(enum.Enum):
+    """How gradients are aggregated."""
+
+    AllReduce = 0
+    Reduce = 1
+
+    def __str__(self) -> str:
+        return f"ReduceStrategy.{self.name}"
+
+
+class GradientScaleStrategy(enum.Enum):
+    """What the gradient of the loss is seeded with on each device."""
+
+    CoeffNumDevice = 0
+    One = 1
+    Customized = 2
+
+    def __str__(self) -> str:
+        return f"GradientScaleStrategy.{self.name}"
+
+
+@dataclass
+class StrategyDefaults:
+    """What new strategy objects start from; ``dpexec run --mode`` and ``--scheduler`` set it."""
+
+    reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
+    scheduler: Any = "threads"
+
+
+DEFAULTS = StrategyDefaults()
+
+
+class _Field:
+    """A checked attribute of a strategy.
+
+    Args:
+        default: the initial value.
+        kind: what may be assigned: ``bool``, ``int``, ``str``, an enum, or a checking function.
+        doc: one line for ``help()``.
+        effective: False for what fluid has and dpexec accepts, but which changes nothing here;
+            assigning another value than the default says so once.
+    """
+
+    def __init__(self, default: Any, kind: Any, doc: str, effective: bool = True) -> None:
+        self.default = default
+        self.kind = kind
+        self.effective = effective
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return instance._values[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        value = self._check(value)
+        if value == self.default or value == instance._values.get(self.name):
+            pass
+        elif not self.effective:
+            _say_once(type(instance).__name__, self.name)
+        instance._set(self.name, value)
+
+    def _check(self, value: Any) -> Any:
+        if not isinstance(self.kind, type):
+            return self.kind(self.name, value)
+        if self.kind is bool and isinstance(value, (bool, int, np.bool_)):
+            return bool(value)
+        if self.kind is int and isinstance(value, (int, np.integer)):
+            if value < 0:
+                raise TypeError(f"{self.name} must not be negative, but received {value}")
+            return int(value)
+        if self.kind not in (bool, int) and isinstance(value, self.kind):
+            return value
+        raise TypeError(f"{self.name} takes a {self.kind.__name__}, but received {value!r}")
+
+
+_said: set[tuple[str, str]] = set()
+
+
+def _say_once(owner: str, name: str) -> None:
+    if (owner, name) not in _said:
+        _said.add((owner, name))
+        warnings.warn(
+            f"{owner}.{name} is accepted but has no effect in this version of dpexec",
+            stacklevel=4,
+        )
+
+
+class _Strategy:
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", {})
+        object.__setattr__(self, "_frozen_by", None)
+        for name, field in self.fields().items():
+            self._values[name] = field.default
+
+    @classmethod
+    def fields(cls) -> dict[str, _Field]:
+        """All fields by name."""
+        return {name: value for name, value in vars(cls).items() if isinstance(value, _Field)}
+
+    def _set(self, name: str, value: Any) -> None:
+        frozen = self._frozen_by
+        if frozen is not None and value != self._values[name]:
+            raise EnforceNotMet(
+                f"PreconditionNotMet: {type(self).__name__} has been finalized by {frozen}, "
+                f"{name} cannot be configured again; make a new strategy and a new "
+                "CompiledProgram"
+            )
+        self._values[name] = value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.fields():
+            raise AttributeError(
+                f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.fields())}"
+            )
+        object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled")
+
+    def __repr__(self) -> str:
+        changed = {
+            name: value
+            for name, value in self._values.items()
+            if value != self.fields()[name].default
+        }
+        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in changed.items())})"
+
+    def freeze(self, by: str) -> None:
+        """Refuse changes from now on: the strategy was compiled into a plan."""
+        object.__setattr__(self, "_frozen_by", by)
+
+
+def _optional_bool(name: str, value: Any) -> bool | None:
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return None if value is None else bool(value)
+    raise EnforceNotMet(f"{name} takes None, True or False, but received {value!r}")
+
+
+def _strings(name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple, set)) and all(isinstance(v, str) for v in value):
+        return type(value)(value)
+    raise TypeError(f"{name} takes a collection of strings, but received {value!r}")
+
+
+def _granularity(name: str, value: Any) -> str:
+    if value in ("segment", "op"):
+        return str(value)
+    raise ValueError(f"{name} is 'segment' or 'op', but received {value!r}")
+
+
+def _scheduler(name: str, value: Any) -> Any:
+    if value in ("threads", "sync") or hasattr(value, "scheduler_info"):
+        return value
+    raise ValueError(
+        f"{name} is 'threads', 'sync' or a dask.distributed.Client, but received {value!r}"
+    )
+
+
+class BuildStrategy(_Strategy):
+    """How the graph of replicas is built.
+
+    Fields have fluid's names, types and defaults; setting an unknown one raises AttributeError,
+    a wrong type TypeError. Once a program was compiled with it, changing it raises
+    :class:`EnforceNotMet` (in fluid the change would be ignored).
+
+    ``task_granularity`` is dpexec's own: ``"segment"`` (few coarse dask tasks) or ``"op"`` (one
+    dask task per operator, for exploration); both give the same bits.
+    """
+
+    ReduceStrategy = ReduceStrategy
+    GradientScaleStrategy = GradientScaleStrategy
+
+    reduce_strategy = _Field(
+        ReduceStrategy.AllReduce, ReduceStrategy, "AllReduce or Reduce aggregation."
+    )
+    gradient_scale_strategy = _Field(
+        GradientScaleStrategy.CoeffNumDevice,
+        GradientScaleStrategy,
+        "Seed of the loss gradient: the device's share of the batch, one, or fed by the user.",
+    )
+    debug_graphviz_path = _Field("", str, "Prefix of DOT files written when compiling.")
+    enable_sequential_execution = _Field(False, bool, "Keep the program's order on each device.")
+    fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer.")
+    task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
+
+    remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
+    fuse_elewise_add_act_ops = _Field(False, bool, "Fuse add and activation.", False)
+    fuse_bn_act_ops = _Field(False, bool, "Fuse batch norm and activation.", False)
+    enable_auto_fusion = _Field(False, bool, "Fuse elementwise chains.", False)
+    fuse_relu_depthwise_conv = _Field(False, bool, "Fuse relu and depthwise conv.", False)
+    fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.", False)
+    fuse_all_optimizer_ops = _Field(False, bool, "One optimizer call for many.", False)
+    sync_batch_norm = _Field(False, bool, "Batch statistics over all devices.", False)
+    memory_optimize = _Field(None, _optional_bool, "Reuse memory across operators.", False)
+    enable_inplace = _Field(True, bool, "Let outputs reuse inputs.", False)
+    cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)
+    enable_backward_optimizer_op_deps = _Field(True, bool, "Multi-trainer GPU only.", False)
+    num_trainers = _Field(1, int, "Number of trainer processes.", False)
+    trainer_id = _Field(0, int, "Number of this trainer.", False)
+    trainers_endpoints = _Field([], _strings, "Addresses of the trainers.", False)
+    nccl_comm_num = _Field(1, int, "NCCL communicators.", False)
+    use_hierarchical_allreduce = _Field(False, bool, "NCCL only.", False)
+    hierarchical_allreduce_inter_nranks = _Field(0, int, "NCCL only.", False)
+    is_distribution = _Field(False, bool, "Set by the original for send/recv programs.", False)
+    async_mode = _Field(False, bool, "Asynchronous parameter server.", False)
+    mkldnn_enabled_op_types = _Field(set(), _strings, "oneDNN only.", False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values["reduce_strategy"] = DEFAULTS.reduce_strategy
+        self._values["trainers_endpoints"] = []
+        self._values["mkldnn_enabled_op_types"] = set()
+
+    def _finalize_strategy_and_create_passes(self) -> list[str]:
+        self.freeze("_finalize_strategy_and_create_passes")
+        return [name for name, on in self._values.items() if on is True]
+
+
+class ExecutionStrategy(_Strategy):
+    """How the plan is run.
+
+    ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
+    thread, for a debugger), or a ``dask.distributed.Client``. ``trace`` records what ran when.
+    """
+
+    num_threads = _Field(0, int, "Size of the thread pool; 0 means 4 per device.")
+    num_iteration_per_drop_scope = _Field(1, int, "Runs between clean-ups of temporaries.")
+    num_iteration_per_run = _Field(1, int, "Steps per call of run.")
+    scheduler = _Field("threads", _scheduler, "'threads', 'sync' or a distributed Client.")
+    trace = _Field(False, bool, "Record what ran when and where.")
+    _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")
+
+    use_cuda = _Field(True, bool, "Set by the executor; kept so that programs may set it.")
+    allow_op_delay = _Field(False, bool, "Without effect in fluid, too.", False)
+    use_thread_barrier = _Field(False, bool, "Parameter server only.", False)
+    use_experimental_executor = _Field(True, bool, "Choice of scheduler in fluid.", False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values["scheduler"] = DEFAULTS.scheduler
