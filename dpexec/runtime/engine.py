@@ -20,13 +20,13 @@ from dpexec.graph.dot import write_graphviz
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import FuseAllReduce, Pass, PassManager, SequentialExecution
-from dpexec.passes.base import PassRecord
 from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.collectives import on_device
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.schedulers.distributed import ClusterRunner, ProgramSpec
 from dpexec.runtime.schedulers.local import (
     InFlight,
     inline,
@@ -84,9 +84,11 @@ class Engine:
         self._scale_loss_grad = scale_loss_grad
         self.build_strategy = build_strategy
         self.execution_strategy = execution_strategy
-        self.graph = self._build_graph()
-        self.pass_records: list[PassRecord] = []
-        self._optimize_graph()
+        manager = PassManager(self._passes())
+        self.graph = manager.run(build_ssa_graph(program, self.places, self._options))
+        self.pass_records = manager.records
+        if build_strategy is not None and build_strategy.debug_graphviz_path:
+            write_graphviz(self.graph, build_strategy.debug_graphviz_path)
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
@@ -97,6 +99,7 @@ class Engine:
         self._busy = threading.Lock()
         self._in_flight = InFlight()
         self._pool: ThreadPoolExecutor | None = None
+        self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
         if build_strategy is not None:
             build_strategy.freeze("compilation")
@@ -121,40 +124,41 @@ class Engine:
             mode="reduce" if reduce else "all_reduce",
             scale_loss_grad=self._scale_loss_grad,
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
-            shared_memory=reduce and self._on_cpu,
+            shared_memory=reduce and self._in_one_memory,
         )
 
     @property
-    def _on_cpu(self) -> bool:
-        return not any(isinstance(place, CUDAPlace) for place in self.places)
+    def _on_cluster(self) -> bool:
+        strategy = self.execution_strategy
+        return strategy is not None and not isinstance(strategy.scheduler, str)
 
-    def _build_graph(self) -> SSAGraph:
-        return build_ssa_graph(self.program, self.places, self._options)
+    @property
+    def _in_one_memory(self) -> bool:
+        on_gpu = any(isinstance(place, CUDAPlace) for place in self.places)
+        return not on_gpu and not self._on_cluster
 
-    def _optimize_graph(self) -> None:
+    def _passes(self) -> list[Pass]:
         strategy = self.build_strategy
-        if strategy is None:
-            return
         passes: list[Pass] = []
-        if strategy.fuse_all_reduce_ops:
+        if strategy is not None and strategy.fuse_all_reduce_ops:
             passes.append(FuseAllReduce())
-        if strategy.enable_sequential_execution:
+        if strategy is not None and strategy.enable_sequential_execution:
             passes.append(SequentialExecution())
-        manager = PassManager(passes)
-        self.graph = manager.run(self.graph)
-        self.pass_records = manager.records
-        if strategy.debug_graphviz_path:
-            write_graphviz(self.graph, strategy.debug_graphviz_path)
+        return passes
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
-            return Replicas(scope, self.places, self._options.shared_memory)
+            return Replicas(scope, self.places, self._options.shared_memory or self._on_cluster)
         if len(share_from.places) != len(self.places):
             raise EnforceNotMet(
                 f"share_vars_from has {len(share_from.places)} devices, but this program is "
                 f"compiled for {len(self.places)}; they must be equal"
             )
         return share_from.replicas
+
+    @property
+    def _granularity(self) -> str:
+        return self.build_strategy.task_granularity if self.build_strategy else "segment"
 
     def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         fed = frozenset(name for values in feeds.values for name in values)
@@ -163,9 +167,8 @@ class Engine:
             check_fetch_names(self.program.global_block(), fetch)
             if len(self._plans) >= _PLANS_KEPT:
                 self._graphs.pop(self._plans.pop(next(iter(self._plans))), None)
-            granularity = self.build_strategy.task_granularity if self.build_strategy else "segment"
             self._plans[key] = make_plan(
-                self.graph, fetch, fed, feeds.idle, self.replicas.shared, granularity
+                self.graph, fetch, fed, feeds.idle, self._options.shared_memory, self._granularity
             )
         return self._plans[key]
 
@@ -216,28 +219,39 @@ class Engine:
         self._checked[key] = None
 
     def _step(self, plan: Plan, feeds: Feeds, merged: bool) -> list[Any]:
-        self._envs = self._make_envs(plan, feeds)
-        try:
-            results = self._schedule(plan, merged)
-        except BaseException:
-            self._envs = []
-            raise
-        self._commit(plan, feeds)
+        shards = self._shards(feeds)
+        if self._on_cluster:
+            cluster = self._cluster_runner()
+            results = cluster.step(plan, feeds, shards, self.replicas, merged)
+        else:
+            self._envs = self._make_envs(plan, feeds, shards)
+            try:
+                results = self._schedule(plan, merged)
+            except BaseException:
+                self._envs = []
+                raise
+            self._commit(plan, feeds)
         self.replicas.scope.count_run(self.label)
         return results
 
-    def _make_envs(self, plan: Plan, feeds: Feeds) -> list[Env]:
+    def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
         entropy = secrets.randbits(62) + 1
-        total = sum(feeds.samples)
+        total = max(sum(feeds.samples), 1)
         one = self.build_strategy is not None and (
             self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
         )
-        envs, first = [], 0
-        for device, (values, samples) in enumerate(zip(feeds.values, feeds.samples, strict=True)):
-            weight = 1.0 if one else samples / max(total, 1)
-            env = Env(Shard(run, entropy, first, max(samples, 1), weight))
+        shards, first = [], 0
+        for samples in feeds.samples:
+            weight = 1.0 if one else samples / total
+            shards.append(Shard(run, entropy, first, max(samples, 1), weight))
             first += samples
+        return shards
+
+    def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
+        envs = []
+        for device, (shard, values) in enumerate(zip(shards, feeds.values, strict=True)):
+            env = Env(shard)
             for name in plan.reads[device]:
                 tensor = self.replicas.tensor(device, name)
                 if tensor is not None:
@@ -245,6 +259,15 @@ class Engine:
             env.update(self._on_device(device, values))
             envs.append(env)
         return envs
+
+    def _cluster_runner(self) -> ClusterRunner:
+        if self._cluster is None:
+            assert self.execution_strategy is not None
+            spec = ProgramSpec(
+                self.program, self.places, self._options, self._passes(), self._granularity
+            )
+            self._cluster = ClusterRunner(self.execution_strategy.scheduler, spec)
+        return self._cluster
 
     def _on_device(self, device: int, values: dict[str, Any]) -> dict[str, Any]:
         place = self.places[device]
