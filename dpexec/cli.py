@@ -298,7 +298,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"dpexec {options.command}: {error}", file=sys.stderr)
         return USAGE_ERROR
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -22,7 +22,7 @@ import beside_the_script
 
 def run_cli(*arguments, cwd=None):
     return subprocess.run(
-        [sys.executable, "-m", "dpexec.cli", *arguments],
+        [sys.executable, "-m", "dpexec", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

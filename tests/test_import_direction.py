@@ -24,7 +24,13 @@ ALLOWED = {
     "passes": {"graph", "ir", "core", "errors"},
     "runtime": {"passes", "graph", "ops", "ir", "core", "errors", "trace", "kernels"},
 }
-ENTRY = {"", "cli", "examples", "paddle_alias"}  # may import everything, nobody imports them
+ENTRY = {
+    "",
+    "__main__",
+    "cli",
+    "examples",
+    "paddle_alias",
+}  # may import everything, nobody imports them
 FRONT_NEVER = ENTRY | {"viz", "graph", "passes"}
 
 

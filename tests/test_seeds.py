@@ -25,7 +25,7 @@ RUNS = [
 @pytest.mark.parametrize(("name", "devices", "options"), RUNS)
 def test_script_prints_what_the_real_paddle_prints(name, devices, options):
     script = str(HERE / "seeds" / f"{name}.py")
-    command = [sys.executable, "-m", "dpexec.cli", "run", script, "--devices", str(devices)]
+    command = [sys.executable, "-m", "dpexec", "run", script, "--devices", str(devices)]
     environment = {key: value for key, value in os.environ.items() if key != "CPU_NUM"}
     done = subprocess.run(
         [*command, *options], capture_output=True, text=True, env=environment, check=False
