@@ -26,12 +26,6 @@ ALLOWED = {
 }
 # May import everything, and nobody imports them:
 ENTRY = {"", "__main__", "cli", "examples", "paddle_alias"}
-    "",
-    "__main__",
-    "cli",
-    "examples",
-    "paddle_alias",
-}  # may import everything, nobody imports them
 FRONT_NEVER = ENTRY | {"viz", "graph", "passes"}
 
 
