@@ -32,6 +32,11 @@ ON_ALL_DEVICES = [
 CONFIGURATIONS = [(name, n) for name in ON_ALL_DEVICES for n in (1, 2, 4)]
 CONFIGURATIONS += [(name, 2) for name in programs.CASES if name not in ON_ALL_DEVICES]
 STEPS_OF_EXACT_BATCH_NORM = 3
+ATOL = {
+    # Adagrad divides tiny gradients by their own size: the original's 4-device run is 2e-5 away
+    # from its own 1-device run
+    "word2vec_adagrad": 3e-5,
+}
 
 
 def assert_losses_match(name, losses, recorded):
@@ -44,8 +49,7 @@ def assert_losses_match(name, losses, recorded):
 
 def assert_state_matches(name, state, recorded):
     assert sorted(state) == sorted(recorded)
-    # batch norm on a few samples amplifies the last bits of a convolution
-    tolerance = {"rtol": 1e-3, "atol": 1e-4} if name == "resnet" else {"rtol": 1e-4, "atol": 1e-6}
+    tolerance = {"rtol": 1e-4, "atol": ATOL.get(name, 1e-6)}
     for variable, value in recorded.items():
         assert state[variable].shape == value.shape
         assert state[variable].dtype == value.dtype
