@@ -1,0 +1,56 @@
+"""``kldiv_loss``: Kullback-Leibler divergence from log-probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+REDUCTIONS = ("none", "mean", "batchmean", "sum")
+
+
+def _infer(x: Spec, target: Spec, *, reduction: str = "mean") -> Spec:
+    require(
+        x.rank == target.rank and all(map(dims_match, x.shape, target.shape)),
+        f"Target {target} must have the shape of X {x}",
+    )
+    require(reduction in REDUCTIONS, f"reduction {reduction} must be one of {REDUCTIONS}")
+    return x if reduction == "none" else x.replace(shape=(1,), lod_level=0)
+
+
+def _divisor(shape: tuple[int, ...], size: int, reduction: str) -> int:
+    return {"mean": size, "batchmean": shape[0]}.get(reduction, 1)
+
+
+@op(
+    "kldiv_loss",
+    inputs="X Target",
+    outputs="Loss",
+    infer=_infer,
+    samples=lambda r: [
+        Sample(
+            {"X": r.normal((3, 4)), "Target": r.uniform(-0.2, 1.0, (3, 4))},
+            {"reduction": reduction},
+            grad=("X",),
+        )
+        for reduction in REDUCTIONS
+    ],
+)
+def kldiv_loss(xp: Any, x: Any, target: Any, *, reduction: str = "mean") -> Any:
+    """``target * (log(target) - x)``, 0 where the target is not positive, then reduced.
+
+    ``batchmean`` divides the sum by the batch size, ``mean`` by the number of elements.
+    Source: Paddle op ``kldiv_loss``.
+    """
+    positive = target > 0
+    terms = xp.where(positive, target * (xp.log(xp.where(positive, target, 1)) - x), 0)
+    if reduction == "none":
+        return terms
+    return (terms.sum() / x.dtype.type(_divisor(x.shape, x.size, reduction))).reshape(1)
+
+
+@kldiv_loss.grad("X", "Target", "Loss@GRAD", outputs="X@GRAD")
+def kldiv_loss_grad(xp: Any, x: Any, target: Any, d_loss: Any, *, reduction: str = "mean") -> Any:
+    """``-target`` where it is positive."""
+    share = d_loss / x.dtype.type(_divisor(x.shape, x.size, reduction))
+    return -xp.maximum(target, 0) * share

@@ -1,0 +1,105 @@
+"""``layer_norm``: every sample with mean 0 and variance 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+
+def _product(dims: Sequence[int]) -> int:
+    return -1 if any(dim < 0 for dim in dims) else math.prod(dims)
+
+
+def _infer(
+    x: Spec, scale: Spec | None, bias: Spec | None, *, begin_norm_axis: int = 1
+) -> tuple[Spec, Spec, Spec]:
+    require(
+        0 < begin_norm_axis < x.rank,
+        f"begin_norm_axis {begin_norm_axis} must be an axis of X {x} other than the first",
+    )
+    width = _product(x.shape[begin_norm_axis:])
+    for name, spec in (("Scale", scale), ("Bias", bias)):
+        require(
+            spec is None or (spec.rank == 1 and dims_match(spec.shape[0], width)),
+            f"{name} {spec} must have the {width} elements that are normalised together",
+        )
+    statistics = x.replace(shape=(_product(x.shape[:begin_norm_axis]),), lod_level=0)
+    return x, statistics, statistics
+
+
+def _rows(x: Any, begin_norm_axis: int) -> Any:
+    return x.reshape(math.prod(x.shape[:begin_norm_axis]), -1)
+
+
+@op(
+    "layer_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y Mean Variance",
+    infer=_infer,
+    samples=lambda r: [
+        Sample({"X": r.normal((3, 4)), "Scale": r.normal((4,)), "Bias": r.normal((4,))}),
+        Sample({"X": r.normal((2, 3, 2, 2)), "Scale": r.normal((4,))}, {"begin_norm_axis": 2}),
+        Sample({"X": r.normal((2, 3, 2)), "Bias": r.normal((6,))}),
+    ],
+)
+def layer_norm(
+    xp: Any,
+    x: Any,
+    scale: Any = None,
+    bias: Any = None,
+    *,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> tuple[Any, Any, Any]:
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` over the axes from a number on.
+
+    ``Mean`` and ``Variance`` have one element per row that is normalised.
+    Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton 2016.
+    """
+    rows = _rows(x, begin_norm_axis)
+    mean = rows.mean(axis=1, keepdims=True, dtype=x.dtype)
+    y = rows - mean
+    variance = (y * y).mean(axis=1, keepdims=True, dtype=x.dtype)
+    y *= 1 / xp.sqrt(variance + x.dtype.type(epsilon))
+    if scale is not None:
+        y *= scale
+    if bias is not None:
+        y += bias
+    return y.reshape(x.shape), mean.reshape(-1), variance.reshape(-1)
+
+
+@layer_norm.grad("X", "Scale?", "Bias?", "Mean", "Variance", "Y@GRAD")
+def layer_norm_grad(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    d_y: Any,
+    *,
+    needs: Sequence[bool] = (True, True, True),
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> tuple[Any, Any, Any]:
+    """Mean and variance depend on ``X`` too."""
+    rows, d_rows = _rows(x, begin_norm_axis), _rows(d_y, begin_norm_axis)
+    inverse = 1 / xp.sqrt(variance.reshape(-1, 1) + x.dtype.type(epsilon))
+    normal = (rows - mean.reshape(-1, 1)) * inverse
+    d_x = d_scale = d_bias = None
+    if needs[2]:
+        d_bias = d_rows.sum(axis=0)
+    if needs[1]:
+        d_scale = (d_rows * normal).sum(axis=0)
+    if needs[0]:
+        d_x = d_rows * scale if scale is not None else d_rows.copy()
+        along = (d_x * normal).mean(axis=1, keepdims=True, dtype=x.dtype)
+        d_x -= d_x.mean(axis=1, keepdims=True, dtype=x.dtype)
+        normal *= along
+        d_x -= normal
+        d_x *= inverse
+        d_x = d_x.reshape(x.shape)
+    return d_x, d_scale, d_bias

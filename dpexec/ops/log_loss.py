@@ -1,0 +1,70 @@
+"""``log_loss`` and ``hinge_loss``: losses of yes-or-no answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+
+def _infer(scores: Spec, labels: Spec) -> Spec:
+    require(
+        scores.rank == labels.rank and all(map(dims_match, scores.shape, labels.shape)),
+        f"labels {labels} must have the shape of the scores {scores}",
+    )
+    return scores
+
+
+@op(
+    "log_loss",
+    inputs="Predicted Labels",
+    outputs="Loss",
+    infer=_infer,
+    samples=lambda r: [
+        Sample(
+            {"Predicted": r.uniform(0.1, 0.9, (4, 1)), "Labels": r.uniform(0.0, 1.0, (4, 1))},
+            {"epsilon": 1e-4},
+            grad=("Predicted",),
+        )
+    ],
+)
+def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float = 1e-4) -> Any:
+    """``-y * log(p + epsilon) - (1 - y) * log(1 - p + epsilon)``.
+
+    Source: Paddle op ``log_loss``.
+    """
+    tiny = predicted.dtype.type(epsilon)
+    return -labels * xp.log(predicted + tiny) - (1 - labels) * xp.log(1 - predicted + tiny)
+
+
+@log_loss.grad("Predicted", "Labels", "Loss@GRAD", outputs="Predicted@GRAD")
+def log_loss_grad(
+    xp: Any, predicted: Any, labels: Any, d_loss: Any, *, epsilon: float = 1e-4
+) -> Any:
+    """``(1 - y) / (1 - p + epsilon) - y / (p + epsilon)``."""
+    tiny = predicted.dtype.type(epsilon)
+    return d_loss * ((1 - labels) / (1 - predicted + tiny) - labels / (predicted + tiny))
+
+
+@op(
+    "hinge_loss",
+    inputs="Logits Labels",
+    outputs="Loss",
+    infer=_infer,
+    samples=lambda r: [
+        Sample(
+            {"Logits": r.normal((6, 1)), "Labels": r.integers(0, 2, (6, 1)).astype(float)},
+            grad=("Logits",),
+        )
+    ],
+)
+def hinge_loss(xp: Any, logits: Any, labels: Any) -> Any:
+    """``max(1 - (2 * label - 1) * logit, 0)``, labels 0 or 1. Source: Paddle op ``hinge_loss``."""
+    return xp.maximum(1 - (2 * labels - 1) * logits, 0)
+
+
+@hinge_loss.grad("Logits", "Labels", "Loss@GRAD", outputs="Logits@GRAD")
+def hinge_loss_grad(xp: Any, logits: Any, labels: Any, d_loss: Any) -> Any:
+    """``-(2 * label - 1)`` where the loss is positive."""
+    sign = 2 * labels - 1
+    return -d_loss * sign * (sign * logits < 1)

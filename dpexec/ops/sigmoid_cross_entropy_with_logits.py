@@ -1,0 +1,65 @@
+"""``sigmoid_cross_entropy_with_logits``: the loss of independent yes-or-no answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+
+def _infer(x: Spec, label: Spec) -> Spec:
+    require(
+        x.rank == label.rank and all(map(dims_match, x.shape, label.shape)),
+        f"Label {label} must have the shape of X {x}",
+    )
+    return x
+
+
+def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool) -> Any:
+    """Zero where the label does not count; divided by how many count."""
+    counts = label != ignore_index
+    values *= counts
+    if normalize:
+        values /= xp.maximum(counts.sum(), 1).astype(values.dtype)
+    return values
+
+
+@op(
+    "sigmoid_cross_entropy_with_logits",
+    inputs="X Label",
+    outputs="Out",
+    infer=_infer,
+    samples=lambda r: [
+        Sample({"X": r.normal((3, 4)), "Label": r.uniform(0.0, 1.0, (3, 4))}, grad=("X",)),
+        Sample(
+            {"X": r.normal((3, 4)), "Label": r.integers(-1, 2, (3, 4)).astype(float)},
+            {"ignore_index": -1, "normalize": True},
+            grad=("X",),
+        ),
+    ],
+)
+def sigmoid_cross_entropy_with_logits(
+    xp: Any, x: Any, label: Any, *, ignore_index: int = -100, normalize: bool = False
+) -> Any:
+    """``max(x, 0) - x * label + log(1 + exp(-abs(x)))`` per element.
+
+    Elements whose label is ``ignore_index`` give 0; ``normalize`` divides by the number of others.
+    Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
+    """
+    loss = xp.maximum(x, 0)
+    loss -= x * label
+    loss += xp.log1p(xp.exp(-abs(x)))
+    return _finish(xp, loss, label, ignore_index, normalize)
+
+
+@sigmoid_cross_entropy_with_logits.grad("X", "Label", "Out@GRAD", outputs="X@GRAD")
+def sigmoid_cross_entropy_with_logits_grad(
+    xp: Any, x: Any, label: Any, d_out: Any, *, ignore_index: int = -100, normalize: bool = False
+) -> Any:
+    """``(sigmoid(x) - label) * d_out``."""
+    small = xp.exp(-abs(x))
+    d_x = xp.where(x >= 0, 1, small)
+    d_x /= 1 + small
+    d_x -= label
+    d_x *= d_out
+    return _finish(xp, d_x.astype(x.dtype, copy=False), label, ignore_index, normalize)
