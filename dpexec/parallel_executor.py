@@ -1,0 +1,5 @@
+"""``fluid.parallel_executor``."""
+
+from dpexec.runtime.parallel_executor import ParallelExecutor
+
+__all__ = ["ParallelExecutor"]

@@ -1,0 +1,84 @@
+"""Fields of the strategies: types, defaults, checks."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime import strategy
+from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+
+
+def test_build_strategy_defaults_are_fluids():
+    made = BuildStrategy()
+    assert made.reduce_strategy == BuildStrategy.ReduceStrategy.AllReduce
+    assert str(made.gradient_scale_strategy) == "GradientScaleStrategy.CoeffNumDevice"
+    assert made.memory_optimize is None
+    assert made.enable_inplace is True and made.fuse_all_reduce_ops is True
+    assert made.fuse_all_optimizer_ops is False and made.trainers_endpoints == []
+
+
+def test_execution_strategy_defaults():
+    made = ExecutionStrategy()
+    assert made.num_threads == 0
+    assert made.num_iteration_per_drop_scope == 1 and made.num_iteration_per_run == 1
+    assert made.scheduler == "threads" and made.trace is False
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("reduce_strategy", 1, TypeError),
+        ("reduce_strategy", "Reduce", TypeError),
+        ("fuse_all_reduce_ops", "yes", TypeError),
+        ("memory_optimize", 1, EnforceNotMet),
+        ("num_trainers", 1.5, TypeError),
+        ("debug_graphviz_path", 3, TypeError),
+        ("task_granularity", "node", ValueError),
+        ("no_such_field", True, AttributeError),
+    ],
+)
+def test_build_strategy_refuses(name, value, error):
+    made = BuildStrategy()
+    with pytest.raises(error, match=name):
+        setattr(made, name, value)
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, "4"])
+def test_num_threads_refuses(value):
+    with pytest.raises(TypeError, match="num_threads"):
+        ExecutionStrategy().num_threads = value
+
+
+def test_bools_accept_ints_and_numpy():
+    made = BuildStrategy()
+    made.enable_sequential_execution = 1
+    assert made.enable_sequential_execution is True
+    made.enable_sequential_execution = np.bool_(False)
+    assert made.enable_sequential_execution is False
+
+
+def test_option_without_effect_says_so_once(monkeypatch):
+    monkeypatch.setattr(strategy, "_said", set())
+    made = BuildStrategy()
+    with pytest.warns(UserWarning, match="enable_auto_fusion .* no effect"):
+        made.enable_auto_fusion = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BuildStrategy().enable_auto_fusion = True
+
+
+def test_frozen_strategy_raises_on_change_only():
+    made = BuildStrategy()
+    made.freeze("a test")
+    made.fuse_all_reduce_ops = True
+    with pytest.raises(EnforceNotMet, match="fuse_all_reduce_ops"):
+        made.fuse_all_reduce_ops = False
+    assert made.fuse_all_reduce_ops is True
+
+
+def test_strategies_cannot_be_copied():
+    with pytest.raises(TypeError):
+        copy.deepcopy(BuildStrategy())
