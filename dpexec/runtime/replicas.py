@@ -87,8 +87,10 @@ class Replicas:
 
     def commit(self, device: int, name: str, value: Any) -> None:
         """Store what a run computed for a persistable variable."""
-        var = self.scopes[device].find_var(name) if self.shared else self.scopes[device].var(name)
-        var = self.scopes[device].var(name) if var is None else var
+        if self.shared or device == 0:
+            var = self.scope.find_var(name) or self.scope.var(name)
+        else:
+            var = self.scopes[device].var(name)
         if isinstance(value, SelectedRows):
             var.value = value
             return

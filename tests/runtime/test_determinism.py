@@ -1,0 +1,67 @@
+"""The same bits on every scheduler, thread count and granularity, and in both modes."""
+
+import pytest
+
+import dpexec as fluid
+from tests.runtime.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    batches,
+    classifier,
+    train,
+    word_batches,
+    words,
+)
+
+OPTIONS = [
+    {"scheduler": "sync"},
+    {"num_threads": 1},
+    {"num_threads": 7},
+    {"task_granularity": "op"},
+    {"task_granularity": "op", "num_threads": 2},
+    {"fuse_all_reduce_ops": False},
+    {"enable_sequential_execution": True, "task_granularity": "op"},
+    {"num_iteration_per_drop_scope": 5},
+    {"mode": Reduce},
+    {"mode": Reduce, "task_granularity": "op"},
+    {"mode": Reduce, "scheduler": "sync"},
+]
+
+
+@pytest.fixture(scope="module")
+def net():
+    return classifier(fluid.optimizer.Adam(0.01), dropout=0.3)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_options_do_not_change_the_bits(net, devices, options):
+    feeds = batches(4, rows=11)
+    assert_same_bits(train(net, feeds, devices), train(net, feeds, devices, **options))
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_repeated_run_has_the_same_bits(mode):
+    feeds = batches(3)
+    one, other = (
+        train(classifier(fluid.optimizer.Momentum(0.1, 0.9)), feeds, 3, mode) for _ in "ab"
+    )
+    assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("options", OPTIONS[3:], ids=str)
+def test_sparse_gradients_keep_the_bits(options):
+    feeds = word_batches(4)
+    net = words(fluid.optimizer.Adagrad(0.1))
+    assert_same_bits(train(net, feeds, 3), train(net, feeds, 3, **options))
+
+
+def test_one_device_equals_plain_executor():
+    net, feeds = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), batches(4)
+    parallel = train(net, feeds, 1)
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(net.startup)
+        losses = [exe.run(net.main, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
+    assert [float(a[0]) for a in losses] == [float(a[0]) for a in parallel.losses]

@@ -1,0 +1,62 @@
+"""The same plan on two worker processes gives the bits of the threads."""
+
+import numpy as np
+import pytest
+from distributed import Client
+
+import dpexec as fluid
+from tests.runtime.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    batches,
+    classifier,
+    train,
+    word_batches,
+    words,
+)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Client(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_cluster_has_the_bits_of_threads(client, mode):
+    net, feeds = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), batches(4, rows=11)
+    assert_same_bits(
+        train(net, feeds, 2, mode, scheduler=client), train(net, feeds, 2, AllReduce)
+    )
+
+
+def test_cluster_takes_sparse_gradients_and_more_replicas_than_workers(client):
+    net, feeds = words(), word_batches(3)
+    assert_same_bits(
+        train(net, feeds, 3, Reduce, scheduler=client), train(net, feeds, 3, AllReduce)
+    )
+
+
+def test_write_to_the_scope_reaches_the_workers(client):
+    net, feeds = classifier(), batches(2)
+    run = train(net, feeds, 2, scheduler=client)
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(net.startup)
+        again = exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])[0]
+    assert np.array_equal(again, run.losses[0])
+
+
+def test_error_on_a_worker_names_the_line_and_leaves_the_state(client):
+    net, feeds = words(), word_batches(2)
+    run = train(net, feeds[:1], 2, scheduler=client)
+    bad = {"x": feeds[1]["x"] + 50, "y": feeds[1]["y"]}
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"lookup_table_v2(.|\n)*nets\.py"):
+            exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
+        loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
+    assert np.array_equal(loss, train(net, feeds, 2).losses[1])

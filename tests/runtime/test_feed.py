@@ -1,0 +1,94 @@
+"""Feeds: splitting, checking, errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.program import Program
+from dpexec.runtime.feed import single_feed, split_feed
+
+
+@pytest.fixture
+def block():
+    block = Program().global_block()
+    block.create_var(name="x", shape=[-1, 4], dtype="float32", is_data=True, need_check_feed=True)
+    block.create_var(name="y", shape=[-1, 1], dtype="int64", is_data=True)
+    block.create_var(name="lr", shape=[1], dtype="float32", persistable=True)
+    return block
+
+
+def batch(rows):
+    return {"x": np.ones((rows, 4), "float32"), "y": np.arange(rows).reshape(-1, 1)}
+
+
+@given(rows=st.integers(1, 12), devices=st.integers(1, 5))
+def test_batch_is_split_as_evenly_as_possible(rows, devices):
+    block = Program().global_block()
+    block.create_var(name="y", shape=[-1, 1], dtype="int64", is_data=True)
+    feeds = split_feed(block, {"y": np.arange(rows).reshape(-1, 1)}, devices, partial=False)
+    busy = [values["y"] for values in feeds.values if values]
+    assert np.array_equal(np.concatenate(busy).ravel(), np.arange(rows))
+    assert feeds.samples == [len(part) for part in busy] + [0] * (devices - len(busy))
+    assert max(feeds.samples) - min(s for s in feeds.samples if s) <= 1
+    assert len(feeds.idle) == max(0, devices - rows)
+
+
+def test_list_feed_keeps_ragged_batches(block):
+    feeds = split_feed(block, [batch(3), batch(1)], 2, partial=False)
+    assert feeds.samples == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("feed", "error", "message"),
+    [
+        (3, TypeError, "int"),
+        ([3, 4], TypeError, "Each element of feed list should be a dict"),
+        ([batch(1)] * 3, IndexError, "3 elements for 2 devices"),
+        ([batch(1)], EnforceNotMet, "number 1 does not match the device number 2"),
+        ([batch(1), {}], EnforceNotMet, "number 1 does not match the device number 2"),
+        ({"nope": np.ones(2)}, ValueError, "nope"),
+        ({"x": np.ones((4, 3), "float32")}, ValueError, r"'x'.*\[2, 3\] on each device"),
+        ({"x": np.ones((4, 4))}, ValueError, "'x' must be 'float32', but received 'float64'"),
+        ({"x": np.ones(4, "float32")}, EnforceNotMet, "'x' should have 2 dimensions"),
+        ({"y": np.ones((4, 1), "int32")}, EnforceNotMet, "'y' must be 'int64'"),
+        ({"x": np.ones((0, 4), "float32")}, EnforceNotMet, "empty"),
+        ({"x": [[1.0] * 4]}, RuntimeError, "'x' is a list"),
+        ({"x": batch(4)["x"], "y": np.ones((1, 1), "int64")}, EnforceNotMet, "'y'.*cannot be split"),
+        ({"lr": np.ones(3, "float32")}, EnforceNotMet, "'lr' is persistable"),
+    ],
+)
+def test_wrong_feed_is_refused(block, feed, error, message):
+    with pytest.raises(error, match=message):
+        split_feed(block, feed, 2, partial=False)
+
+
+def test_prediction_takes_short_lists(block):
+    feeds = split_feed(block, [batch(2), {}], 3, partial=True)
+    assert feeds.samples == [2, 0, 0]
+
+
+def test_persistable_row_goes_to_all_or_each(block):
+    one = split_feed(block, {**batch(4), "lr": np.array([0.5], "float32")}, 2, partial=False)
+    assert [float(v["lr"][0]) for v in one.values] == [0.5, 0.5]
+    each = split_feed(block, {**batch(4), "lr": np.array([0.5, 0.25], "float32")}, 2, partial=False)
+    assert [float(v["lr"][0]) for v in each.values] == [0.5, 0.25]
+    assert each.persistable == {"lr"}
+
+
+def test_single_feed_unwraps_scalars_and_warns_of_unknown_names(block):
+    with pytest.warns(UserWarning, match="nope"):
+        feeds = single_feed(block, [{"lr": 0.5, "nope": np.ones(2)}])
+    assert feeds.values[0]["lr"].dtype == np.float32 and feeds.values[0]["lr"].shape == (1,)
+    with pytest.raises(AssertionError, match="Not compiled with data parallel"):
+        single_feed(block, [{}, {}])
+
+
+def test_sequences_are_refused_by_name(block):
+    tensor = LoDTensor()
+    tensor.set(np.ones((3, 4), "float32"))
+    tensor.set_recursive_sequence_lengths([[1, 2]])
+    with pytest.raises(EnforceNotMet, match="'x' holds sequences"):
+        single_feed(block, {"x": tensor})
