@@ -96,7 +96,7 @@ class Window:
         """Images as (channels, padded height, padded width, batch)."""
         (top, bottom), (left, right) = self.pads
         height, width = self.size
-        turned = images.transpose((3, 1, 2, 0) if self.layout == "NHWC" else (1, 2, 3, 0))
+        turned = self.turned(images)
         if not (top or bottom or left or right):
             return xp.ascontiguousarray(turned)
         shape = (turned.shape[0], height + top + bottom, width + left + right, turned.shape[3])
@@ -109,6 +109,15 @@ class Window:
         top, left = self.pads[0][0], self.pads[1][0]
         inner = padded[:, top : top + self.size[0], left : left + self.size[1]]
         return self.images(inner)
+
+    def turned(self, images: Any) -> Any:
+        """Images seen as a (channels, height, width, batch) array."""
+        return images.transpose((3, 1, 2, 0) if self.layout == "NHWC" else (1, 2, 3, 0))
+
+    def grouped(self, xp: Any, images: Any) -> Any:
+        """Images as a (groups, channels per group, positions * batch) array."""
+        turned = xp.ascontiguousarray(self.turned(images))
+        return turned.reshape(self.groups, turned.shape[0] // self.groups, -1)
 
     def images(self, array: Any) -> Any:
         """A (channels, height, width, batch) array seen as images in this layout."""

@@ -113,10 +113,8 @@ def _convolve_grad(
     matrix = weight.reshape(groups, filters // groups, -1)
     d_image = xp.empty(image.shape, dtype=image.dtype) if needs[0] else None
     d_matrix = xp.zeros(matrix.shape, dtype=weight.dtype) if needs[1] else None
-    order = (3, 1, 2, 0) if window.layout == "NHWC" else (1, 2, 3, 0)
     for part in window.chunks(batch, groups * matrix.shape[2], output):
-        d_made = xp.ascontiguousarray(d_out[part].transpose(order))
-        d_made = d_made.reshape(groups, filters // groups, -1)
+        d_made = window.grouped(xp, d_out[part])
         if d_matrix is not None:
             columns = window.unfold(xp, window.pad(xp, image[part]), output)
             d_matrix += d_made @ columns.transpose(0, 2, 1)

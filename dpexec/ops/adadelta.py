@@ -1,0 +1,69 @@
+"""``adadelta``: steps as large as the last ones, relative to the gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, op
+from dpexec.ops._optimizers import like_inputs
+
+_SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
+
+
+@op(
+    "adadelta",
+    inputs=_SLOTS,
+    outputs="ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    infer=like_inputs(_SLOTS, "Param AvgSquaredGrad AvgSquaredUpdate"),
+    inplace={
+        "ParamOut": "Param",
+        "AvgSquaredGradOut": "AvgSquaredGrad",
+        "AvgSquaredUpdateOut": "AvgSquaredUpdate",
+    },
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {
+                "Param": np.array([1.0]),
+                "Grad": np.array([2.0]),
+                "AvgSquaredGrad": np.array([2.0]),
+                "AvgSquaredUpdate": np.array([0.5]),
+            },
+            {"rho": 0.5, "epsilon": 0.25},
+            expected={
+                "ParamOut": np.array([1.0 - 2.0 * (0.75 / 3.25) ** 0.5]),
+                "AvgSquaredGradOut": np.array([3.0]),
+                "AvgSquaredUpdateOut": np.array([0.25 + 0.5 * 4.0 * 0.75 / 3.25]),
+            },
+        ),
+    ],
+)
+def adadelta(
+    xp: Any,
+    param: Any,
+    grad: Any,
+    square_grad: Any,
+    square_update: Any,
+    *,
+    rho: float = 0.95,
+    epsilon: float = 1e-6,
+) -> tuple[Any, Any, Any]:
+    """``p -= sqrt((d + epsilon) / (s + epsilon)) * g``: running means of squares ``s`` and ``d``.
+
+    ``s`` is that of the gradients, ``d`` that of the steps before. There is no learning rate.
+    Source: Paddle op ``adadelta``; Zeiler 2012.
+    """
+    kind = param.dtype.type
+    kept, tiny = kind(rho), kind(epsilon)
+    rest = kind(1) - kept
+    square_grad *= kept
+    square_grad += rest * grad * grad
+    step = (square_update + tiny) / (square_grad + tiny)
+    xp.sqrt(step, out=step)
+    step *= grad
+    square_update *= kept
+    square_update += rest * step * step
+    param -= step
+    return param, square_grad, square_update
