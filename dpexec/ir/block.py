@@ -166,6 +166,7 @@ class Block:
         attrs: Mapping[str, Any] | None = None,
         stop_gradient: bool = False,
         callsite: Any = None,
+        fill_defaults: bool = True,
     ) -> Operator:
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = Operator(
@@ -175,6 +176,7 @@ class Block:
             {slot: _names(value) for slot, value in (outputs or {}).items()},
             {**self.program._op_attrs(), **given},
             callsite,
+            fill_defaults,
         )
         op.infer_shape()
         self.ops.insert(index, op)

@@ -26,7 +26,10 @@ class Operator:
         type: operator type.
         inputs: variable names per slot.
         outputs: variable names per slot.
-        attrs: attributes; the definition's defaults are filled in.
+        attrs: attributes.
+        callsite: the user's line; found on the call stack if None.
+        fill_defaults: whether attributes that are not given show with their defaults, as they do
+            for operators that layers make, but not for gradients.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class Operator:
         outputs: Mapping[str, list[str]],
         attrs: Mapping[str, Any],
         callsite: CallSite | None = None,
+        fill_defaults: bool = True,
     ) -> None:
         self.block = block
         self.type = type
         self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
         self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
-        self.attrs: dict[str, Any] = {**opdef.get(type).attrs, **attrs}
+        defaults = opdef.get(type).attrs
+        self.attrs: dict[str, Any] = {**defaults, **attrs} if fill_defaults else dict(attrs)
         self.callsite = callsite or user_callsite()
 
     @property

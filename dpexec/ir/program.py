@@ -35,6 +35,7 @@ class Program:
         self._op_role = roles.FORWARD
         self._op_role_var: list[str] = []
         self._is_test = False
+        self._appending_grad_times = 0
 
     # ---- content
 
@@ -139,6 +140,7 @@ class Program:
         """
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
+        made._appending_grad_times = self._appending_grad_times
         made.current_block_idx = self.current_block_idx
         made.blocks = [
             _copy_block(made, block, skip_training=for_test) for block in self.blocks
@@ -181,7 +183,7 @@ def _copy_block(program: Program, block: Block, skip_training: bool) -> Block:
         if skip_training and op.role & training:
             continue
         twin_op = Operator(
-            made, op.type, op.inputs, op.outputs, copy.deepcopy(op.attrs), op.callsite
+            made, op.type, op.inputs, op.outputs, copy.deepcopy(op.attrs), op.callsite, False
         )
         made.ops.append(twin_op)
         for name in op.output_arg_names:

@@ -1,0 +1,5 @@
+"""Gradients: from the operators of a program to those of its backward pass."""
+
+from dpexec.autodiff.backward import append_backward, calc_gradient, gradients
+
+__all__ = ["append_backward", "calc_gradient", "gradients"]

@@ -1,0 +1,303 @@
+"""``append_backward`` and ``gradients``: the backward pass as operators of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dpexec.autodiff.chain import Step, add_up, chain_rule, fill_missing, relevant_ops
+from dpexec.core import unique_name
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+
+__all__ = ["append_backward", "calc_gradient", "gradients"]
+
+Callback = Callable[..., Any]
+
+
+class _GradientNames:
+    """Names of gradients that are not taken yet; remembers which variable each belongs to.
+
+    A program that has gradients already gets ``grad/`` in front, once per backward pass so far.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.origin: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        return self._names.get(name) or self._take(name, self._prefixed(roles.grad_name(name)))
+
+    def seed(self, name: str) -> str:
+        """The name of the gradient that the backward pass starts from."""
+        return self._names.get(name) or self._take(name, roles.grad_name(name))
+
+    def _prefixed(self, grad: str) -> str:
+        times = self.block.program._appending_grad_times
+        return "grad/" * times + grad if times > 1 and self.block.has_var(grad) else grad
+
+    def _take(self, name: str, grad: str) -> str:
+        if self.block.has_var(grad):
+            grad = unique_name.generate(grad)
+        self._names[name] = grad
+        self.origin[grad] = name
+        return grad
+
+
+def append_backward(
+    loss: Variable,
+    parameter_list: Iterable[Variable | str] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+    callbacks: list[Callback] | None = None,
+    checkpoints: Sequence[Variable] | None = None,
+) -> list[tuple[Variable, Variable]]:
+    """Append the operators that compute the gradients of a loss.
+
+    Args:
+        loss: shape ``(1,)``.
+        parameter_list: parameters, or their names, whose gradients are wanted; by default all that
+            are trainable.
+        no_grad_set: variables, or their names, at which gradients stop, besides those with
+            ``stop_gradient``.
+        callbacks: called as ``callback(block=..., context=...)`` after every operator; the context
+            maps gradients to their variables, and ``"__current_op_desc__"`` to the operator.
+        checkpoints: not supported.
+
+    Returns:
+        Pairs of parameter and gradient, in the order of ``parameter_list``.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+        ValueError: a callback cannot be called.
+        AssertionError: the loss has another shape.
+        NotImplementedError: checkpoints are given, or the loss lies in a sub-block.
+        MissingGradientError: an operator between loss and parameters has no gradient.
+
+    Source: ``fluid.backward.append_backward``.
+    """
+    _check_type(loss, "loss", Variable)
+    _check_callbacks(callbacks)
+    if checkpoints:
+        raise NotImplementedError("append_backward: checkpoints (recomputation) are not supported")
+    if loss.block.idx:
+        raise NotImplementedError("append_backward: a loss inside a control flow block")
+    assert loss.shape == (1,), (
+        f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. Maybe that "
+        "you should call fluid.layers.mean to process the current loss."
+    )
+    block, program = loss.block, loss.block.program
+    wanted = _parameter_names(program, parameter_list)
+    no_grad = _no_gradient(program, no_grad_set)
+    loss_op = _producer(loss)
+    program._appending_grad_times += 1
+    grad_of = _GradientNames(block)
+    seed = Step(
+        "fill_constant",
+        {},
+        {"Out": [grad_of.seed(loss.name)]},
+        {
+            "shape": [1],
+            "value": 1.0,
+            "dtype": loss.dtype,
+            "force_cpu": False,
+            roles.ROLE: roles.BACKWARD | roles.LOSS,
+        },
+        loss_op.callsite,
+    )
+    path = relevant_ops(block, {loss.name}, set(), no_grad)
+    _append(block, path, [seed], {}, no_grad, grad_of, callbacks or [])
+    loss_op._set_attr(roles.ROLE, roles.FORWARD | roles.LOSS)
+    pairs = [
+        (program.global_block().var(name), block.var(grad_of(name)))
+        for name in wanted
+        if block.has_var(grad_of(name))
+    ]
+    for param, grad in pairs:
+        _producer(grad)._set_attr(
+            roles.ROLE_VAR, [param.name, grad.name, *_producer(grad).role_var]
+        )
+    return pairs
+
+
+def calc_gradient(
+    targets: Variable | list[Variable],
+    inputs: Variable | list[Variable],
+    target_gradients: Variable | list[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> Any:
+    """As :func:`gradients`, but a single input gives its gradient and not a list."""
+    found = gradients(targets, inputs, target_gradients, no_grad_set)
+    return found[0] if len(found) == 1 else found
+
+
+def gradients(
+    targets: Variable | list[Variable],
+    inputs: Variable | list[Variable],
+    target_gradients: Variable | list[Variable | None] | None = None,
+    no_grad_set: Iterable[Variable | str] | None = None,
+) -> list[Variable | None]:
+    """Append the operators that carry gradients from targets back to inputs.
+
+    Where a target also depends on another one, its own gradient and the one that comes from there
+    are added; the real Paddle overwrites one with the other.
+
+    Args:
+        targets: variables of one block.
+        inputs: variables of the same program.
+        target_gradients: gradients of the targets to start from, of the targets' shapes; ones
+            where there is None.
+        no_grad_set: variables, or their names, at which gradients stop, besides those with
+            ``stop_gradient``.
+
+    Returns:
+        The gradient of each input, None where no target depends on it.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+        ValueError: numbers or shapes of targets and target_gradients differ.
+        MissingGradientError: an operator in the way has no gradient.
+
+    Source: ``fluid.gradients``.
+    """
+    _check_type(targets, "targets", Variable, list)
+    _check_type(inputs, "inputs", Variable, list)
+    _check_type(target_gradients, "target_gradients", Variable, list, type(None))
+    targets, inputs = _as_list(targets), _as_list(inputs)
+    given = _as_list(target_gradients) or [None] * len(targets)
+    _check_targets(targets, given)
+    block, program = targets[0].block, targets[0].block.program
+    no_grad = _no_gradient(program, no_grad_set)
+    program._appending_grad_times += 1
+    grad_of = _GradientNames(block)
+    supplied: dict[str, list[str]] = {}
+    seeds: list[Step] = []
+    for target, gradient in zip(targets, given, strict=True):
+        if gradient is None:
+            seeds += _ones_like(target, grad_of.seed(target.name))
+        else:
+            supplied.setdefault(grad_of(target.name), []).append(gradient.name)
+    path = relevant_ops(
+        block, {target.name for target in targets}, {var.name for var in inputs}, no_grad
+    )
+    _append(block, path, seeds, supplied, no_grad, grad_of, [])
+    found: list[Variable | None] = []
+    for name in (grad_of(var.name) for var in inputs):
+        made = name if block.has_var(name) else supplied.get(name, [""])[0]
+        found.append(block._find_var_recursive(made))
+    return found
+
+
+def _ones_like(target: Variable, grad: str) -> list[Step]:
+    callsite = target.op.callsite if target.op is not None else None
+    shape = target.name + "_shape"
+    attrs = {"shape": list(target.shape), "value": 1.0, "dtype": target.dtype}
+    return [
+        Step("shape", {"Input": [target.name]}, {"Out": [shape]}, {}, callsite),
+        Step("fill_constant", {"ShapeTensor": [shape]}, {"Out": [grad]}, attrs, callsite),
+    ]
+
+
+def _append(
+    block: Block,
+    path: list[Operator],
+    seeds: list[Step],
+    supplied: Mapping[str, list[str]],
+    no_grad: set[str],
+    grad_of: _GradientNames,
+    callbacks: list[Callback],
+) -> None:
+    """Append the backward pass of ``path``, beginning with ``seeds``."""
+    have = {name for seed in seeds for name in seed.writes()} | set(supplied)
+    steps = seeds + chain_rule(path, have, no_grad, grad_of)
+    steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin)
+    for step in steps:
+        for name in step.writes():
+            if not block.has_var(name):
+                block.create_var(name=name)
+    context: dict[str, Any] = dict(grad_of.origin)
+    with block.program._backward_role_guard():
+        for number, step in enumerate(steps):
+            op = block.append_op(
+                step.type,
+                step.inputs,
+                step.outputs,
+                {roles.NAME_SCOPE: "/", **step.attrs},
+                callsite=step.callsite,
+                fill_defaults=False,
+            )
+            context["__current_op_desc__"] = op
+            for callback in callbacks if number >= len(seeds) else []:
+                callback(block=block, context=context)
+
+
+def _producer(var: Variable) -> Operator:
+    """The operator that writes a variable last."""
+    for op in reversed(var.block.ops):
+        if var.name in op.output_arg_names:
+            return op
+    raise ValueError(f"{var.name} is not computed by any operator of its block")
+
+
+def _parameter_names(
+    program: Program, parameter_list: Iterable[Variable | str] | None
+) -> list[str]:
+    if parameter_list is None:
+        return [param.name for param in program.all_parameters() if param.trainable]
+    _check_type(parameter_list, "parameter_list", list, tuple, set)
+    return _names(parameter_list, "parameter_list")
+
+
+def _no_gradient(program: Program, no_grad_set: Iterable[Variable | str] | None) -> set[str]:
+    """Names of the variables at which gradients stop."""
+    names = {var.name for var in program.list_vars() if var.stop_gradient}
+    if no_grad_set is not None:
+        _check_type(no_grad_set, "no_grad_set", set, list, tuple)
+        names.update(_names(no_grad_set, "no_grad_set"))
+    return names
+
+
+def _names(variables: Iterable[Variable | str], argument: str) -> list[str]:
+    found = []
+    for var in variables:
+        _check_type(var, f"a member of {argument}", Variable, str)
+        found.append(var if isinstance(var, str) else var.name)
+    return found
+
+
+def _as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _check_type(value: Any, argument: str, *types: type) -> None:
+    if not isinstance(value, types):
+        expected = " or ".join(t.__name__ for t in types)
+        raise TypeError(f"the type of {argument} must be {expected}, but received {type(value)}")
+
+
+def _check_callbacks(callbacks: list[Callback] | None) -> None:
+    _check_type(callbacks, "callbacks", list, type(None))
+    for callback in callbacks or []:
+        if not callable(callback):
+            raise ValueError(f"'callback' must be a callable object, but received {callback!r}")
+
+
+def _check_targets(targets: list[Variable], given: list[Variable | None]) -> None:
+    if not targets:
+        raise ValueError("gradients needs at least one target")
+    if len(targets) != len(given):
+        raise ValueError(
+            "Should have the same number of target_gradients as targets, but received "
+            f"{len(given)} and {len(targets)}"
+        )
+    for target, grad in zip(targets, given, strict=True):
+        if target.block is not targets[0].block:
+            raise ValueError("all targets must be in the same block")
+        if grad is not None and grad.shape != target.shape:
+            raise ValueError(
+                f"The shapes of target and grad are different: {target.name} {target.shape}, "
+                f"{grad.name} {grad.shape}"
+            )

@@ -1,0 +1,227 @@
+"""The chain rule on operators: which operators compute the gradients, in which order.
+
+The whole engine: :func:`relevant_ops` finds what lies between the targets and what they depend on,
+:func:`chain_rule` asks each of these operators, last first, for its gradient operators,
+:func:`add_up` sums gradients that several of them contribute to, and :func:`fill_missing` supplies
+zeros for outputs that no gradient flows into. Names and order are those of Paddle 1.8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec.errors import MissingGradientError
+from dpexec.ir import opdef, roles
+from dpexec.ir.block import Block
+from dpexec.ir.callsite import CallSite
+from dpexec.ir.opdef import GradContext
+from dpexec.ir.operator import Operator, op_error
+
+__all__ = ["Step", "add_up", "chain_rule", "fill_missing", "relevant_ops"]
+
+
+@dataclass
+class Step:
+    """An operator of the backward pass that is not in a block yet, so that names may change."""
+
+    type: str
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str]]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    callsite: CallSite | None = None
+
+    def reads(self) -> Iterable[str]:
+        """All names read."""
+        return [name for names in self.inputs.values() for name in names]
+
+    def writes(self) -> Iterable[str]:
+        """All names written."""
+        return [n for names in self.outputs.values() for n in names if n != roles.EMPTY]
+
+
+def relevant_ops(
+    block: Block, targets: set[str], inputs: set[str], no_grad: set[str]
+) -> list[Operator]:
+    """The operators through which gradients of ``targets`` flow, in program order.
+
+    Args:
+        block: the block of the operators.
+        targets: names of the variables that are differentiated.
+        inputs: where the gradients shall arrive; empty for wherever they can.
+        no_grad: names of variables at which gradients stop.
+    """
+    ops = [op for op in block.ops if not op.definition.no_grad]
+    if inputs:
+        reached, dependent = set(inputs), []
+        for op in ops:
+            if not reached.isdisjoint(op.input_arg_names):
+                reached.update(set(op.output_arg_names) - no_grad)
+                dependent.append(op)
+        ops = dependent
+    wanted, path = set(targets), []
+    for op in reversed(ops):
+        if not wanted.isdisjoint(op.output_arg_names):
+            wanted.update(set(op.input_arg_names) - no_grad)
+            path.append(op)
+    return path[::-1]
+
+
+def chain_rule(
+    path: list[Operator],
+    have: set[str],
+    no_grad: set[str],
+    grad_of: Callable[[str], str],
+) -> list[Step]:
+    """The gradient operators of ``path``, last operator first.
+
+    Args:
+        path: operators in program order.
+        have: gradients to start from; grows by those that are made.
+        no_grad: names of variables at which gradients stop.
+        grad_of: the name of the gradient of a variable.
+
+    Raises:
+        MissingGradientError: an operator in the way has no gradient.
+    """
+    steps: list[Step] = []
+    for op in reversed(path):
+        flowing = {
+            slot: [_grad(name, grad_of) for name in names] for slot, names in op.outputs.items()
+        }
+        if have.isdisjoint(name for names in flowing.values() for name in names):
+            continue
+        wanted = {
+            slot: ["" if name in no_grad else _grad(name, grad_of) for name in names]
+            for slot, names in op.inputs.items()
+        }
+        if op.definition.make_grad is None:
+            _require_constant_inputs(op, no_grad)
+            continue
+        for grad in op.definition.make_grad(GradContext(op, flowing, wanted)):
+            definition = opdef.get(grad.type)
+            step = Step(
+                grad.type,
+                _without_blanks(grad.inputs, definition.inputs),
+                _without_blanks(grad.outputs, definition.outputs),
+                {**_origin_attrs(op), **grad.attrs},
+                op.callsite,
+            )
+            if step.writes():
+                steps.append(step)
+                have.update(step.writes())
+    return steps
+
+
+def _grad(name: str, grad_of: Callable[[str], str]) -> str:
+    return "" if name == roles.EMPTY else grad_of(name)
+
+
+def _origin_attrs(op: Operator) -> dict[str, Any]:
+    return {name: op.attrs[name] for name in (roles.NAME_SCOPE, roles.DEVICE) if name in op.attrs}
+
+
+def _without_blanks(
+    given: Mapping[str, list[str]], slots: Iterable[opdef.Slot]
+) -> dict[str, list[str]]:
+    """Unwanted gradients: mark their place in lists, where position counts; else drop them."""
+    many = {slot.name for slot in slots if slot.many}
+    return {
+        slot: [name or roles.EMPTY for name in names if name or slot in many]
+        for slot, names in given.items()
+    }
+
+
+def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
+    """An operator without gradient is in nobody's way if it only works on constants."""
+    varying: set[str] = set()
+    made: set[str] = set()
+    for other in op.block.ops:
+        names = set(other.input_arg_names) - no_grad - (made - varying)
+        if other is op:
+            break
+        made.update(other.output_arg_names)
+        if names and not other.definition.no_grad:
+            varying.update(set(other.output_arg_names) - no_grad)
+    if names:
+        specs = {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
+        problem = (
+            "it has no gradient, but one is asked for through its inputs "
+            f"{', '.join(sorted(names))}; set their stop_gradient to True if none is meant to flow"
+        )
+        raise MissingGradientError(str(op_error(op, problem, specs)))
+
+
+def add_up(
+    steps: list[Step], given: Mapping[str, list[str]], origin: Mapping[str, str], block: Block
+) -> list[Step]:
+    """Give every gradient one value: contributions get names of their own, and a ``sum``.
+
+    The sum stands before the first step that reads the gradient, or at the end.
+
+    Args:
+        steps: in order; their names are changed.
+        given: for gradients that the user supplies, the variables to read in their place.
+        origin: the variable that each gradient belongs to.
+        block: the block the steps are meant for.
+    """
+    summed: list[Step] = []
+    parts: dict[str, list[tuple[list[str], int]]] = {
+        grad: [(variables, position) for position in range(len(variables))]
+        for grad, variables in given.items()
+    }
+    supplied = {name for variables in given.values() for name in variables}
+    read_as: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+
+    def close(grad: str, callsite: CallSite | None) -> None:
+        for names, position in parts[grad] if len(parts[grad]) > 1 else []:
+            if names[position] not in supplied:
+                names[position] = f"{grad}@RENAME@block{block.idx}@{counts[grad]}"
+                counts[grad] += 1
+        found = [names[position] for names, position in parts[grad]]
+        read_as[grad] = grad if len(found) > 1 else found[0]
+        if len(found) > 1:
+            attrs = {"use_mkldnn": False}
+            summed.append(Step("sum", {"X": found}, {"Out": [grad]}, attrs, callsite))
+
+    for step in steps:
+        for names in step.inputs.values():
+            for position, name in enumerate(names):
+                if name in parts and name not in read_as:
+                    close(name, step.callsite)
+                names[position] = read_as.get(name, name)
+        summed.append(step)
+        for names in step.outputs.values():
+            for position, name in enumerate(names):
+                if name in origin:
+                    if read_as.pop(name, None):  # read already: this is of an older value
+                        parts[name] = []
+                    parts.setdefault(name, []).append((names, position))
+    for grad in parts:
+        if grad not in read_as:
+            close(grad, steps[-1].callsite if steps else None)
+    return summed
+
+
+def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
+    """Put ``fill_zeros_like`` before steps that read gradients which nothing contributes to.
+
+    Args:
+        steps: in order.
+        origin: the variable that each gradient belongs to.
+    """
+    filled: list[Step] = []
+    have: set[str] = set()
+    for step in steps:
+        for name in step.reads():
+            if name in origin and name not in have:
+                zeros = Step("fill_zeros_like", {"X": [origin[name]]}, {"Out": [name]})
+                zeros.callsite = step.callsite
+                filled.append(zeros)
+                have.add(name)
+        filled.append(step)
+        have.update(step.writes())
+    return filled
