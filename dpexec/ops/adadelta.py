@@ -28,14 +28,14 @@ _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
             {
                 "Param": np.array([1.0]),
                 "Grad": np.array([2.0]),
-                "AvgSquaredGrad": np.array([2.0]),
-                "AvgSquaredUpdate": np.array([0.5]),
+                "AvgSquaredGrad": np.array([3.0]),
+                "AvgSquaredUpdate": np.array([0.75]),
             },
-            {"rho": 0.5, "epsilon": 0.25},
+            {"rho": 0.5, "epsilon": 0.5},
             expected={
-                "ParamOut": np.array([1.0 - 2.0 * (0.75 / 3.25) ** 0.5]),
-                "AvgSquaredGradOut": np.array([3.0]),
-                "AvgSquaredUpdateOut": np.array([0.25 + 0.5 * 4.0 * 0.75 / 3.25]),
+                "ParamOut": np.array([1.0 - 2.0 * (1.5 / 4.0) ** 0.5]),
+                "AvgSquaredGradOut": np.array([3.5]),
+                "AvgSquaredUpdateOut": np.array([1.0]),
             },
         ),
     ],
@@ -52,18 +52,22 @@ def adadelta(
 ) -> tuple[Any, Any, Any]:
     """``p -= sqrt((d + epsilon) / (s + epsilon)) * g``: running means of squares ``s`` and ``d``.
 
-    ``s`` is that of the gradients, ``d`` that of the steps before. There is no learning rate.
-    Source: Paddle op ``adadelta``; Zeiler 2012.
+    ``s`` is that of the gradients. ``d`` is that of the steps, ``d = rho * d + (1 - rho) * step *
+    step`` where the step is made with the old ``d``; the parameter then moves with the *new* one,
+    which Zeiler's formula does not, but Paddle's kernel does when it works in place, as it always
+    does in a program. There is no learning rate. Source: Paddle op ``adadelta``; Zeiler 2012.
     """
     kind = param.dtype.type
     kept, tiny = kind(rho), kind(epsilon)
     rest = kind(1) - kept
     square_grad *= kept
     square_grad += rest * grad * grad
-    step = (square_update + tiny) / (square_grad + tiny)
+    scale = square_grad + tiny
+    step = (square_update + tiny) / scale * grad * grad  # the square of the step
+    square_update *= kept
+    square_update += rest * step
+    xp.divide(square_update + tiny, scale, out=step)
     xp.sqrt(step, out=step)
     step *= grad
-    square_update *= kept
-    square_update += rest * step * step
     param -= step
     return param, square_grad, square_update

@@ -66,13 +66,13 @@ def cross_entropy(
     return _hard_loss(xp, x, label, ignore_index)[0]
 
 
-def _hard_loss(xp: Any, x: Any, label: Any, ignore_index: int) -> tuple[Any, Any]:
+def _hard_loss(xp: Any, x: Any, label: Any, ignore_index: int) -> tuple[Any, Any, Any]:
     shape = (*x.shape[:-1], 1)
     rows, columns, ignored = positions(xp, label, x.shape[-1], ignore_index)
     match = x.reshape(-1, x.shape[-1])[rows, columns]
     if ignored is not None:
         match[ignored] = 1
-    return negative_log(xp, match).reshape(shape), match.reshape(shape)
+    return negative_log(xp, match).reshape(shape), match.reshape(shape), ignored
 
 
 @cross_entropy.grad("X", "Label", "Y@GRAD", outputs="X@GRAD")
@@ -128,10 +128,13 @@ def cross_entropy2(
 ) -> tuple[Any, Any, Any]:
     """``-log(x[label])`` along the last axis, keeping what its gradient needs instead of ``x``.
 
-    Returns the loss, an empty array that carries the shape of ``x``, and ``x[label]``.
+    Returns the loss, an empty array that carries the shape of ``x``, and ``x[label]``, 0 for
+    rows that do not count.
     Source: Paddle op ``cross_entropy2``.
     """
-    loss, match = _hard_loss(xp, x, label, ignore_index)
+    loss, match, ignored = _hard_loss(xp, x, label, ignore_index)
+    if ignored is not None:
+        match[ignored.reshape(match.shape)] = 0
     return loss, xp.empty((*x.shape, 0), dtype=x.dtype), match
 
 

@@ -94,7 +94,10 @@ def softmax_with_cross_entropy_grad(
     ignore_index: int = -100,
     axis: int = -1,
 ) -> Any:
-    """``(softmax - label) * d_loss``; ignored rows have none."""
+    """``(softmax - label) * d_loss``; ignored rows have none, as Paddle documents it.
+
+    (Its CPU kernel gives them one all the same.)
+    """
     if soft_label:
         return (softmax - label) * d_loss
     flat = xp.moveaxis(softmax, axis, -1)
