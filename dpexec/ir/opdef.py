@@ -231,8 +231,11 @@ class OpDef:
 
     def kernel_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the kernel that come from attributes."""
-        names = self.kernel_arguments - RUNTIME_ARGUMENTS
-        return {name: attrs.get(name, self.attrs.get(name)) for name in sorted(names)}
+        return self._keywords(self.kernel_arguments - RUNTIME_ARGUMENTS, attrs)
+
+    def _keywords(self, names: frozenset[str], attrs: Mapping[str, Any]) -> dict[str, Any]:
+        found = {name: _attribute(name) for name in sorted(names)}
+        return {name: attrs.get(attr, self.attrs.get(attr)) for name, attr in found.items()}
 
     def infer_specs(
         self, inputs: Mapping[str, list[Spec]], attrs: Mapping[str, Any]
@@ -250,8 +253,7 @@ class OpDef:
             InvalidOp: a rule of the operator is broken.
         """
         args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
-        kwargs = {name: attrs.get(name, self.attrs.get(name)) for name in self.infer_arguments}
-        made = self.infer(*args, **kwargs)
+        made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
         made = made if isinstance(made, tuple) else (made,)
         return {
             slot.name: list(spec) if slot.many else [spec]
@@ -385,7 +387,7 @@ def op(
         for found in (infer_keywords, keywords):
             for name, default in found.items():
                 if name not in RUNTIME_ARGUMENTS:
-                    defaults.setdefault(name, default)
+                    defaults.setdefault(_attribute(name), default)
         definition = OpDef(
             type=type,
             inputs=_slots(inputs),
@@ -413,6 +415,11 @@ def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
+
+
+def _attribute(parameter: str) -> str:
+    """The attribute behind a parameter; ``lambda_`` stands for ``lambda``, a word of Python."""
+    return parameter.rstrip("_")
 
 
 def find(type: str) -> OpDef | None:  # noqa: A002

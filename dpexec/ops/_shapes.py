@@ -1,0 +1,54 @@
+"""Axes and shapes: what many operators check and compute alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.core.dtypes import VarType, is_float
+from dpexec.ir.opdef import Spec, require
+
+
+def require_axis(axis: int, spec: Spec, name: str = "X", attribute: str = "axis") -> int:
+    """The axis counted from the front; refused if ``spec`` does not have it."""
+    require(
+        -spec.rank <= axis < spec.rank,
+        f"{attribute} is {axis}, which is not an axis of {name} {spec}",
+    )
+    return axis % spec.rank
+
+
+def require_float(spec: Spec, name: str = "X") -> None:
+    """Refuse integers and booleans."""
+    require(is_float(spec.dtype), f"{name} {spec} must hold floating point numbers")
+
+
+def require_integer(spec: Spec, name: str) -> None:
+    """Refuse everything but int32 and int64."""
+    require(spec.dtype in (VarType.INT32, VarType.INT64), f"{name} {spec} must hold int32 or int64")
+
+
+def require_same_dtype(a: Spec, b: Spec, names: str = "X and Y") -> None:
+    """Refuse mixed element types: fluid never converts silently."""
+    require(a.dtype == b.dtype, f"{names} must have one data type, but they are {a} and {b}")
+
+
+def product(dims: Sequence[int]) -> int:
+    """Number of elements, -1 if a dimension is unknown."""
+    return -1 if any(dim < 0 for dim in dims) else math.prod(dims)
+
+
+def as_ints(value: Any) -> list[int]:
+    """An attribute that is an integer or a list of them, as a list."""
+    return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
+    """Repeat the results of a reduction over ``axes`` for every element that was reduced.
+
+    Returns:
+        A read-only view of ``shape``.
+    """
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    return xp.broadcast_to(values.reshape(kept), shape)

@@ -1,0 +1,49 @@
+"""``elementwise_div``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import op
+from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+from dpexec.ops._integers import truncated_quotient
+
+
+@op(
+    "elementwise_div",
+    inputs="X Y",
+    outputs="Out",
+    infer=infer_elementwise,
+    attrs=ATTRS,
+    checks_values=True,
+    samples=samples(
+        lambda r, shape: r.normal(shape), lambda r, shape: r.away_from(0.0, shape, 0.5)
+    ),
+)
+def elementwise_div(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """``x / y``, the smaller shape laid into the larger one from ``axis`` on.
+
+    The quotient of integers is rounded towards zero. Source: Paddle op ``elementwise_div``.
+
+    Raises:
+        ValueError: an integer is divided by zero.
+    """
+    x, y = aligned(x, y, axis)
+    if np.issubdtype(x.dtype, np.integer):
+        return truncated_quotient(xp, x, y)
+    return x / y
+
+
+@elementwise_div.grad("X", "Y", "Out", "Out@GRAD", outputs="X@GRAD Y@GRAD")
+def elementwise_div_grad(
+    xp: Any, x: Any, y: Any, out: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
+) -> tuple[Any, Any]:
+    """``d_out / y`` for X and ``-d_out * out / y`` for Y, summed over what was repeated."""
+    _, y_laid = aligned(x, y, axis)
+    quotient = d_out / y_laid
+    return (
+        unbroadcast(xp, quotient, x, y, axis) if needs[0] else None,
+        -unbroadcast(xp, quotient * out, y, x, axis) if needs[1] else None,
+    )

@@ -1,0 +1,36 @@
+"""``elementwise_sub``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import op
+from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+
+
+@op(
+    "elementwise_sub",
+    inputs="X Y",
+    outputs="Out",
+    infer=infer_elementwise,
+    attrs=ATTRS,
+    samples=samples(lambda r, shape: r.normal(shape)),
+)
+def elementwise_sub(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """``x - y``, the smaller shape laid into the larger one from ``axis`` on.
+
+    Source: Paddle op ``elementwise_sub``.
+    """
+    x, y = aligned(x, y, axis)
+    return x - y
+
+
+@elementwise_sub.grad("X", "Y", "Out@GRAD")
+def elementwise_sub_grad(
+    xp: Any, x: Any, y: Any, d_out: Any, *, axis: int = -1, needs: tuple[bool, bool]
+) -> tuple[Any, Any]:
+    """The gradient for X and its negative for Y, summed over what was repeated."""
+    return (
+        unbroadcast(xp, d_out, x, y, axis) if needs[0] else None,
+        -unbroadcast(xp, d_out, y, x, axis) if needs[1] else None,
+    )

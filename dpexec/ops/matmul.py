@@ -1,0 +1,159 @@
+"""``matmul``: products of matrices, vectors and batches of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ops._shapes import require_same_dtype
+
+ATTRS = {
+    "Scale_out": 1.0,
+    "Scale_x": 1.0,
+    "Scale_y": 1.0,
+    "force_fp32_output": False,
+    "fused_reshape_Out": [],
+    "fused_transpose_Out": [],
+    "head_number": 1,
+    "use_mkldnn": False,
+    "use_quantizer": False,
+}
+
+Shape = tuple[int, ...]
+
+
+def _as_matrices(x_shape: Shape, y_shape: Shape) -> tuple[Shape, Shape]:
+    """Vectors become a row on the left and a column on the right."""
+    x = (1, *x_shape) if len(x_shape) == 1 else x_shape
+    y = (*y_shape, 1) if len(y_shape) == 1 else y_shape
+    return x, y
+
+
+def _swapped(shape: Shape, swap: bool) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else shape
+
+
+def _infer(x: Spec, y: Spec, *, transpose_X: bool = False, transpose_Y: bool = False) -> Spec:
+    require(x.rank and y.rank, f"X {x} and Y {y} must have dimensions")
+    require_same_dtype(x, y)
+    x_shape, y_shape = _as_matrices(x.shape, y.shape)
+    x_shape, y_shape = _swapped(x_shape, transpose_X), _swapped(y_shape, transpose_Y)
+    setting = f"transpose_X={transpose_X}, transpose_Y={transpose_Y}"
+    require(
+        dims_match(x_shape[-1], y_shape[-2]),
+        f"X {x} and Y {y} cannot be multiplied ({setting}): as matrices they are "
+        f"{list(x_shape)} and {list(y_shape)}, but {x_shape[-1]} is not {y_shape[-2]}",
+    )
+    batch = x_shape[:-2] or y_shape[:-2]
+    for name, dims in (("X", x_shape[:-2]), ("Y", y_shape[:-2])):
+        require(
+            not dims or (len(dims) == len(batch) and all(map(dims_match, dims, batch))),
+            f"X {x} and Y {y} must have the same batch dimensions, or one of them none; "
+            f"{name} has {list(dims)}",
+        )
+    out = (*batch, x_shape[-2], y_shape[-1])
+    if y.rank == 1 and not transpose_Y:
+        out = out[:-1]
+    if x.rank == 1 and not transpose_X:
+        out = (*out[: len(batch)], *out[len(batch) + 1 :])
+    return x.replace(shape=out or (1,))
+
+
+def _operands(x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> tuple[Any, Any]:
+    """Both inputs as (batches of) matrices that ``@`` takes, without copies."""
+    x_shape, y_shape = _as_matrices(x.shape, y.shape)
+    x, y = x.reshape(x_shape), y.reshape(y_shape)
+    return x.swapaxes(-1, -2) if transpose_x else x, y.swapaxes(-1, -2) if transpose_y else y
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    cases: list[tuple[Shape, Shape, dict[str, Any]]] = [
+        ((2, 3), (3, 4), {}),
+        ((3, 2), (4, 3), {"transpose_X": True, "transpose_Y": True, "alpha": 0.5}),
+        ((3,), (3,), {}),
+        ((2, 3), (3,), {}),
+        ((3,), (3, 2), {}),
+        ((4, 2, 3), (3,), {}),
+        ((3,), (4, 3, 2), {}),
+        ((3,), (2,), {"transpose_X": True, "transpose_Y": True}),
+        ((4, 2, 3), (3, 5), {}),
+        ((4, 3, 2), (5, 3), {"transpose_X": True, "transpose_Y": True}),
+        ((2, 3), (4, 3, 5), {}),
+        ((4, 2, 3), (4, 5, 3), {"transpose_Y": True}),
+        ((2, 2, 2, 3), (2, 2, 3, 2), {"alpha": 2.0}),
+    ]
+    found = [Sample({"X": r.normal(x), "Y": r.normal(y)}, attrs) for x, y, attrs in cases]
+    six = np.arange(1.0, 7.0).reshape(2, 3)
+    known = np.array([[7.0, 16.0], [16.0, 38.5]])
+    attrs = {"transpose_Y": True, "alpha": 0.5}
+    return [*found, Sample({"X": six, "Y": six}, attrs, expected={"Out": known})]
+
+
+@op("matmul", inputs="X Y", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples)
+def matmul(
+    xp: Any,
+    x: Any,
+    y: Any,
+    *,
+    transpose_X: bool = False,
+    transpose_Y: bool = False,
+    alpha: float = 1.0,
+) -> Any:
+    """``alpha * op(x) @ op(y)``, where ``op`` swaps the last two dimensions if it is asked to.
+
+    Dimensions before the last two are batches: equal in both inputs, or absent from one of them.
+    A vector is a row on the left, a column on the right, and this dimension is absent from the
+    result; the product of two vectors has the shape (1,). Source: Paddle op ``matmul``.
+    """
+    left, right = _operands(x, y, transpose_X, transpose_Y)
+    if left.ndim > 2 and right.ndim == 2:
+        out = left.reshape(-1, left.shape[-1]) @ right  # one large product, not one per batch
+    else:
+        out = left @ right
+    if alpha != 1.0:
+        out *= out.dtype.type(alpha)
+    batch = left.shape[:-2] or right.shape[:-2]
+    rows = () if x.ndim == 1 and not transpose_X else left.shape[-2:-1]
+    columns = () if y.ndim == 1 and not transpose_Y else right.shape[-1:]
+    return out.reshape((batch + rows + columns) or (1,))
+
+
+@matmul.grad("X", "Y", "Out@GRAD")
+def matmul_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    *,
+    transpose_X: bool = False,
+    transpose_Y: bool = False,
+    alpha: float = 1.0,
+    needs: tuple[bool, bool],
+) -> tuple[Any, Any]:
+    """``d_out @ y.T`` for X and ``x.T @ d_out`` for Y, transposed where the input was."""
+    left, right = _operands(x, y, transpose_X, transpose_Y)
+    batch = left.shape[:-2] or right.shape[:-2]
+    grad = d_out.reshape((*batch, left.shape[-2], right.shape[-1]))
+    if alpha != 1.0:
+        grad = grad * grad.dtype.type(alpha)
+    d_x = _product(grad, right.swapaxes(-1, -2), transpose_X, left.ndim) if needs[0] else None
+    d_y = _product(left.swapaxes(-1, -2), grad, transpose_Y, right.ndim) if needs[1] else None
+    return (
+        d_x.reshape(x.shape) if d_x is not None else None,
+        d_y.reshape(y.shape) if d_y is not None else None,
+    )
+
+
+def _product(a: Any, b: Any, swap: bool, ndim: int) -> Any:
+    """``a @ b``, transposed if ``swap``, summed over the batch if the input has none."""
+    if ndim > 2 or max(a.ndim, b.ndim) == 2:
+        return b.swapaxes(-1, -2) @ a.swapaxes(-1, -2) if swap else a @ b
+    if a.ndim == b.ndim:
+        # All batches side by side: one product that adds them up on the way.
+        a = a.swapaxes(-1, -2).reshape(-1, a.shape[-2]).T
+        b = b.reshape(-1, b.shape[-1])
+        return b.T @ a.T if swap else a @ b
+    total = (a @ b).reshape(-1, a.shape[-2], b.shape[-1]).sum(axis=0)
+    return total.T if swap else total

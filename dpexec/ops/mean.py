@@ -1,0 +1,36 @@
+"""``mean``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ops._shapes import require_float
+
+
+def _infer(x: Spec) -> Spec:
+    require_float(x)
+    return x.replace(shape=(1,), lod_level=0)
+
+
+@op(
+    "mean",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    samples=lambda r: [
+        Sample({"X": r.normal((3, 4))}),
+        Sample({"X": np.array([1.0, 2.0, 6.0])}, expected={"Out": np.array([3.0])}),
+    ],
+)
+def mean(xp: Any, x: Any) -> Any:
+    """The mean of all elements, of shape (1,). Source: Paddle op ``mean``."""
+    return x.mean(dtype=x.dtype).reshape(1)
+
+
+@mean.grad("X", "Out@GRAD")
+def mean_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """The same share for every element; a read-only view of one number."""
+    return xp.broadcast_to((d_out / x.dtype.type(x.size)).reshape((1,) * x.ndim), x.shape)

@@ -1,0 +1,80 @@
+"""``sum``: tensors added up element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, merge_dim, op, require
+
+
+def _infer(xs: list[Spec]) -> Spec:
+    first = xs[0]
+    shape = first.shape
+    for spec in xs[1:]:
+        require(
+            spec.rank == first.rank and all(map(dims_match, spec.shape, shape)),
+            f"all X must have the same shape, but they are {', '.join(map(str, xs))}",
+        )
+        require(
+            spec.dtype == first.dtype,
+            f"all X must have the same data type, but they are {', '.join(map(str, xs))}",
+        )
+        shape = tuple(map(merge_dim, shape, spec.shape))
+    sparse = all(spec.kind == VarType.SELECTED_ROWS for spec in xs)
+    kind = VarType.SELECTED_ROWS if sparse else VarType.LOD_TENSOR
+    return first.replace(shape=shape, kind=kind)
+
+
+@op(
+    "sum",
+    inputs="X[]",
+    outputs="Out",
+    infer=_infer,
+    attrs={"use_mkldnn": False},
+    sparse=("X",),
+    samples=lambda r: [
+        Sample({"X": [r.normal((3, 4)) for _ in range(3)]}),
+        Sample({"X": [r.normal((2,))]}),
+        Sample({"X": [np.array([1, 2]), np.array([10, 20])]}, expected={"Out": np.array([11, 22])}),
+    ],
+)
+def sum(xp: Any, xs: list[Any]) -> Any:
+    """The sum of all tensors of ``X``, which have one shape.
+
+    If all are SelectedRows the result is one with the rows of all of them, one after another; if
+    some are, they are added to the dense ones. Source: Paddle op ``sum``.
+    """
+    sparse = [x for x in xs if isinstance(x, SelectedRows)]
+    if len(sparse) == len(xs):
+        return _joined(xp, sparse)
+    dense = [x for x in xs if not isinstance(x, SelectedRows)]
+    out = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
+    for x in dense[2:]:
+        out += x
+    for part in sparse:
+        rows = part.merged(xp)
+        out[rows.row_array] += rows.value
+    return out
+
+
+def _joined(xp: Any, parts: list[SelectedRows]) -> SelectedRows:
+    return SelectedRows(
+        xp.concatenate([part.row_array for part in parts]),
+        parts[0].height_,
+        xp.concatenate([part.value for part in parts]),
+    )
+
+
+@sum.grad_maker
+def sum_grad(context: GradContext) -> list[GradOp]:
+    """A ``scale`` by 1 for every input, as Paddle's program dumps show."""
+    grads = context.output_grads["Out"]
+    return [
+        GradOp("scale", {"X": grads}, {"Out": [name]}, {"scale": 1.0})
+        for name in context.input_grads["X"]
+        if name
+    ]

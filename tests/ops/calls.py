@@ -1,0 +1,170 @@
+"""Sample calls of operators as small programs, with an interpreter for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import dpexec.ops
+from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.random import RandomStream
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir import opdef, roles
+from dpexec.ir.opdef import GradContext
+from dpexec.ir.program import Program
+
+assert dpexec.ops  # registers the operators
+
+
+def parts(value):
+    """The arrays a value consists of."""
+    return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
+
+
+def converted(value, dtype):
+    """A copy with floating point numbers in the type ``dtype``."""
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.row_array.copy(), value.height_, converted(value.value, dtype))
+    value = np.array(value)
+    return value.astype(dtype) if value.dtype.kind == "f" else value
+
+
+def spec_of(value):
+    if isinstance(value, SelectedRows):
+        return opdef.Spec(value.shape, as_var_type(value.dtype), VarType.SELECTED_ROWS)
+    return opdef.Spec(value.shape, as_var_type(value.dtype))
+
+
+class SampleCall:
+    """One sample of an operator: a program of that operator and the values of its inputs.
+
+    Args:
+        type: operator type.
+        sample: what it is called with.
+        dtype: floating point numbers are converted to this type.
+    """
+
+    def __init__(self, type, sample, dtype):  # noqa: A002
+        self.definition = opdef.get(type)
+        self.program = Program()
+        self.block = self.program.global_block()
+        self.values = {}
+        self.inputs = {}
+        for slot, value in sample.inputs.items():
+            values = value if isinstance(value, list) else [value]
+            self.inputs[slot] = [f"{slot}_{i}" for i in range(len(values))]
+            for name, item in zip(self.inputs[slot], values, strict=True):
+                self.values[name] = item = converted(item, dtype)
+                self._declare(name, spec_of(item))
+        specs = {slot: [spec_of(self.values[n]) for n in ns] for slot, ns in self.inputs.items()}
+        inferred = self.definition.infer_specs(specs, sample.attrs)
+        outputs = {
+            slot: [f"out_{slot}_{i}" for i, spec in enumerate(found) if spec is not None]
+            for slot, found in inferred.items()
+        }
+        for name in (name for names in outputs.values() for name in names):
+            self.block.create_var(name=name)
+        self.op = self.block.append_op(
+            type=type, inputs=self.inputs, outputs=outputs, attrs=dict(sample.attrs)
+        )
+
+    def _declare(self, name, spec):
+        var = self.block.create_var(name=name)
+        var.set_spec(spec)
+
+    @property
+    def outputs(self):
+        """Output names per slot."""
+        return self.op.outputs
+
+    def protect(self):
+        """Make every write to an input an error, but for those that may be overwritten."""
+        allowed = set(self.definition.inplace.values())
+        for slot, names in self.inputs.items():
+            for name in names if slot not in allowed else []:
+                for array in parts(self.values[name]):
+                    array.flags.writeable = False
+
+    def forward(self, **changed):
+        """The values after the operator ran.
+
+        Args:
+            changed: values of inputs that differ from the sample's.
+        """
+        values = {**self.values, **changed}
+        run(self.op, values)
+        return values
+
+    def grad_ops(self, wanted):
+        """The gradient operators for the inputs ``wanted``, not yet in the block."""
+        context = GradContext(
+            self.op,
+            {slot: [roles.grad_name(n) for n in names] for slot, names in self.outputs.items()},
+            {
+                slot: [roles.grad_name(n) if n in wanted else "" for n in names]
+                for slot, names in self.inputs.items()
+            },
+        )
+        return self.definition.make_grad(context)
+
+    def backward(self, values, output_grads, wanted):
+        """Run the gradient operators.
+
+        Args:
+            values: as :meth:`forward` returns them.
+            output_grads: gradients of the outputs by name of the output.
+            wanted: names of the inputs.
+
+        Returns:
+            Gradients by name of the input, and the inferred specs by name of the gradient.
+        """
+        values = {**values, **{roles.grad_name(n): g for n, g in output_grads.items()}}
+        for grad in output_grads:
+            name = roles.grad_name(grad)
+            if not self.block.has_var(name):
+                self._declare(name, spec_of(values[name]))
+        specs = {}
+        for grad_op in self.grad_ops(wanted):
+            inputs = {slot: names for slot, names in grad_op.inputs.items() if any(names)}
+            outputs = {slot: names for slot, names in grad_op.outputs.items() if any(names)}
+            for name in (n for names in outputs.values() for n in names if n):
+                self.block.create_var(name=name)
+            op = self.block.append_op(
+                type=grad_op.type, inputs=inputs, outputs=outputs, attrs=dict(grad_op.attrs)
+            )
+            run(op, values)
+            for names in outputs.values():
+                specs.update({name: self.block.var(name).spec for name in names if name})
+        return {name: values[roles.grad_name(name)] for name in wanted}, specs
+
+    def read_output_grads(self, wanted):
+        """Names of the outputs whose gradients the gradient operators read."""
+        read = {n for op in self.grad_ops(wanted) for names in op.inputs.values() for n in names}
+        names = [name for found in self.outputs.values() for name in found]
+        return [name for name in names if roles.grad_name(name) in read]
+
+
+def run(op, values):
+    """Call the kernel of an operator on the values of its variables and store its results."""
+    definition = op.definition
+    arguments = []
+    for slot in definition.inputs:
+        found = [values[name] for name in op.inputs.get(slot.name, []) if name]
+        arguments.append(found if slot.many else (found or [None])[0])
+    keywords = definition.kernel_attrs(op.attrs)
+    if "needs" in definition.kernel_arguments:
+        wanted = [[bool(n) for n in op.outputs.get(slot.name, [])] for slot in definition.outputs]
+        keywords["needs"] = tuple(
+            found if slot.many else any(found)
+            for slot, found in zip(definition.outputs, wanted, strict=True)
+        )
+    if definition.is_random:
+        keywords["rng"] = RandomStream(seed=7, key=1, run=0)
+    with np.errstate(all="ignore"):
+        made = definition(np, *arguments, **keywords)
+    made = made if isinstance(made, tuple) else (made,)
+    for slot, value in zip(definition.outputs, made, strict=True):
+        names = op.outputs.get(slot.name, [])
+        for name, item in zip(names, value if slot.many else [value], strict=False):
+            if name:
+                assert item is not None, f"{op.type} was asked for {slot.name} and gave None"
+                values[name] = item

@@ -1,0 +1,181 @@
+"""What every operator promises, checked on its own samples."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir import opdef
+from dpexec.ir.opdef import InvalidOp, SampleRng, dims_match
+from dpexec.ir.roles import grad_name
+from tests.ops.calls import SampleCall, parts, spec_of
+
+TYPES = list(opdef.registered())
+STEP = 1e-6
+
+
+@functools.cache
+def samples(type):  # noqa: A002
+    definition = opdef.get(type)
+    return definition.samples(SampleRng()) if definition.samples else []
+
+
+@functools.cache
+def grad_types():
+    """Types of all operators that gradient makers append for some sample."""
+    found = set()
+    for type in TYPES:  # noqa: A001
+        if opdef.get(type).make_grad:
+            for sample in samples(type):
+                call = SampleCall(type, sample, np.float64)
+                found.update(op.type for op in call.grad_ops(wanted_inputs(call, sample)))
+    return found
+
+
+def wanted_inputs(call, sample):
+    """Names of the inputs whose gradient a sample checks."""
+    slots = call.inputs if sample.grad is None else sample.grad
+    return [
+        name
+        for slot in slots
+        for name in call.inputs[slot]
+        if not isinstance(call.values[name], SelectedRows) and call.values[name].dtype.kind == "f"
+    ]
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_operator_is_documented_and_sampled(type):  # noqa: A002
+    definition = opdef.get(type)
+    assert definition.doc, f"{type} has no docstring"
+    if definition.samples is None:
+        assert type in grad_types(), f"{type} has no samples and is no operator's gradient"
+    else:
+        assert "Source:" in definition.doc, f"{type} does not name its source"
+        assert samples(type)
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
+def test_forward_gives_what_was_inferred(type):  # noqa: A002
+    for number, sample in enumerate(samples(type)):
+        call = SampleCall(type, sample, np.float32)
+        call.protect()
+        values = call.forward()
+        for slot, names in call.outputs.items():
+            expected = sample.expected.get(slot)
+            for position, name in enumerate(names):
+                what = f"sample {number} of {type}, output {name}"
+                inferred = call.block.var(name).spec.replace(lod_level=0)
+                assert spec_of(values[name]) == inferred, what
+                if expected is not None:
+                    item = expected[position] if isinstance(expected, list) else expected
+                    _assert_equal(values[name], item, what)
+
+
+def _assert_equal(found, expected, what):
+    for a, b in zip(parts(found), parts(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7, err_msg=what)
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
+def test_infer_with_unknown_batch_agrees(type):  # noqa: A002
+    for sample in samples(type):
+        call = SampleCall(type, sample, np.float32)
+        values = call.forward()
+        specs = {
+            slot: [_unknown_batch(spec_of(call.values[name])) for name in names]
+            for slot, names in call.inputs.items()
+        }
+        try:
+            inferred = call.definition.infer_specs(specs, sample.attrs)
+        except InvalidOp as refusal:
+            assert "-1" in str(refusal), f"{type}: the refusal does not show the unknown dimension"
+            continue
+        for slot, names in call.outputs.items():
+            made = [spec for spec in inferred[slot] if spec is not None]
+            for name, spec in zip(names, made, strict=True):
+                actual = spec_of(values[name])
+                matches = len(spec.shape) == len(actual.shape) and all(
+                    map(dims_match, spec.shape, actual.shape)
+                )
+                assert matches, f"{type}: {slot} is inferred as {spec}, but is {actual}"
+
+
+def _unknown_batch(spec):
+    return spec.replace(shape=(-1, *spec.shape[1:])) if spec.shape else spec
+
+
+def differentiable(type):  # noqa: A002
+    return opdef.get(type).make_grad is not None and not opdef.get(type).no_grad
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t) and differentiable(t)])
+def test_gradient_matches_finite_differences(type):  # noqa: A002
+    checked = 0
+    for number, sample in enumerate(samples(type)):
+        call = SampleCall(type, sample, np.float64)
+        wanted = wanted_inputs(call, sample)
+        sources = call.read_output_grads(wanted) if wanted else []
+        if not sources:
+            continue
+        rng = np.random.default_rng(number)
+        values = call.forward()
+        weights = {name: rng.standard_normal(np.shape(values[name])) for name in sources}
+        grads, _ = call.backward(values, weights, wanted)
+        directions = {name: rng.standard_normal(call.values[name].shape) for name in wanted}
+        analytic = sum(float((dense(grads[n]) * directions[n]).sum()) for n in wanted)
+        numeric = _numeric(call, weights, directions)
+        assert np.isclose(analytic, numeric, rtol=1e-5, atol=1e-7), (
+            f"sample {number} of {type} {dict(sample.attrs)}: the gradient in a random direction "
+            f"is {analytic} by the gradient operator and {numeric} by finite differences"
+        )
+        _check_each_alone(type, call, values, weights, grads)
+        checked += 1
+    assert checked, f"no sample of {type} checks its gradient"
+
+
+def dense(value):
+    return value.to_dense() if isinstance(value, SelectedRows) else value
+
+
+def _numeric(call, weights, directions):
+    totals = []
+    for step in (STEP, -STEP):
+        moved = {name: call.values[name] + step * d for name, d in directions.items()}
+        values = call.forward(**moved)
+        totals.append(sum(float((values[name] * w).sum()) for name, w in weights.items()))
+    return (totals[0] - totals[1]) / (2 * STEP)
+
+
+def _check_each_alone(type, call, values, weights, grads):  # noqa: A002
+    for name in grads if len(grads) > 1 else []:
+        alone, _ = call.backward(values, weights, [name])
+        np.testing.assert_allclose(
+            dense(alone[name]), dense(grads[name]), rtol=1e-12, atol=1e-12,
+            err_msg=f"gradient of {name} of {type} differs if it is the only one asked for",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t) and differentiable(t)])
+def test_gradient_has_type_and_shape_of_input(type):  # noqa: A002
+    for number, sample in enumerate(samples(type)):
+        call = SampleCall(type, sample, np.float32)
+        wanted = wanted_inputs(call, sample)
+        if not wanted:
+            continue
+        values = call.forward()
+        weights = {
+            name: np.ones(np.shape(values[name]), values[name].dtype)
+            for name in call.read_output_grads(wanted)
+        }
+        for array in [a for v in (*values.values(), *weights.values()) for a in parts(v)]:
+            array.flags.writeable = False
+        grads, specs = call.backward(values, weights, wanted)
+        for name, grad in grads.items():
+            what = f"sample {number} of {type}, gradient of {name}"
+            found, inferred = spec_of(grad), specs[grad_name(name)]
+            assert (found.shape, found.dtype) == (inferred.shape, inferred.dtype), what
+            assert found.shape == call.values[name].shape, what
+            assert found.dtype == spec_of(call.values[name]).dtype, what
