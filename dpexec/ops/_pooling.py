@@ -196,7 +196,7 @@ class Pooling:
                 free ^= hit
                 d_place = d_padded[:, :, rows.place(i), columns.place(j)]
                 if apart:
-                    xp.copyto(d_place, d_out, where=hit)
+                    xp.multiply(d_out, hit, out=d_place)  # far faster than a masked copy
                 else:
                     d_place += d_out * hit
         return self._cropped(d_padded)
