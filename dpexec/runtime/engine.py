@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,12 @@ class Engine:
         self._pool: ThreadPoolExecutor | None = None
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
+        if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
+            warnings.warn(
+                f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
+                "another; leave it at 0, or set it to the number of processors",
+                stacklevel=5,
+            )
         if build_strategy is not None:
             build_strategy.freeze("compilation")
         if execution_strategy is not None:

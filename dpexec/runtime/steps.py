@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpexec.core.dtypes import to_numpy
 from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
@@ -207,24 +209,32 @@ def run_steps(
     Raises:
         EnforceNotMet: a kernel failed; names operator, variables, shapes and the user's line.
     """
-    for step in steps:
-        node = step.node
-        start = time.perf_counter() if recorder is not None else 0.0
-        if node.is_collective:
-            step.call(envs)  # type: ignore[arg-type]
-        else:
-            env = envs[node.device or 0]
-            try:
-                step.call(env)  # type: ignore[arg-type]
-            except EOFException:
-                raise
-            except Exception as error:
-                raise _kernel_error(node, env, error) from error
-            for name in step.drops:
-                env.pop(name, None)
-        if recorder is not None:
+    with np.errstate(all="ignore"):  # log(0) and the like give inf and nan silently, as in fluid
+        for step in steps:
+            if recorder is None:
+                _run_step(step, envs)
+                continue
+            node = step.node
+            start = time.perf_counter()
+            _run_step(step, envs)
             kind = "collective" if node.is_collective else "op"
             recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
+
+
+def _run_step(step: Step, envs: Sequence[Env]) -> None:
+    node = step.node
+    if node.device is None or node.is_collective:
+        step.call(envs)  # type: ignore[arg-type]
+        return
+    env = envs[node.device]
+    try:
+        step.call(env)  # type: ignore[arg-type]
+    except EOFException:
+        raise
+    except Exception as error:
+        raise _kernel_error(node, env, error) from error
+    for name in step.drops:
+        env.pop(name, None)
 
 
 def _kernel_error(node: OpNode, env: Env, error: Exception) -> Exception:

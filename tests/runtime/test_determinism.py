@@ -14,6 +14,8 @@ from tests.runtime.nets import (
     words,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:ExecutionStrategy.num_threads = 1")
+
 OPTIONS = [
     {"scheduler": "sync"},
     {"num_threads": 1},

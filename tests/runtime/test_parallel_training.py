@@ -92,7 +92,7 @@ def test_step_counter_advances_once_a_step(mode):
 def test_batch_norm_statistics_are_those_of_device_0(mode):
     net, feeds = classifier(batch_norm=True), batches(3)
     run = train(net, feeds, 3, mode)
-    assert_same_bits(run, train(net, feeds, 3, mode, num_threads=1))
+    assert_same_bits(run, train(net, feeds, 3, mode, num_threads=2))
     assert not np.array_equal(run.state["batch_norm_0.w_1"], np.zeros(16))
     other = train(net, feeds, 3, AllReduce)
     assert np.array_equal(run.state["batch_norm_0.w_1"], other.state["batch_norm_0.w_1"])
@@ -238,3 +238,8 @@ def test_strategy_cannot_change_after_the_first_run():
     run = train(classifier(), batches(1), 2)
     with pytest.raises(fluid.core.EnforceNotMet, match="fuse_all_reduce_ops"):
         run.compiled._build_strategy.fuse_all_reduce_ops = False
+
+
+def test_serialising_thread_count_is_said():
+    with pytest.warns(UserWarning, match="num_threads = 1 runs the 2 replicas one after another"):
+        train(classifier(), batches(1), 2, num_threads=1)
