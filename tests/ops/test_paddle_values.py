@@ -8,44 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dpexec.ops
 from dpexec.autodiff import gradients
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.program import Program
 from tests.fixtures import op_cases
-
-assert dpexec.ops  # registers the operators
+from tests.ops.calls import run
 
 
 @pytest.fixture(scope="module")
 def recorded():
     with np.load(Path(op_cases.__file__).with_name("ops.npz")) as file:
         return dict(file)
-
-
-def run(op, values):
-    """Call the kernel of one operator of a program on the values of its variables."""
-    definition = op.definition
-    arguments = []
-    for slot in definition.inputs:
-        found = [values[name] for name in op.inputs.get(slot.name, []) if name in values]
-        arguments.append(found if slot.many else (found or [None])[0])
-    keywords = definition.kernel_attrs(op.attrs)
-    if "needs" in definition.kernel_arguments:
-        keywords["needs"] = tuple(
-            any(name in op.block.vars for name in op.outputs.get(slot.name, []))
-            for slot in definition.outputs
-        )
-    if definition.is_random:
-        keywords["rng"] = None
-    made = definition(np, *arguments, **keywords)
-    made = made if isinstance(made, tuple) else (made,)
-    for slot, value in zip(definition.outputs, made, strict=True):
-        for name in op.outputs.get(slot.name, []):
-            if value is not None:
-                values[name] = value
 
 
 def build(case):
