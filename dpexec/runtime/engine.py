@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
@@ -78,6 +79,7 @@ class Engine:
         label: Program | None = None,
     ) -> None:
         assert places, "No places for execution."
+        keep_freed_memory()
         self.program = program
         self.label = program if label is None else label
         self.version = self.label._version

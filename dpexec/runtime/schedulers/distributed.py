@@ -20,6 +20,7 @@ import numpy as np
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
+from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import Place
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.ssa import SSAGraph
@@ -65,6 +66,7 @@ class WorkerReplicas:
     def __init__(self, spec: ProgramSpec) -> None:
         import dpexec.ops  # noqa: F401 - the kernels must be registered in this process
 
+        keep_freed_memory()
         self.spec = spec
         self.graph = spec.build()
         self.stores: dict[int, dict[str, Any]] = {}
