@@ -247,20 +247,22 @@ def _parameter_names(
 ) -> list[str]:
     if parameter_list is None:
         return [param.name for param in program.all_parameters() if param.trainable]
-    _check_type(parameter_list, "parameter_list", list, tuple, set)
-    return _names(parameter_list, "parameter_list")
+    return variable_names(parameter_list, "parameter_list")
 
 
 def _no_gradient(program: Program, no_grad_set: Iterable[Variable | str] | None) -> set[str]:
     """Names of the variables at which gradients stop."""
     names = {var.name for var in program.list_vars() if var.stop_gradient}
-    if no_grad_set is not None:
-        _check_type(no_grad_set, "no_grad_set", set, list, tuple)
-        names.update(_names(no_grad_set, "no_grad_set"))
-    return names
+    return names.union(variable_names(no_grad_set or [], "no_grad_set"))
 
 
-def _names(variables: Iterable[Variable | str], argument: str) -> list[str]:
+def variable_names(variables: Iterable[Variable | str], argument: str) -> list[str]:
+    """The names in an argument that takes variables or their names.
+
+    Raises:
+        TypeError: it is no list, tuple or set of them.
+    """
+    _check_type(variables, argument, list, tuple, set)
     found = []
     for var in variables:
         _check_type(var, f"a member of {argument}", Variable, str)

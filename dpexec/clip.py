@@ -1,0 +1,371 @@
+"""``fluid.clip``: limits for gradients of parameters, and for errors inside the network."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec import layers
+from dpexec.core.dtypes import VarType
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.program import Program, default_main_program, name_scope
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "ErrorClipByValue",
+    "GradientClipByGlobalNorm",
+    "GradientClipByNorm",
+    "GradientClipByValue",
+    "set_gradient_clip",
+]
+
+ParamGrad = tuple[Any, Any]
+
+
+@dataclass
+class _Group:
+    """Gradients that are scaled together."""
+
+    clip_norm: float
+    limit: Variable | None = None
+    squares: list[Variable] = field(default_factory=list)
+    factor: Variable | None = None
+
+
+Groups = dict[str, _Group]
+
+
+class ErrorClipByValue:
+    """Limits the gradient of a variable inside the network: ``Variable.set_error_clip``.
+
+    Args:
+        max: largest value.
+        min: smallest value, ``-max`` by default.
+
+    Source: ``fluid.clip.ErrorClipByValue``.
+    """
+
+    def __init__(self, max: float, min: float | None = None) -> None:
+        self.max = float(max)
+        self.min = -self.max if min is None else float(min)
+
+    def __str__(self) -> str:
+        return f"ByValue, min={self.min:f}, max={self.max:f}"
+
+    def _append_clip_op(self, block: Block, grad_name: str) -> None:
+        attrs = {"min": self.min, "max": self.max}
+        block.append_op("clip", {"X": grad_name}, {"Out": grad_name}, attrs)
+
+
+def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
+    """For ``append_backward``: clip the gradients that the last operator made, where asked for.
+
+    Raises:
+        TypeError: the ``error_clip`` of a variable is none.
+    """
+    for grad in block.ops[-1].output_arg_names:
+        error_clip = block._var_recursive(context[grad]).error_clip if grad in context else None
+        if error_clip is None:
+            continue
+        if not isinstance(error_clip, ErrorClipByValue):
+            raise TypeError(
+                "Variable's error_clip should be an instance of ErrorClipByValue or None, but "
+                f"that of {context[grad]} is {error_clip!r}"
+            )
+        error_clip._append_clip_op(block, grad)
+
+
+class GradientClipBase:
+    """Base class: a subclass says how to clip one gradient, given what all of them add up to.
+
+    Args:
+        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+
+    Raises:
+        TypeError: need_clip cannot be called.
+    """
+
+    def __init__(self, need_clip: Callable[[Any], bool] | None = None) -> None:
+        if need_clip is not None and not callable(need_clip):
+            raise TypeError(
+                "The type of need_clip must be function: it takes a parameter and returns whether "
+                f"its gradient is clipped, but received {need_clip!r}"
+            )
+        self._need_clip_func = need_clip
+
+    def __call__(self, params_grads: list[ParamGrad]) -> list[ParamGrad]:
+        """Append the operators that clip; the ``grad_clip`` of an optimizer is called so.
+
+        Args:
+            params_grads: pairs of parameter and gradient.
+
+        Returns:
+            Pairs of parameter and new gradient, without those that had none.
+        """
+        if any(getattr(param, "gradient_clip_attr", None) is not None for param, _ in params_grads):
+            warnings.warn(
+                "'set_gradient_clip' has no effect, because 'grad_clip' is given to the optimizer",
+                stacklevel=2,
+            )
+        pairs = [(param, grad) for param, grad in params_grads if grad is not None]
+        if not any(self._needs_clip(param) for param, _ in pairs):
+            return pairs
+        block = pairs[0][0].block.program.global_block()
+        start = len(block.ops)
+        with name_scope("gradient_clip"):
+            clipped = self._clip(pairs)
+        _name_clipped_gradients(block, start, clipped)
+        return clipped
+
+    def _needs_clip(self, param: Any) -> bool:
+        return self._need_clip_func is None or bool(self._need_clip_func(param))
+
+    def _clip(self, pairs: list[ParamGrad]) -> list[ParamGrad]:
+        groups: Groups = {}
+        wanted = {param.name for param, _ in pairs if self._needs_clip(param)}
+        for param, grad in pairs:
+            if param.name in wanted:
+                with _updates(param, grad):
+                    self._prepare(grad, groups)
+        with _updates(*pairs[-1]):
+            self._join(groups)
+        clipped = []
+        for param, grad in pairs:
+            new_grad = grad
+            if param.name in wanted:
+                with _updates(param, grad):
+                    new_grad = self._apply(grad, groups)
+            clipped.append((param, new_grad))
+        return clipped
+
+    def _open(self, groups: Groups) -> None:
+        """Append what does not depend on gradients."""
+
+    def _prepare(self, grad: Variable, groups: Groups) -> None:
+        """Append what must be known of a gradient before any can be clipped."""
+
+    def _join(self, groups: Groups) -> None:
+        """Append what follows from all gradients together."""
+
+    def _apply(self, grad: Variable, groups: Groups) -> Variable:
+        """Append the operators that clip one gradient."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how gradients are clipped")
+
+
+class GradientClipByValue(GradientClipBase):
+    """Limits every element to ``[min, max]``.
+
+    Args:
+        max: largest value.
+        min: smallest value, ``-max`` by default.
+        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+
+    Raises:
+        AssertionError: min is not given and max is not positive.
+        TypeError: need_clip cannot be called.
+
+    Source: ``fluid.clip.GradientClipByValue``.
+    """
+
+    def __init__(
+        self,
+        max: float,
+        min: float | None = None,
+        need_clip: Callable[[Any], bool] | None = None,
+    ) -> None:
+        super().__init__(need_clip)
+        assert min is not None or max > 0.0, f"max {max} must be positive where min is not given"
+        self.max = float(max)
+        self.min = -self.max if min is None else float(min)
+
+    def __str__(self) -> str:
+        return f"Gradient Clip By Value, min = {self.min:f}, max={self.max:f}"
+
+    def _apply(self, grad: Variable, groups: Groups) -> Variable:
+        return layers.clip(x=grad, min=self.min, max=self.max)
+
+
+class GradientClipByNorm(GradientClipBase):
+    """Scales every gradient down to an L2 norm of ``clip_norm`` where it is larger.
+
+    Args:
+        clip_norm: largest norm.
+        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+
+    Raises:
+        TypeError: need_clip cannot be called.
+
+    Source: ``fluid.clip.GradientClipByNorm``.
+    """
+
+    def __init__(self, clip_norm: float, need_clip: Callable[[Any], bool] | None = None) -> None:
+        super().__init__(need_clip)
+        self.clip_norm = float(clip_norm)
+
+    def __str__(self) -> str:
+        return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
+
+    def _apply(self, grad: Variable, groups: Groups) -> Variable:
+        return layers.clip_by_norm(x=grad, max_norm=self.clip_norm)
+
+
+class GradientClipByGlobalNorm(GradientClipBase):
+    """Scales all gradients by one factor, so that their common L2 norm is at most ``clip_norm``.
+
+    Args:
+        clip_norm: largest norm.
+        group_name: with ``set_gradient_clip``, gradients of one group are scaled together.
+        need_clip: takes a parameter and tells whether its gradient is clipped; None for all.
+
+    Raises:
+        TypeError: need_clip cannot be called.
+
+    Source: ``fluid.clip.GradientClipByGlobalNorm``; Pascanu, Mikolov, Bengio 2013.
+    """
+
+    def __init__(
+        self,
+        clip_norm: float,
+        group_name: str = "default_group",
+        need_clip: Callable[[Any], bool] | None = None,
+    ) -> None:
+        super().__init__(need_clip)
+        self.clip_norm = float(clip_norm)
+        self.group_name = group_name
+
+    def __str__(self) -> str:
+        return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
+
+    def _group(self, groups: Groups) -> _Group:
+        group = groups.setdefault(self.group_name, _Group(self.clip_norm))
+        if group.clip_norm != self.clip_norm:
+            raise ValueError(
+                "All parameters' 'clip_norm' of a same group should be the same, but group "
+                f"{self.group_name} has {group.clip_norm} and {self.clip_norm}"
+            )
+        return group
+
+    def _open(self, groups: Groups) -> None:
+        group = self._group(groups)
+        if group.limit is None:
+            group.limit = _constant(self.clip_norm)
+
+    def _prepare(self, grad: Variable, groups: Groups) -> None:
+        if grad.type == VarType.SELECTED_ROWS:
+            grad = layers.get_tensor_from_selected_rows(layers.merge_selected_rows(grad))
+        self._group(groups).squares.append(layers.reduce_sum(input=layers.square(grad)))
+
+    def _join(self, groups: Groups) -> None:
+        group = self._group(groups)
+        norm = layers.sqrt(x=layers.sums(group.squares))
+        limit = _constant(self.clip_norm) if group.limit is None else group.limit
+        group.factor = layers.elementwise_div(x=limit, y=layers.elementwise_max(x=limit, y=norm))
+
+    def _apply(self, grad: Variable, groups: Groups) -> Variable:
+        if self._group(groups).factor is None:
+            self._join(groups)
+        return layers.elementwise_mul(x=grad, y=self._group(groups).factor)
+
+
+def set_gradient_clip(
+    clip: GradientClipBase,
+    param_list: Iterable[Parameter | str] | None = None,
+    program: Program | None = None,
+) -> None:
+    """Clip the gradients of some parameters in the ``minimize`` that follows.
+
+    The older way; ``grad_clip`` of an optimizer comes before it. Parameters that are not in
+    ``param_list`` stay unclipped; the real Paddle then clips none at all.
+
+    Args:
+        clip: how.
+        param_list: parameters or their names; by default all of the program.
+        program: by default the default main program.
+
+    Raises:
+        TypeError: clip is no gradient clip, or param_list has something else in it.
+        ValueError: there is no variable of a given name.
+
+    Source: ``fluid.clip.set_gradient_clip``.
+    """
+    if not isinstance(clip, GradientClipBase):
+        raise TypeError(
+            "'clip' should be an instance of GradientClipBase's derived class, but received "
+            f"{clip!r}"
+        )
+    block = (program or default_main_program()).global_block()
+    if any("/optimizer" in op.attrs.get(roles.NAME_SCOPE, "") for op in block.ops):
+        warnings.warn(
+            "'set_gradient_clip' has no effect on the 'minimize' that was called before it",
+            stacklevel=2,
+        )
+    params: list[Parameter] = []
+    for param in block.all_parameters() if param_list is None else param_list:
+        found = block.var(param) if isinstance(param, str) else param
+        if not isinstance(found, Parameter):
+            raise TypeError(
+                "'param_list' should be a list of Parameter or basestring(parameter's name), but "
+                f"has {param!r}"
+            )
+        params.append(found)
+    for param in params:
+        param.gradient_clip_attr = clip
+
+
+def append_gradient_clip_ops(params_grads: list[ParamGrad]) -> list[ParamGrad]:
+    """Clip gradients as :func:`set_gradient_clip` asked for.
+
+    Args:
+        params_grads: pairs of parameter and gradient.
+
+    Returns:
+        Pairs of parameter and new gradient, or the old one where nothing was asked for.
+    """
+    groups: Groups = {}
+    clips = {param.name: _own_clip(param) for param, grad in params_grads if grad is not None}
+    if not any(clips.values()):
+        return params_grads
+    block = params_grads[0][0].block.program.global_block()
+    start = len(block.ops)
+    for param, grad in params_grads:
+        clip = clips.get(param.name)
+        if clip is not None:
+            with _updates(param, grad), name_scope("gradient_clip_@CLIP"):
+                clip._open(groups)
+                clip._prepare(grad, groups)
+    prepared = len(block.ops)
+    clipped = []
+    for param, grad in params_grads:
+        clip = clips.get(param.name)
+        if clip is not None:
+            with _updates(param, grad), name_scope("graident_clip_@CLIP"):  # spelled so in fluid
+                grad = clip._apply(grad, groups)
+        clipped.append((param, grad))
+    _name_clipped_gradients(block, start, clipped, prepared)
+    return clipped
+
+
+def _own_clip(param: Any) -> GradientClipBase | None:
+    clip: GradientClipBase | None = getattr(param, "gradient_clip_attr", None)
+    return clip if clip is not None and clip._needs_clip(param) else None
+
+
+def _updates(param: Any, grad: Variable) -> Any:
+    return param.block.program._optimized_guard([param, grad])
+
+
+def _constant(value: float) -> Variable:
+    return layers.fill_constant(shape=[1], dtype="float32", value=value)
+
+
+def _name_clipped_gradients(
+    block: Block, start: int, clipped: list[ParamGrad], end: int | None = None
+) -> None:
+    """Let the new operators say that they work on the new gradients: ``op_role_var``."""
+    names = {param.name: grad.name for param, grad in clipped if grad is not None}
+    for op in block.ops[start:end]:
+        if op.role_var and op.role_var[0] in names:
+            op._set_attr(roles.ROLE_VAR, [op.role_var[0], names[op.role_var[0]]])

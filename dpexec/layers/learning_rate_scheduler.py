@@ -1,0 +1,253 @@
+"""Learning rates that change from step to step, as operators of the program.
+
+They count runs of the program in the variable ``@LR_DECAY_COUNTER@``; schedules in one program
+share it. Their operators have the role ``LRSched``, so that every device runs them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.program import default_main_program
+from dpexec.ir.variable import Variable
+from dpexec.layers.math import elementwise_max, elementwise_min
+from dpexec.layers.ops import ceil, cos, exp, floor
+from dpexec.layers.tensor import (
+    assign,
+    autoincreased_step_counter,
+    cast,
+    create_global_var,
+    fill_constant,
+)
+
+__all__ = [
+    "cosine_decay",
+    "exponential_decay",
+    "inverse_time_decay",
+    "linear_lr_warmup",
+    "natural_exp_decay",
+    "noam_decay",
+    "piecewise_decay",
+    "polynomial_decay",
+]
+
+
+def _step(begin: int = 0) -> Any:
+    """The number of the run as float32, ``begin`` in the first one."""
+    counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin, step=1)
+    return cast(counter, "float32")
+
+
+def _periods(decay_steps: int, staircase: bool) -> Any:
+    periods = _step() / decay_steps
+    return floor(periods) if staircase else periods
+
+
+def noam_decay(
+    d_model: float, warmup_steps: int, learning_rate: float | Variable = 1.0
+) -> Variable:
+    """``learning_rate * d_model**-0.5 * min(step**-0.5, warmup_steps**-1.5 * step)``, from step 1.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: how long the rate rises.
+        learning_rate: a factor.
+
+    Returns:
+        Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
+    """
+    with default_main_program()._lr_schedule_guard():
+        step = _step(begin=1)
+        falling = step**-0.5
+        rising = warmup_steps**-1.5 * step
+        rate: Variable = learning_rate * d_model**-0.5 * elementwise_min(falling, rising)
+        return rate
+
+
+def exponential_decay(
+    learning_rate: float | Variable, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """``learning_rate * decay_rate ** (step / decay_steps)``.
+
+    Args:
+        learning_rate: the rate of step 0.
+        decay_steps: after so many steps the rate has changed by ``decay_rate``.
+        decay_rate: the factor.
+        staircase: change only every ``decay_steps`` steps.
+
+    Returns:
+        Shape ``(1,)``. Source: ``fluid.layers.exponential_decay``.
+    """
+    with default_main_program()._lr_schedule_guard():
+        rate: Variable = learning_rate * decay_rate ** _periods(decay_steps, staircase)
+        return rate
+
+
+def natural_exp_decay(
+    learning_rate: float | Variable, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """``learning_rate * exp(-decay_rate * step / decay_steps)``.
+
+    Args:
+        learning_rate: the rate of step 0.
+        decay_steps: the unit of time.
+        decay_rate: the speed.
+        staircase: change only every ``decay_steps`` steps.
+
+    Returns:
+        Shape ``(1,)``. Source: ``fluid.layers.natural_exp_decay``.
+    """
+    with default_main_program()._lr_schedule_guard():
+        rate: Variable = learning_rate * exp(-decay_rate * _periods(decay_steps, staircase))
+        return rate
+
+
+def inverse_time_decay(
+    learning_rate: float | Variable, decay_steps: int, decay_rate: float, staircase: bool = False
+) -> Variable:
+    """``learning_rate / (1 + decay_rate * step / decay_steps)``.
+
+    Args:
+        learning_rate: the rate of step 0.
+        decay_steps: the unit of time.
+        decay_rate: the speed.
+        staircase: change only every ``decay_steps`` steps.
+
+    Returns:
+        Shape ``(1,)``. Source: ``fluid.layers.inverse_time_decay``.
+    """
+    with default_main_program()._lr_schedule_guard():
+        rate: Variable = learning_rate / (1 + decay_rate * _periods(decay_steps, staircase))
+        return rate
+
+
+def polynomial_decay(
+    learning_rate: float | Variable,
+    decay_steps: int,
+    end_learning_rate: float = 0.0001,
+    power: float = 1.0,
+    cycle: bool = False,
+) -> Variable:
+    """``(learning_rate - end) * (1 - step / decay_steps) ** power + end``, then ``end`` for ever.
+
+    Args:
+        learning_rate: the rate of step 0.
+        decay_steps: when the end is reached.
+        end_learning_rate: the rate at the end.
+        power: the degree.
+        cycle: instead of staying at the end, stretch ``decay_steps`` to its next multiple. Fluid
+            takes a branch in step 0 here; the same value comes from ``elementwise_max``.
+
+    Returns:
+        Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
+    """
+    with default_main_program()._lr_schedule_guard():
+        step: Any = _step()
+        length: Any = decay_steps
+        if cycle:
+            cycles: Any = elementwise_max(ceil(step / decay_steps), _constant(1.0))
+            length = decay_steps * cycles
+        else:
+            step = elementwise_min(step, _constant(decay_steps))
+        span = learning_rate - end_learning_rate
+        rate: Variable = span * (1 - step / length) ** power + end_learning_rate
+        return rate
+
+
+def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
+    """``values[i]`` from step ``boundaries[i - 1]`` to before ``boundaries[i]``.
+
+    Fluid takes a branch per boundary; here the same values are selected by arithmetic, whose ones
+    and zeros are exact.
+
+    Args:
+        boundaries: steps at which the rate changes.
+        values: the rates, one more than boundaries.
+
+    Returns:
+        The persistable variable ``learning_rate``, shape ``(1,)``.
+
+    Raises:
+        ValueError: the numbers of boundaries and values do not fit.
+
+    Source: ``fluid.layers.piecewise_decay``.
+    """
+    if len(values) - len(boundaries) != 1:
+        raise ValueError(
+            "len(values) - len(boundaries) should be 1, but received "
+            f"{len(values)} values and {len(boundaries)} boundaries"
+        )
+    with default_main_program()._lr_schedule_guard():
+        step = _step()
+        rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
+        chosen = _constant(values[-1])
+        for boundary, value in reversed(list(zip(boundaries, values, strict=False))):
+            chosen = _select(step < _constant(boundary), _constant(value), chosen)
+        return assign(chosen, rate)
+
+
+def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: int) -> Variable:
+    """``learning_rate * 0.5 * (cos(epoch * pi / epochs) + 1)`` with whole epochs.
+
+    Args:
+        learning_rate: the rate of the first epoch.
+        step_each_epoch: steps in an epoch.
+        epochs: when the rate reaches 0.
+
+    Returns:
+        Shape ``(1,)``.
+
+    Raises:
+        TypeError: the learning rate is neither float nor Variable.
+
+    Source: ``fluid.layers.cosine_decay``; Loshchilov, Hutter 2017.
+    """
+    if not isinstance(learning_rate, (float, Variable)):
+        raise TypeError(
+            f"the learning_rate of cosine_decay must be float or Variable, not {learning_rate!r}"
+        )
+    with default_main_program()._lr_schedule_guard():
+        epoch = floor(_step() / step_each_epoch)
+        rate: Variable = learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
+        return rate
+
+
+def linear_lr_warmup(
+    learning_rate: float | Variable, warmup_steps: int, start_lr: float, end_lr: float
+) -> Variable:
+    """From ``start_lr`` in a straight line towards ``end_lr``, then another rate.
+
+    Fluid takes a branch; here the same values are selected by arithmetic, whose ones and zeros are
+    exact.
+
+    Args:
+        learning_rate: the rate from ``warmup_steps`` on: a number or another schedule.
+        warmup_steps: length of the line.
+        start_lr: the rate of step 0.
+        end_lr: the rate that the line would reach in step ``warmup_steps``.
+
+    Returns:
+        The persistable variable ``learning_rate_warmup``, shape ``(1,)``.
+
+    Source: ``fluid.layers.linear_lr_warmup``; He et al. 2018.
+    """
+    dtype = learning_rate.dtype if isinstance(learning_rate, Variable) else VarType.FP32
+    slope = float(end_lr) - float(start_lr)
+    with default_main_program()._lr_schedule_guard():
+        rate = create_global_var([1], 0.0, dtype, persistable=True, name="learning_rate_warmup")
+        step = _step()
+        line = start_lr + slope * (step / float(warmup_steps))
+        after = learning_rate if isinstance(learning_rate, Variable) else _constant(learning_rate)
+        return assign(_select(step < warmup_steps, line, after), rate)
+
+
+def _constant(value: float) -> Variable:
+    return fill_constant(shape=[1], dtype="float32", value=float(value))
+
+
+def _select(condition: Any, then: Any, otherwise: Any) -> Any:
+    chosen: Any = cast(condition, "float32")
+    return chosen * then + (1 - chosen) * otherwise

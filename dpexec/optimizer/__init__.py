@@ -1,0 +1,50 @@
+"""``fluid.optimizer``: what updates parameters from gradients."""
+
+from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
+from dpexec.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
+from dpexec.optimizer.base import Optimizer
+from dpexec.optimizer.ftrl import FtrlOptimizer
+from dpexec.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
+from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
+from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
+
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "AdadeltaOptimizer",
+    "Adagrad",
+    "AdagradOptimizer",
+    "Adam",
+    "AdamOptimizer",
+    "Adamax",
+    "AdamaxOptimizer",
+    "DecayedAdagrad",
+    "DecayedAdagradOptimizer",
+    "Dpsgd",
+    "DpsgdOptimizer",
+    "Ftrl",
+    "FtrlOptimizer",
+    "Lamb",
+    "LambOptimizer",
+    "LarsMomentum",
+    "LarsMomentumOptimizer",
+    "Momentum",
+    "MomentumOptimizer",
+    "Optimizer",
+    "RMSProp",
+    "RMSPropOptimizer",
+    "SGDOptimizer",
+]
+
+SGD = SGDOptimizer
+Momentum = MomentumOptimizer
+LarsMomentum = LarsMomentumOptimizer
+Adagrad = AdagradOptimizer
+DecayedAdagrad = DecayedAdagradOptimizer
+Adam = AdamOptimizer
+Adamax = AdamaxOptimizer
+Lamb = LambOptimizer
+RMSProp = RMSPropOptimizer
+Adadelta = AdadeltaOptimizer
+Ftrl = FtrlOptimizer
+Dpsgd = DpsgdOptimizer

@@ -1,0 +1,83 @@
+"""``fluid.optimizer.Adagrad`` and ``DecayedAdagrad``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpexec.clip import GradientClipBase
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer, State
+from dpexec.regularizer import WeightDecayRegularizer
+
+
+class AdagradOptimizer(Optimizer):
+    """Steps divided by the size of all gradients so far.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        epsilon: keeps the division finite.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+        initial_accumulator_value: what the sum of squares starts from.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: learning_rate or epsilon is None.
+
+    Source: ``fluid.optimizer.Adagrad``, Paddle op ``adagrad``; Duchi, Hazan, Singer 2011.
+    """
+
+    type = "adagrad"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        epsilon: float = 1.0e-6,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+        initial_accumulator_value: float = 0.0,
+    ) -> None:
+        assert learning_rate is not None, "Adagrad needs a learning_rate"
+        assert epsilon is not None, "Adagrad needs an epsilon"
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._states = (State("moment", "Moment", "MomentOut", initial_accumulator_value),)
+        self._attrs = {"epsilon": epsilon}
+
+
+class DecayedAdagradOptimizer(Optimizer):
+    """Steps divided by a running mean of the size of the gradients.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        decay: what is kept of the mean of squares at every step.
+        epsilon: keeps the division finite.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: learning_rate, decay or epsilon is None.
+
+    Source: ``fluid.optimizer.DecayedAdagrad``, Paddle op ``decayed_adagrad``.
+    """
+
+    type = "decayed_adagrad"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        decay: float = 0.95,
+        epsilon: float = 1.0e-6,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        assert learning_rate is not None, "DecayedAdagrad needs a learning_rate"
+        assert decay is not None, "DecayedAdagrad needs a decay"
+        assert epsilon is not None, "DecayedAdagrad needs an epsilon"
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._states = (State("moment", "Moment", "MomentOut"),)
+        self._attrs = {"epsilon": epsilon, "decay": decay}

@@ -1,0 +1,90 @@
+"""``fluid.optimizer.Momentum`` and ``LarsMomentum``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpexec.clip import GradientClipBase
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer, State
+from dpexec.regularizer import WeightDecayRegularizer
+
+_STATES = (State("velocity", "Velocity", "VelocityOut"),)
+
+
+class MomentumOptimizer(Optimizer):
+    """Gradient descent with velocity: ``v = momentum * v + grad``, ``param -= rate * v``.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        momentum: what is kept of the velocity at every step.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+        use_nesterov: step ``rate * (grad + momentum * v)`` instead.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: learning_rate or momentum is None.
+
+    Source: ``fluid.optimizer.Momentum``, Paddle op ``momentum``; Sutskever et al. 2013.
+    """
+
+    type = "momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        parameter_list: Iterable[Variable | str] | None = None,
+        use_nesterov: bool = False,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        assert learning_rate is not None, "Momentum needs a learning_rate"
+        assert momentum is not None, "Momentum needs a momentum"
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._states = _STATES
+        self._attrs = {"mu": momentum, "use_nesterov": bool(use_nesterov)}
+
+
+class LarsMomentumOptimizer(Optimizer):
+    """Momentum with a learning rate per layer, in proportion to ``norm(param) / norm(grad)``.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        momentum: what is kept of the velocity at every step.
+        lars_coeff: factor of the local learning rates.
+        lars_weight_decay: weight decay.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: learning_rate or momentum is None.
+
+    Source: ``fluid.optimizer.LarsMomentum``, Paddle op ``lars_momentum``; You et al. 2017.
+    """
+
+    type = "lars_momentum"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        lars_coeff: float = 0.001,
+        lars_weight_decay: float = 0.0005,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        assert learning_rate is not None, "LarsMomentum needs a learning_rate"
+        assert momentum is not None, "LarsMomentum needs a momentum"
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._states = _STATES
+        self._attrs = {
+            "mu": momentum,
+            "lars_coeff": lars_coeff,
+            "lars_weight_decay": lars_weight_decay,
+        }

@@ -1,0 +1,104 @@
+"""``fluid.optimizer.RMSProp`` and ``Adadelta``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dpexec.clip import GradientClipBase
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer, State
+from dpexec.regularizer import WeightDecayRegularizer
+
+
+class RMSPropOptimizer(Optimizer):
+    """Steps divided by a running root mean square of the gradient.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        rho: what is kept of the mean of squares at every step.
+        epsilon: keeps the division finite.
+        momentum: what is kept of the step before.
+        centered: subtract the square of the mean gradient from the mean of squares.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        ValueError: rho, epsilon or momentum is None.
+
+    Source: ``fluid.optimizer.RMSProp``, Paddle op ``rmsprop``; Hinton 2012.
+    """
+
+    type = "rmsprop"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        rho: float = 0.95,
+        epsilon: float = 1.0e-6,
+        momentum: float = 0.0,
+        centered: bool = False,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        _check_set(rho=rho, epsilon=epsilon, momentum=momentum)
+        self._states = (
+            State("momentum", "Moment", "MomentOut"),
+            State("mean_square", "MeanSquare", "MeanSquareOut"),
+            State("mean_grad", "MeanGrad", "MeanGradOut"),
+        )
+        self._attrs = {
+            "epsilon": epsilon,
+            "decay": rho,
+            "momentum": momentum,
+            "centered": centered,
+        }
+
+
+class AdadeltaOptimizer(Optimizer):
+    """Steps of the size of the steps so far, without a learning rate.
+
+    Args:
+        learning_rate: must be given, and is not used.
+        epsilon: keeps the division finite, and starts the movement.
+        rho: what is kept of the means of squares at every step.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        ValueError: learning_rate, epsilon or rho is None.
+
+    Source: ``fluid.optimizer.Adadelta``, Paddle op ``adadelta``; Zeiler 2012.
+    """
+
+    type = "adadelta"
+    takes_learning_rate = False
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        epsilon: float = 1.0e-6,
+        rho: float = 0.95,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        _check_set(learning_rate=learning_rate, epsilon=epsilon, rho=rho)
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+        self._states = (
+            State("_avg_squared_grad", "AvgSquaredGrad", "AvgSquaredGradOut"),
+            State("_avg_squared_update", "AvgSquaredUpdate", "AvgSquaredUpdateOut"),
+        )
+        self._attrs = {"epsilon": epsilon, "rho": rho}
+
+
+def _check_set(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is None:
+            raise ValueError(f"{name} is not set.")

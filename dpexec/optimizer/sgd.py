@@ -1,0 +1,71 @@
+"""``fluid.optimizer.SGD`` and ``Dpsgd``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dpexec.clip import GradientClipBase
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer
+from dpexec.regularizer import WeightDecayRegularizer
+
+
+class SGDOptimizer(Optimizer):
+    """Gradient descent: ``param -= learning_rate * grad``.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        parameter_list, regularization, grad_clip, name: as for every
+            :class:`~dpexec.optimizer.base.Optimizer`.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: learning_rate is None.
+
+    Source: ``fluid.optimizer.SGD``, Paddle op ``sgd``.
+    """
+
+    type = "sgd"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        parameter_list: Iterable[Variable | str] | None = None,
+        regularization: WeightDecayRegularizer | None = None,
+        grad_clip: GradientClipBase | None = None,
+        name: str | None = None,
+    ) -> None:
+        assert learning_rate is not None, "SGD needs a learning_rate"
+        super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
+
+
+class DpsgdOptimizer(Optimizer):
+    """Gradient descent with differential privacy: clipped gradients with noise.
+
+    Args:
+        learning_rate: a float, or a variable with one element.
+        clip: largest norm of a gradient.
+        batch_size: what the noise is divided by.
+        sigma: standard deviation of the noise in units of ``clip``.
+        parameter_list: parameters, or their names, to update.
+
+    Raises:
+        TypeError: learning_rate is neither float nor Variable.
+        AssertionError: an argument is None.
+
+    Source: ``fluid.optimizer.Dpsgd``, Paddle op ``dpsgd``; Abadi et al. 2016.
+    """
+
+    type = "dpsgd"
+
+    def __init__(
+        self,
+        learning_rate: float | Variable = 0.001,
+        clip: float = 0.9,
+        batch_size: float = 0.999,
+        sigma: float = 1e-8,
+        parameter_list: Iterable[Variable | str] | None = None,
+    ) -> None:
+        assert None not in (learning_rate, clip, batch_size, sigma), "Dpsgd: an argument is None"
+        super().__init__(learning_rate, parameter_list)
+        self._attrs = {"clip": clip, "batch_size": batch_size, "sigma": sigma, "seed": 0}

@@ -1,0 +1,130 @@
+"""``fluid.regularizer``: weight decay, added to gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.block import Block
+from dpexec.ir.program import name_scope
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "L1Decay",
+    "L1DecayRegularizer",
+    "L2Decay",
+    "L2DecayRegularizer",
+    "WeightDecayRegularizer",
+    "append_regularization_ops",
+]
+
+NEW_GRAD_SUFFIX = "@NEWGRAD@"
+
+
+class WeightDecayRegularizer:
+    """Base class: appends the operators of a weight decay to a block."""
+
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
+        """Append the decay term of ``param``, to be added to its gradient."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how weights decay")
+
+
+class L2DecayRegularizer(WeightDecayRegularizer):
+    """Adds ``regularization_coeff * param`` to the gradient.
+
+    Args:
+        regularization_coeff: the factor.
+
+    Raises:
+        AssertionError: the factor is None.
+
+    Source: ``fluid.regularizer.L2Decay``.
+    """
+
+    def __init__(self, regularization_coeff: float = 0.0) -> None:
+        assert regularization_coeff is not None
+        self._regularization_coeff = regularization_coeff
+
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
+        """Append ``scale``."""
+        decay = _like(param, block)
+        attrs = {"scale": self._regularization_coeff}
+        block.append_op("scale", {"X": param}, {"Out": decay}, attrs)
+        return decay
+
+    def __str__(self) -> str:
+        return f"L2Decay, regularization_coeff={self._regularization_coeff:f}"
+
+
+class L1DecayRegularizer(WeightDecayRegularizer):
+    """Adds ``regularization_coeff * sign(param)`` to the gradient.
+
+    Args:
+        regularization_coeff: the factor.
+
+    Raises:
+        AssertionError: the factor is None.
+
+    Source: ``fluid.regularizer.L1Decay``.
+    """
+
+    def __init__(self, regularization_coeff: float = 0.0) -> None:
+        assert regularization_coeff is not None
+        self._regularization_coeff = regularization_coeff
+
+    def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
+        """Append ``sign`` and ``scale``."""
+        decay = _like(param, block)
+        block.append_op("sign", {"X": param}, {"Out": decay})
+        attrs = {"scale": self._regularization_coeff}
+        block.append_op("scale", {"X": decay}, {"Out": decay}, attrs)
+        return decay
+
+    def __str__(self) -> str:
+        return f"L1Decay, regularization_coeff={self._regularization_coeff:f}"
+
+
+L1Decay = L1DecayRegularizer
+L2Decay = L2DecayRegularizer
+
+
+def append_regularization_ops(
+    parameters_and_grads: list[tuple[Any, Any]],
+    regularization: WeightDecayRegularizer | None = None,
+) -> list[tuple[Any, Any]]:
+    """Append the weight decay of parameters to their gradients.
+
+    Args:
+        parameters_and_grads: pairs of parameter and gradient; a gradient of None stays None.
+        regularization: for the parameters that have no regularizer of their own.
+
+    Returns:
+        Pairs of parameter and new gradient: the same variable, or for a sparse gradient, which
+        becomes dense, one with the suffix ``@NEWGRAD@``.
+    """
+    decayed = []
+    with name_scope("regularization"):
+        for param, grad in parameters_and_grads:
+            role_var = [param] if grad is None else [param, grad]
+            with param.block.program._optimized_guard(role_var):
+                decayed.append((param, _decayed(param, grad, regularization)))
+    return decayed
+
+
+def _decayed(param: Any, grad: Any, regularization: WeightDecayRegularizer | None) -> Any:
+    regularizer = param.regularizer if param.regularizer is not None else regularization
+    if grad is None or regularizer is None:
+        return grad
+    block = grad.block
+    decay = regularizer(param, grad, block)
+    total = grad
+    if grad.type == VarType.SELECTED_ROWS:
+        total = _like(param, block, grad.name + NEW_GRAD_SUFFIX)
+    block.append_op("sum", {"X": [grad, decay]}, {"Out": total})
+    return total
+
+
+def _like(param: Any, block: Block, name: str | None = None) -> Variable:
+    return block.create_var(
+        name=name, dtype=param.dtype, shape=param.shape, lod_level=param.lod_level
+    )
