@@ -1,0 +1,114 @@
+"""Checks of arguments, with the class of exception that fluid raises for the same mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from dpexec.core.dtypes import as_var_type, dtype_name
+from dpexec.ir.variable import Variable
+
+__all__ = [
+    "FLOATS",
+    "check_choice",
+    "check_dtype",
+    "check_type",
+    "check_variable_and_dtype",
+    "convert_dtype",
+    "pair",
+]
+
+FLOATS = ("float16", "float32", "float64")
+
+
+def convert_dtype(dtype: Any) -> str:
+    """The name of a data type that is given as a name, a NumPy type or a ``VarType``.
+
+    Raises:
+        ValueError: tensors have no such type.
+    """
+    try:
+        return dtype_name(as_var_type(dtype))
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(f"dtype must be one that tensors have, but received {dtype!r}") from error
+
+
+def check_type(
+    value: Any, name: str, expected: type | tuple[type, ...], layer: str, hint: str = ""
+) -> None:
+    """Check the type of an argument.
+
+    Args:
+        value: the argument.
+        name: its name, for the message.
+        expected: its type, or all that it may have.
+        layer: who asks, for the message.
+        hint: put at the end of the message.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if isinstance(value, expected):
+        return
+    kinds = expected if isinstance(expected, tuple) else (expected,)
+    names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+    raise TypeError(
+        f"The type of '{name}' in {layer} must be {names}, "
+        f"but received {type(value).__name__} ({value!r:.80}). {hint}".rstrip()
+    )
+
+
+def check_dtype(
+    dtype: Any, name: str, expected: Collection[str], layer: str, hint: str = ""
+) -> None:
+    """Check a data type.
+
+    Raises:
+        TypeError: it is none of the expected ones.
+        ValueError: it is no data type of tensors at all.
+    """
+    found = convert_dtype(dtype)
+    if found not in expected:
+        raise TypeError(
+            f"The data type of '{name}' in {layer} must be {', '.join(expected)}, "
+            f"but received {found}. {hint}".rstrip()
+        )
+
+
+def check_variable_and_dtype(
+    value: Any, name: str, expected: Collection[str], layer: str, hint: str = ""
+) -> None:
+    """Check that an argument is a variable of one of these data types.
+
+    Raises:
+        TypeError: it is not.
+    """
+    check_type(value, name, Variable, layer, hint)
+    check_dtype(value.dtype, name, expected, layer, f"{hint} It is variable {value.name}.")
+
+
+def check_choice(value: Any, name: str, choices: Sequence[Any], layer: str) -> None:
+    """Check that an argument is one of a few values.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if value not in choices:
+        known = " or ".join(repr(choice) for choice in choices)
+        raise ValueError(f"'{name}' in {layer} must be {known}, but received {value!r}")
+
+
+def pair(value: Any, name: str, count: int = 2) -> list[int]:
+    """``count`` integers from one integer (repeated) or a sequence.
+
+    Raises:
+        ValueError: neither an integer nor ``count`` of them.
+    """
+    values = [value] * count if isinstance(value, int) else value
+    if (
+        isinstance(values, (list, tuple))
+        and len(values) == count
+        and all(isinstance(v, int) for v in values)
+    ):
+        return list(values)
+    raise ValueError(f"'{name}' must be an integer or {count} of them, but received {value!r}")

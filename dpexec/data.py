@@ -1,0 +1,39 @@
+"""``fluid.data``: declare what is fed, and have every feed checked against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_type
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["data"]
+
+
+def data(
+    name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
+) -> Variable:
+    """Declare a variable that is fed; feeds must have its shape and type.
+
+    Args:
+        name: under which it is fed.
+        shape: all dimensions, None or -1 where any size will do (the batch).
+        dtype: element type.
+        lod_level: nesting depth of sequences.
+
+    Raises:
+        TypeError: the name is not a string, or the shape not a list or tuple.
+    """
+    check_type(name, "name", (str, bytes), "data")
+    check_type(shape, "shape", (list, tuple), "data")
+    return LayerHelper("data", name=name).create_global_variable(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        stop_gradient=True,
+        lod_level=lod_level,
+        is_data=True,
+        need_check_feed=True,
+    )

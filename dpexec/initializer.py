@@ -1,0 +1,311 @@
+"""How parameters start: ``fluid.initializer``.
+
+An initializer is called with a variable of the startup program and its block, and puts the op that
+fills the variable there. As in fluid these ops are put *in front*, so a startup program reads in
+reverse order of creation; random ones take the seed of their program at that moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+import dpexec.ops  # noqa: F401 - the operators that initializers build
+from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.variable import Variable
+
+__all__ = [
+    "MSRA",
+    "Bilinear",
+    "BilinearInitializer",
+    "Constant",
+    "ConstantInitializer",
+    "MSRAInitializer",
+    "Normal",
+    "NormalInitializer",
+    "NumpyArrayInitializer",
+    "TruncatedNormal",
+    "TruncatedNormalInitializer",
+    "Uniform",
+    "UniformInitializer",
+    "Xavier",
+    "XavierInitializer",
+]
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Numbers of inputs and outputs that one weight of this shape connects.
+
+    A matrix is ``(in, out)``, a filter ``(out, in, height, width)``.
+    """
+    if len(shape) < 2:
+        size = shape[0] if shape else 1
+        return size, size
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+class Initializer:
+    """Base of all initializers; subclasses say which op fills a variable.
+
+    A float16 variable is filled in float32 and cast.
+    """
+
+    prefix: ClassVar[str]
+    seed: int = 0
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """Put the op that fills ``var`` into ``block``.
+
+        Raises:
+            TypeError: the variable has a type that cannot be filled this way.
+        """
+        target = var
+        if var.dtype == VarType.FP16:
+            name = unique_name.generate(f"{self.prefix}.{var.name}.tmp")
+            target = block.create_var(
+                name=name, shape=var.shape, dtype=VarType.FP32, persistable=False
+            )
+        op_type, attrs = self._op(target, self.seed or block.program.random_seed)
+        attrs = {"shape": list(target.shape), "dtype": target.dtype, **attrs}
+        op = self._put(block, type=op_type, outputs={"Out": target}, attrs=attrs)
+        if target is not var:
+            block.append_op(
+                type="cast",
+                inputs={"X": target},
+                outputs={"Out": var},
+                attrs={"in_dtype": target.dtype, "out_dtype": var.dtype},
+            )
+        var.op = op
+        return op
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        raise NotImplementedError
+
+    def _put(self, block: Block, **op: Any) -> Operator:
+        return block._prepend_op(**op, stop_gradient=True)
+
+
+class ConstantInitializer(Initializer):
+    """Every element is ``value``.
+
+    Args:
+        value: a number.
+        force_cpu: accepted for fluid's sake; values are filled where the program runs.
+    """
+
+    prefix = "constant_init"
+
+    def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
+        assert value is not None, "Constant needs a value"
+        self._value = value
+        self._force_cpu = force_cpu
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        return "fill_constant", {"value": float(self._value), "force_cpu": self._force_cpu}
+
+
+class UniformInitializer(Initializer):
+    """Uniform numbers in ``[low, high)``.
+
+    Args:
+        low: lower end.
+        high: upper end.
+        seed: 0 takes the seed of the program.
+        diag_num: with ``diag_step`` and ``diag_val``: how many elements are set to ``diag_val``,
+            the i-th at flat position ``i * diag_step + i``; 0 for none.
+        diag_step: see ``diag_num``.
+        diag_val: see ``diag_num``.
+    """
+
+    prefix = "uniform_random"
+
+    def __init__(
+        self,
+        low: float = -1.0,
+        high: float = 1.0,
+        seed: int = 0,
+        diag_num: int = 0,
+        diag_step: int = 0,
+        diag_val: float = 1.0,
+    ) -> None:
+        assert high >= low, f"Uniform needs low <= high, but received {low} and {high}"
+        assert (diag_num > 0) == (diag_step > 0), "Uniform needs diag_num and diag_step, or neither"
+        self.seed = seed
+        self._attrs = {
+            "min": float(low),
+            "max": float(high),
+            "diag_num": diag_num,
+            "diag_step": diag_step,
+            "diag_val": float(diag_val),
+        }
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        check_variable_and_dtype(var, "var", FLOATS, "Uniform")
+        return "uniform_random", {**self._attrs, "seed": seed}
+
+
+class NormalInitializer(Initializer):
+    """Normal numbers.
+
+    Args:
+        loc: mean.
+        scale: standard deviation.
+        seed: 0 takes the seed of the program.
+    """
+
+    prefix = "gaussian_random"
+    _type = "gaussian_random"
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
+        assert loc is not None, "a normal distribution needs loc"
+        assert scale is not None, "a normal distribution needs scale"
+        self._mean, self._std_dev, self.seed = float(loc), float(scale), seed
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        check_variable_and_dtype(var, "var", FLOATS, type(self).__name__)
+        return self._type, {"mean": self._mean, "std": self._std_dev, "seed": seed}
+
+
+class TruncatedNormalInitializer(NormalInitializer):
+    """Normal numbers within two standard deviations of the mean; arguments as for Normal."""
+
+    prefix = "truncated_gaussian_random"
+    _type = "truncated_gaussian_random"
+
+
+class _Scaled(Initializer):
+    """Uniform or normal numbers whose variance follows from the shape."""
+
+    def __init__(self, uniform: bool, fan_in: float | None, seed: int) -> None:
+        assert uniform is not None, "uniform must be True or False"
+        assert seed is not None, "seed must be an integer"
+        self._uniform, self._fan_in, self.seed = uniform, fan_in, seed
+
+    def _variance(self, fan_in: float, fan_out: float) -> float:
+        raise NotImplementedError
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        check_variable_and_dtype(var, "var", FLOATS, type(self).__name__)
+        fan_in, fan_out = fans(var.shape)
+        variance = self._variance(fan_in if self._fan_in is None else self._fan_in, fan_out)
+        if not self._uniform:
+            return "gaussian_random", {"mean": 0.0, "std": math.sqrt(variance), "seed": seed}
+        limit = math.sqrt(3.0 * variance)
+        return "uniform_random", {"min": -limit, "max": limit, "seed": seed}
+
+
+class XavierInitializer(_Scaled):
+    """Variance ``2 / (fan_in + fan_out)``. Source: Glorot, Bengio, 2010.
+
+    Args:
+        uniform: uniform numbers, else normal ones.
+        fan_in: instead of the shape's.
+        fan_out: instead of the shape's.
+        seed: 0 takes the seed of the program.
+    """
+
+    prefix = "xavier_init"
+
+    def __init__(
+        self,
+        uniform: bool = True,
+        fan_in: float | None = None,
+        fan_out: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(uniform, fan_in, seed)
+        self._fan_out = fan_out
+
+    def _variance(self, fan_in: float, fan_out: float) -> float:
+        return 2.0 / (fan_in + (fan_out if self._fan_out is None else self._fan_out))
+
+
+class MSRAInitializer(_Scaled):
+    """Variance ``2 / fan_in``. Source: He, Zhang, Ren, Sun, 2015.
+
+    Args:
+        uniform: uniform numbers, else normal ones.
+        fan_in: instead of the shape's.
+        seed: 0 takes the seed of the program.
+    """
+
+    prefix = "masra_init"
+
+    def __init__(self, uniform: bool = True, fan_in: float | None = None, seed: int = 0) -> None:
+        super().__init__(uniform, fan_in, seed)
+
+    def _variance(self, fan_in: float, fan_out: float) -> float:
+        return 2.0 / fan_in
+
+
+class BilinearInitializer(Initializer):
+    """The filter with which ``conv2d_transpose`` enlarges images by bilinear interpolation.
+
+    The row coordinate is not rounded down to a whole row: fluid 1.8 computes it so under
+    Python 3, and models start from the same numbers here.
+    """
+
+    prefix = "bilinear_init"
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        shape = var.shape
+        if len(shape) != 4 or shape[2] != shape[3]:
+            raise ValueError(
+                "Bilinear fills filters with four dimensions, the last two equal, "
+                f"but {var.name} has shape {shape}"
+            )
+        if var.dtype != VarType.FP32:
+            raise ValueError(f"Bilinear fills float32 or float16, but {var.name} is {var.dtype}")
+        size = shape[3]
+        half = math.ceil(size / 2)
+        centre = (2 * half - 1 - half % 2) / (2 * half)
+        position = np.arange(math.prod(shape))
+        x, y = position % size, position / size % size
+        weight = (1 - abs(x / half - centre)) * (1 - abs(y / half - centre))
+        return "assign_value", {"fp32_values": weight.astype(np.float32).tolist()}
+
+    def _put(self, block: Block, **op: Any) -> Operator:
+        return block.append_op(**op)
+
+
+class NumpyArrayInitializer(Initializer):
+    """The elements of an array.
+
+    Args:
+        value: of the shape of the variable; float32 or int32 after conversion.
+    """
+
+    prefix = "numpy_array_init"
+
+    def __init__(self, value: np.ndarray[Any, Any]) -> None:
+        assert isinstance(value, np.ndarray), f"needs a numpy array, but received {type(value)}"
+        self._value = value
+
+    def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
+        field = {VarType.FP32: "fp32_values", VarType.INT32: "int32_values"}.get(var.dtype)
+        if field is None:
+            raise ValueError(
+                f"NumpyArrayInitializer fills float32 and int32, but {var.name} is {var.dtype}"
+            )
+        kind = np.float32 if field == "fp32_values" else np.int32
+        values = self._value.astype(kind).ravel().tolist()
+        return "assign_value", {"shape": list(self._value.shape), field: values}
+
+
+Constant = ConstantInitializer
+Uniform = UniformInitializer
+Normal = NormalInitializer
+TruncatedNormal = TruncatedNormalInitializer
+Xavier = XavierInitializer
+MSRA = MSRAInitializer
+Bilinear = BilinearInitializer

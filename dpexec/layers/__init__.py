@@ -1,0 +1,42 @@
+"""``fluid.layers``: what programs are made of."""
+
+import difflib
+from typing import Any
+
+from dpexec.layers import (
+    images,
+    io,
+    loss,
+    manipulation,
+    math,
+    metric,
+    nn,
+    normalization,
+    ops,
+    tensor,
+)
+from dpexec.layers.images import *  # noqa: F403
+from dpexec.layers.io import *  # noqa: F403
+from dpexec.layers.loss import *  # noqa: F403
+from dpexec.layers.manipulation import *  # noqa: F403
+from dpexec.layers.math import *  # noqa: F403
+from dpexec.layers.metric import *  # noqa: F403
+from dpexec.layers.nn import *  # noqa: F403
+from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.tensor import *  # noqa: F403
+
+_rooms = (images, io, loss, manipulation, math, metric, nn, normalization, tensor)
+_written = {name for room in _rooms for name in room.__all__}
+globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)
+
+__all__ = sorted(_written | ops.made.keys())
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    close = difflib.get_close_matches(name, __all__, n=3)
+    hint = f"; similar: {', '.join(close)}" if close else ""
+    raise AttributeError(
+        f"layers.{name} is not supported: {len(__all__)} layers are, see dir(layers){hint}"
+    )

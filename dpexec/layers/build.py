@@ -1,0 +1,174 @@
+"""Layers that add one operator, and layers made from an operator's definition alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.ir import opdef
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["add_op", "is_unary", "mixed", "number_or_tensor", "numbers_or_tensors", "unary_layer"]
+
+
+def add_op(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    dtype: Any,
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    slot: str = "Out",
+    layer: str | None = None,
+    name: str | None = None,
+    out: Variable | None = None,
+    act: str | None = None,
+    stop_gradient: bool = False,
+) -> Variable:
+    """Add an operator with one output.
+
+    Args:
+        op_type: type of the operator.
+        inputs: variables by slot.
+        dtype: element type of the output.
+        attrs: attributes that differ from the operator's defaults.
+        slot: output slot.
+        layer: what the output is named after, if not the operator.
+        name: what the user wants it to be named after.
+        out: existing variable to write to instead.
+        act: activation to apply.
+        stop_gradient: whether gradients stop at the output.
+
+    Returns:
+        The output.
+    """
+    helper = LayerHelper(layer or op_type, name=name, act=act)
+    made = helper.create_variable_for_type_inference(dtype) if out is None else out
+    helper.append_op(type=op_type, inputs=inputs, outputs={slot: made}, attrs=attrs)
+    if stop_gradient:
+        made.stop_gradient = True
+    return helper.append_activation(made)
+
+
+# ---- arguments that take numbers or tensors
+
+
+def number_or_tensor(
+    value: Any, slot: str, attr: str, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> None:
+    """Put a number into an attribute, or a variable into an input slot."""
+    if isinstance(value, Variable):
+        value.stop_gradient = True
+        inputs[slot] = [value]
+    else:
+        attrs[attr] = value
+
+
+def mixed(values: Any) -> bool:
+    """Whether a sequence has variables among its numbers."""
+    return isinstance(values, (list, tuple)) and any(isinstance(v, Variable) for v in values)
+
+
+def numbers_or_tensors(
+    helper: LayerHelper,
+    values: Any,
+    slots: tuple[str, str],
+    attr: str,
+    inputs: dict[str, Any],
+    attrs: dict[str, Any],
+    dtype: str = "int32",
+) -> None:
+    """Put integers into an attribute, and variables into input slots.
+
+    Args:
+        helper: of the layer.
+        values: integers, or a variable that holds them, or a mixture.
+        slots: of the one variable, and of the mixture (numbers in it become constants).
+        attr: takes the integers, -1 for those that are variables.
+        inputs: filled in here.
+        attrs: filled in here.
+        dtype: of the constants.
+    """
+    if isinstance(values, Variable):
+        values.stop_gradient = True
+        inputs[slots[0]] = values
+        return
+    attrs[attr] = [-1 if isinstance(v, Variable) else int(v) for v in values]
+    if mixed(values):
+        inputs[slots[1]] = [_as_tensor(helper, value, dtype) for value in values]
+
+
+def _as_tensor(helper: LayerHelper, value: Any, dtype: str) -> Variable:
+    if not isinstance(value, Variable):
+        constant = helper.create_variable_for_type_inference(dtype)
+        attrs = {"value": float(value), "str_value": str(int(value)), "force_cpu": True}
+        attrs |= {"shape": [1], "dtype": constant.dtype}
+        return add_op("fill_constant", {}, dtype, attrs, out=constant, stop_gradient=True)
+    value.stop_gradient = True
+    return value
+
+
+# ---- layers from definitions
+
+
+def is_unary(definition: opdef.OpDef) -> bool:
+    """Whether an operator maps one float tensor to one like it: then its layer needs no code."""
+    return (
+        definition.inputs == (opdef.Slot("X"),)
+        and definition.outputs == (opdef.Slot("Out"),)
+        and definition.infer.__qualname__ == opdef.same_as("X").__qualname__
+        and definition.make_grad is not None
+        and not definition.type.endswith("_grad")
+    )
+
+
+def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
+    """The layer of an operator that maps one tensor to one like it.
+
+    Its arguments are ``x``, the attributes of the operator in the order of its kernel, and
+    ``name``.
+    """
+    op_type = definition.type
+    names = [n for n in definition.attrs if n in definition.kernel_arguments]
+    parameter, keyword = inspect.Parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature(
+        [
+            parameter("x", keyword, annotation=Variable),
+            *(_argument(name, definition.attrs[name]) for name in names),
+            parameter("name", keyword, default=None, annotation="str | None"),
+        ],
+        return_annotation=Variable,
+    )
+
+    def layer(*args: Any, **kwargs: Any) -> Variable:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        x = call.arguments["x"]
+        check_variable_and_dtype(x, "x", FLOATS, op_type)
+        attrs = {name: call.arguments[name] for name in names}
+        return add_op(op_type, {"X": x}, x.dtype, attrs, name=call.arguments["name"])
+
+    return document(layer, op_type, op_type, signature)
+
+
+def _argument(name: str, default: Any) -> inspect.Parameter:
+    """A keyword argument; attributes without a default must be given."""
+    missing = inspect.Parameter.empty if default is None else default
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=missing)
+
+
+def document(
+    layer: Callable[..., Variable],
+    name: str,
+    op_type: str,
+    signature: inspect.Signature | None = None,
+) -> Callable[..., Variable]:
+    """Give a made layer its name, signature and the documentation of its operator."""
+    definition = opdef.find(op_type)
+    layer.__name__ = layer.__qualname__ = name
+    layer.__doc__ = definition.doc if definition else ""
+    if signature is not None:
+        layer.__signature__ = signature  # type: ignore[attr-defined]
+    return layer

@@ -1,0 +1,259 @@
+"""Losses: what a network is trained to make small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.layers.math import reduce_mean
+
+__all__ = [
+    "bpr_loss",
+    "cross_entropy",
+    "huber_loss",
+    "kldiv_loss",
+    "log_loss",
+    "mse_loss",
+    "sigmoid_cross_entropy_with_logits",
+    "smooth_l1",
+    "softmax_with_cross_entropy",
+    "square_error_cost",
+]
+
+_IGNORE = -100
+_SINGLE_DOUBLE = ("float32", "float64")
+
+
+def cross_entropy(
+    input: Variable, label: Variable, soft_label: bool = False, ignore_index: int = _IGNORE
+) -> Variable:
+    """The negative logarithm of the probability of the label.
+
+    Args:
+        input: probabilities ``(..., classes)``, as softmax gives them.
+        label: class numbers, int64 ``(..., 1)``; or probabilities like ``input``.
+        soft_label: whether labels are probabilities.
+        ignore_index: samples with this label have loss 0.
+
+    Returns:
+        Losses ``(..., 1)``. Source: Paddle ops ``cross_entropy2``, ``cross_entropy``.
+    """
+    op_type = "cross_entropy" if soft_label else "cross_entropy2"
+    check_variable_and_dtype(input, "input", FLOATS, op_type)
+    helper = LayerHelper(op_type)
+    outputs = {"Y": helper.create_variable_for_type_inference(input.dtype)}
+    attrs: dict[str, Any] = {"ignore_index": ignore_index}
+    if soft_label:
+        attrs["soft_label"] = True
+    else:
+        outputs["XShape"] = helper.create_variable_for_type_inference(input.dtype)
+        outputs["MatchX"] = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type=op_type, inputs={"X": input, "Label": label}, outputs=outputs, attrs=attrs
+    )
+    return outputs["Y"]
+
+
+def softmax_with_cross_entropy(
+    logits: Variable,
+    label: Variable,
+    soft_label: bool = False,
+    ignore_index: int = _IGNORE,
+    numeric_stable_mode: bool = True,
+    return_softmax: bool = False,
+    axis: int = -1,
+) -> Any:
+    """Softmax and cross entropy in one numerically stable step.
+
+    Args:
+        logits: any numbers ``(..., classes, ...)``.
+        label: class numbers with 1 in place of ``classes``; or probabilities like ``logits``.
+        soft_label: whether labels are probabilities.
+        ignore_index: samples with this label have loss 0.
+        numeric_stable_mode: accepted for fluid's sake: it always is stable.
+        return_softmax: return ``(loss, probabilities)``.
+        axis: where the classes are.
+
+    Returns:
+        Losses, 1 in place of ``classes``. Source: Paddle op ``softmax_with_cross_entropy``.
+    """
+    helper = LayerHelper("softmax_with_cross_entropy")
+    softmax = helper.create_variable_for_type_inference(logits.dtype)
+    loss = helper.create_variable_for_type_inference(logits.dtype)
+    helper.append_op(
+        type="softmax_with_cross_entropy",
+        inputs={"Logits": logits, "Label": label},
+        outputs={"Softmax": softmax, "Loss": loss},
+        attrs={
+            "soft_label": soft_label,
+            "ignore_index": ignore_index,
+            "numeric_stable_mode": numeric_stable_mode,
+            "axis": axis,
+        },
+    )
+    return (loss, softmax) if return_softmax else loss
+
+
+def sigmoid_cross_entropy_with_logits(
+    x: Variable,
+    label: Variable,
+    ignore_index: int = _IGNORE,
+    name: str | None = None,
+    normalize: bool = False,
+) -> Variable:
+    """Cross entropy of independent yes/no labels.
+
+    Args:
+        x: logits of any shape.
+        label: probabilities of yes, same shape.
+        ignore_index: elements with this label have loss 0.
+        name: prefix of names.
+        normalize: divide by the number of elements that are not ignored.
+
+    Returns:
+        Losses of the same shape. Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
+    """
+    op_type = "sigmoid_cross_entropy_with_logits"
+    check_variable_and_dtype(x, "x", FLOATS, op_type)
+    attrs = {"ignore_index": ignore_index, "normalize": normalize}
+    return add_op(op_type, {"X": x, "Label": label}, x.dtype, attrs, name=name)
+
+
+def square_error_cost(input: Variable, label: Variable) -> Variable:
+    """``(input - label) ** 2``, element by element."""
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "square_error_cost")
+    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "square_error_cost")
+    helper = LayerHelper("square_error_cost")
+    minus = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="elementwise_sub", inputs={"X": input, "Y": label}, outputs={"Out": minus}
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type="square", inputs={"X": minus}, outputs={"Out": out})
+    return out
+
+
+def mse_loss(input: Variable, label: Variable) -> Variable:
+    """The mean of ``(input - label) ** 2``, shape ``(1,)``."""
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "mse_loss")
+    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "mse_loss")
+    return reduce_mean(square_error_cost(input, label))
+
+
+def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
+    """Quadratic up to ``delta``, linear beyond.
+
+    Args:
+        input: predictions ``(N, 1)``.
+        label: targets of the same shape.
+        delta: where the loss turns linear.
+
+    Returns:
+        Losses of the same shape. Source: Paddle op ``huber_loss``.
+    """
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "huber_loss")
+    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "huber_loss")
+    helper = LayerHelper("huber_loss", input=input)
+    residual = helper.create_variable_for_type_inference(helper.input_dtype())
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    helper.append_op(
+        type="huber_loss",
+        inputs={"X": input, "Y": label},
+        outputs={"Out": out, "Residual": residual},
+        attrs={"delta": delta},
+    )
+    return out
+
+
+def smooth_l1(
+    x: Variable,
+    y: Variable,
+    inside_weight: Variable | None = None,
+    outside_weight: Variable | None = None,
+    sigma: float | None = None,
+) -> Variable:
+    """Smooth L1 loss per sample, summed over the other dimensions.
+
+    Args:
+        x: predictions ``(N, ...)``.
+        y: targets of the same shape.
+        inside_weight: multiplies ``x - y``.
+        outside_weight: multiplies the loss of every element.
+        sigma: quadratic below ``1 / sigma ** 2``; None means 1.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "smooth_l1")
+    check_variable_and_dtype(y, "y", _SINGLE_DOUBLE, "smooth_l1")
+    inputs = {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight}
+    helper = LayerHelper("smooth_l1_loss")
+    diff = helper.create_variable_for_type_inference(x.dtype)
+    loss = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="smooth_l1_loss",
+        inputs={slot: var for slot, var in inputs.items() if var is not None},
+        outputs={"Diff": diff, "Out": loss},
+        attrs={"sigma": 1.0 if sigma is None else sigma},
+    )
+    return loss
+
+
+def log_loss(
+    input: Variable, label: Variable, epsilon: float = 1e-4, name: str | None = None
+) -> Variable:
+    """Negative log likelihood of yes/no labels.
+
+    Args:
+        input: probabilities of yes, float32 ``(N, 1)``.
+        label: 1 or 0, float32 ``(N, 1)``.
+        epsilon: added inside the logarithms.
+        name: prefix of names.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``log_loss``.
+    """
+    check_variable_and_dtype(input, "input", ("float32",), "log_loss")
+    check_variable_and_dtype(label, "label", ("float32",), "log_loss")
+    inputs = {"Predicted": input, "Labels": label}
+    return add_op("log_loss", inputs, input.dtype, {"epsilon": epsilon}, slot="Loss", name=name)
+
+
+def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
+    """Bayesian personalised ranking: the label should score above all other classes.
+
+    Args:
+        input: scores ``(N, classes)``.
+        label: class numbers, int64 ``(N, 1)``.
+        name: prefix of names.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``bpr_loss``; Hidasi and others, 2016.
+    """
+    check_variable_and_dtype(input, "input", FLOATS, "bpr_loss")
+    inputs = {"X": input, "Label": label}
+    return add_op("bpr_loss", inputs, input.dtype, slot="Y", name=name)
+
+
+def kldiv_loss(
+    x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
+) -> Variable:
+    """Kullback-Leibler divergence ``target * (log(target) - x)``.
+
+    Args:
+        x: logarithms of probabilities.
+        target: probabilities, same shape.
+        reduction: ``"none"``, ``"mean"``, ``"sum"`` or ``"batchmean"``.
+        name: prefix of names.
+
+    Returns:
+        Losses of the same shape, or ``(1,)``. Source: Paddle op ``kldiv_loss``.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "kldiv_loss")
+    check_variable_and_dtype(target, "target", _SINGLE_DOUBLE, "kldiv_loss")
+    check_choice(reduction, "reduction", ("none", "mean", "sum", "batchmean"), "kldiv_loss")
+    inputs, attrs = {"X": x, "Target": target}, {"reduction": reduction}
+    return add_op("kldiv_loss", inputs, x.dtype, attrs, slot="Loss", name=name)

@@ -1,0 +1,445 @@
+"""Layers that move, cut, join and index the elements of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+
+__all__ = [
+    "concat",
+    "expand",
+    "flatten",
+    "gather",
+    "gather_nd",
+    "one_hot",
+    "pad",
+    "reshape",
+    "shape",
+    "slice",
+    "split",
+    "squeeze",
+    "stack",
+    "strided_slice",
+    "topk",
+    "transpose",
+    "unsqueeze",
+    "unstack",
+]
+
+_NUMBERS = (*FLOATS, "int32", "int64")
+_NO_HALF = ("float32", "float64", "int32", "int64")
+
+
+def concat(
+    input: Sequence[Variable] | Variable, axis: int | Variable = 0, name: str | None = None
+) -> Variable:
+    """Join variables along an axis.
+
+    Args:
+        input: variables that agree in all other dimensions.
+        axis: along which; a number, or an int32 variable with one.
+        name: prefix of names.
+
+    Returns:
+        The joined variable. Source: Paddle op ``concat``.
+    """
+    parts = list(input) if isinstance(input, (list, tuple)) else [input]
+    for number, part in enumerate(parts):
+        check_variable_and_dtype(part, f"input[{number}]", _NUMBERS, "concat")
+    check_type(axis, "axis", (int, Variable), "concat")
+    helper = LayerHelper("concat", input=parts, name=name)
+    inputs: dict[str, Any] = {"X": parts}
+    attrs: dict[str, Any] = {}
+    number_or_tensor(axis, "AxisTensor", "axis", inputs, attrs)
+    out = helper.create_variable_for_type_inference(helper.input_dtype())
+    helper.append_op(type="concat", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def split(
+    input: Variable,
+    num_or_sections: int | Sequence[int | Variable],
+    dim: int | Variable = -1,
+    name: str | None = None,
+) -> list[Variable]:
+    """Cut a variable along an axis.
+
+    Args:
+        input: any shape.
+        num_or_sections: number of equal parts; or the size of each, one of them -1 for the rest.
+        dim: along which.
+        name: prefix of names.
+
+    Returns:
+        The parts. Source: Paddle op ``split``.
+    """
+    check_type(num_or_sections, "num_or_sections", (int, list, tuple), "split")
+    check_type(dim, "dim", (int, Variable), "split")
+    helper = LayerHelper("split", input=input, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    if isinstance(dim, int) and dim < 0:
+        dim += len(input.shape)
+    number_or_tensor(dim, "AxisTensor", "axis", inputs, attrs)
+    if isinstance(num_or_sections, int):
+        assert num_or_sections > 1, f"split makes at least 2 parts, not {num_or_sections}"
+        attrs["num"] = count = num_or_sections
+    else:
+        count = len(num_or_sections)
+        slots = ("", "SectionsTensorList")
+        numbers_or_tensors(helper, num_or_sections, slots, "sections", inputs, attrs)
+    dtype = helper.input_dtype()
+    parts = [helper.create_variable_for_type_inference(dtype) for _ in range(count)]
+    helper.append_op(type="split", inputs=inputs, outputs={"Out": parts}, attrs=attrs)
+    return parts
+
+
+def _with_x_shape(
+    helper: LayerHelper,
+    op_type: str,
+    x: Variable,
+    inputs: dict[str, Any],
+    attrs: dict[str, Any],
+    out: Variable | None = None,
+) -> Variable:
+    """An operator that also writes XShape: the shape of ``x`` for its gradient."""
+    if out is None:
+        out = helper.create_variable_for_type_inference(x.dtype)
+    x_shape = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type=op_type,
+        inputs={"X": x, **inputs},
+        outputs={"Out": out, "XShape": x_shape},
+        attrs=attrs,
+    )
+    return out
+
+
+def reshape(
+    x: Variable,
+    shape: Sequence[int | Variable] | Variable,
+    actual_shape: Variable | None = None,
+    act: str | None = None,
+    inplace: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """The same elements in another shape.
+
+    Args:
+        x: any shape.
+        shape: the new one; -1 once for what is left, 0 keeps the dimension at its place.
+        actual_shape: variable with the shape, takes precedence when the program runs.
+        act: activation to apply.
+        inplace: write to ``x`` itself.
+        name: prefix of names.
+
+    Returns:
+        The reshaped variable. Source: Paddle op ``reshape2``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "reshape")
+    check_type(shape, "shape", (list, tuple, Variable), "reshape")
+    check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
+    helper = LayerHelper("reshape2", act=act, name=name)
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
+    numbers_or_tensors(helper, shape, ("Shape", "ShapeTensor"), "shape", inputs, attrs)
+    if not inputs and actual_shape is not None:
+        actual_shape.stop_gradient = True
+        inputs["Shape"] = actual_shape
+    out = _with_x_shape(helper, "reshape2", x, inputs, attrs, out=x if inplace else None)
+    return helper.append_activation(out)
+
+
+def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variable:
+    """Remove dimensions of size 1.
+
+    Args:
+        input: any shape.
+        axes: which; empty for all of size 1.
+        name: prefix of names.
+
+    Returns:
+        The squeezed variable. Source: Paddle op ``squeeze2``.
+    """
+    check_variable_and_dtype(input, "input", (*_NUMBERS, "int8"), "squeeze")
+    check_type(axes, "axes", list, "squeeze")
+    return _with_x_shape(LayerHelper("squeeze", name=name), "squeeze2", input, {}, {"axes": axes})
+
+
+def unsqueeze(
+    input: Variable, axes: int | Sequence[int | Variable] | Variable, name: str | None = None
+) -> Variable:
+    """Insert dimensions of size 1.
+
+    Args:
+        input: any shape.
+        axes: where, as positions in the result.
+        name: prefix of names.
+
+    Returns:
+        The unsqueezed variable. Source: Paddle op ``unsqueeze2``.
+    """
+    check_type(axes, "axes", (int, list, tuple, Variable), "unsqueeze")
+    helper = LayerHelper("unsqueeze2", name=name)
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {}
+    wanted = [axes] if isinstance(axes, int) else axes
+    numbers_or_tensors(helper, wanted, ("AxesTensor", "AxesTensorList"), "axes", inputs, attrs)
+    return _with_x_shape(helper, "unsqueeze2", input, inputs, attrs)
+
+
+def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
+    """A matrix: dimensions before ``axis`` become rows, the others columns.
+
+    Args:
+        x: any shape.
+        axis: between 0 and the number of dimensions.
+        name: prefix of names.
+
+    Returns:
+        The matrix. Source: Paddle op ``flatten2``.
+    """
+    check_variable_and_dtype(x, "x", (*_NO_HALF, "int8"), "flatten")
+    if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
+        raise ValueError(f"axis of flatten must be in [0, {len(x.shape)}], but is {axis!r}")
+    return _with_x_shape(LayerHelper("flatten", name=name), "flatten2", x, {}, {"axis": axis})
+
+
+def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable:
+    """Permute dimensions.
+
+    Args:
+        x: any shape.
+        perm: for every dimension of the result, where it comes from.
+        name: prefix of names.
+
+    Returns:
+        The transposed variable. Source: Paddle op ``transpose2``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "transpose")
+    check_type(perm, "perm", list, "transpose")
+    rank = len(x.shape)
+    if sorted(p % rank if -rank <= p < rank else p for p in perm) != list(range(rank)):
+        raise ValueError(
+            f"perm of transpose must be a permutation of the {rank} dimensions of {x.name}, "
+            f"but is {perm}"
+        )
+    return _with_x_shape(LayerHelper("transpose", name=name), "transpose2", x, {}, {"axis": perm})
+
+
+def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
+    """Join variables of one shape along a new axis. Source: Paddle op ``stack``."""
+    parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
+    return add_op("stack", {"X": parts}, parts[0].dtype, {"axis": axis or 0}, slot="Y")
+
+
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Cut into slices of size 1 along an axis, and drop the axis.
+
+    Args:
+        x: any shape.
+        axis: along which.
+        num: number of slices; None takes the size of the axis, which must be known.
+
+    Returns:
+        The slices. Source: Paddle op ``unstack``.
+
+    Raises:
+        ValueError: the number of slices is unknown.
+    """
+    helper = LayerHelper("unstack")
+    num = x.shape[axis] if num is None else num
+    if num <= 0:
+        raise ValueError(f"unstack needs num: dimension {axis} of {x.name} {x.shape} is unknown")
+    outs = [helper.create_variable_for_type_inference(x.dtype) for _ in range(num)]
+    attrs = {"axis": axis, "num": num}
+    helper.append_op(type="unstack", inputs={"X": x}, outputs={"Y": outs}, attrs=attrs)
+    return outs
+
+
+def expand(
+    x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
+) -> Variable:
+    """Repeat along every dimension.
+
+    Args:
+        x: any shape.
+        expand_times: how often, per dimension.
+        name: prefix of names.
+
+    Returns:
+        The repeated variable. Source: Paddle op ``expand``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "expand")
+    check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
+    helper = LayerHelper("expand", name=name)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    slots = ("ExpandTimes", "expand_times_tensor")
+    numbers_or_tensors(helper, expand_times, slots, "expand_times", inputs, attrs)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
+    """Rows of ``input`` by number.
+
+    Args:
+        input: ``(N, ...)``.
+        index: int32 or int64 ``(M,)`` or ``(M, 1)``.
+        overwrite: how the gradient treats repeated rows: the last wins, instead of the sum.
+
+    Returns:
+        ``(M, ...)``. Source: Paddle op ``gather``.
+    """
+    check_type(input, "input", Variable, "gather")
+    return add_op("gather", {"X": input, "Index": index}, input.dtype, {"overwrite": overwrite})
+
+
+def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
+    """Slices of ``input`` by their leading coordinates.
+
+    Args:
+        input: any shape.
+        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
+        name: prefix of names.
+
+    Returns:
+        ``index.shape[:-1] + input.shape[k:]``. Source: Paddle op ``gather_nd``.
+    """
+    check_type(input, "input", Variable, "gather_nd")
+    return add_op("gather_nd", {"X": input, "Index": index}, input.dtype, name=name)
+
+
+def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
+    """The part between ``starts`` and ``ends`` along some axes.
+
+    Args:
+        input: any shape.
+        axes: which axes.
+        starts: first position per axis; negative counts from the end.
+        ends: position after the last, per axis.
+
+    Returns:
+        The part. Source: Paddle op ``slice``.
+
+    Raises:
+        ValueError: starts or ends are neither sequences nor variables.
+    """
+    return _slice("slice", input, axes, {"Starts": starts, "Ends": ends})
+
+
+def strided_slice(
+    input: Variable, axes: Sequence[int], starts: Any, ends: Any, strides: Any
+) -> Variable:
+    """Every ``strides``-th position between ``starts`` and ``ends`` along some axes.
+
+    Args:
+        input: any shape.
+        axes: which axes.
+        starts: first position per axis; negative counts from the end.
+        ends: position after the last, per axis.
+        strides: step per axis, possibly negative.
+
+    Returns:
+        The part. Source: Paddle op ``strided_slice``.
+    """
+    check_variable_and_dtype(input, "input", _NO_HALF, "strided_slice")
+    bounds = {"Starts": starts, "Ends": ends, "Strides": strides}
+    for word, values in bounds.items():
+        check_type(values, word.lower(), (list, tuple, Variable), "strided_slice")
+    return _slice("strided_slice", input, axes, bounds)
+
+
+def _slice(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str, Any]) -> Variable:
+    helper = LayerHelper(op_type)
+    inputs: dict[str, Any] = {"Input": input}
+    attrs: dict[str, Any] = {"axes": list(axes)}
+    known = [True] * len(axes)
+    for word, values in bounds.items():
+        if not isinstance(values, (list, tuple, Variable)):
+            raise ValueError(f"{word.lower()} of {op_type} must be a list, a tuple or a Variable")
+        slots = (f"{word}Tensor", f"{word}TensorList")
+        numbers_or_tensors(helper, values, slots, word.lower(), inputs, attrs)
+        for position in range(len(axes)):
+            known[position] &= not isinstance(values, Variable) and not isinstance(
+                values[position], Variable
+            )
+    attrs["infer_flags"] = [1 if k else -1 for k in known]
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def pad(
+    x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
+) -> Variable:
+    """Put a constant around ``x``.
+
+    Args:
+        x: any shape.
+        paddings: how many before and after, per dimension.
+        pad_value: the constant.
+        name: prefix of names.
+
+    Returns:
+        The padded variable. Source: Paddle op ``pad``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "pad")
+    attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
+    return add_op("pad", {"X": x}, x.dtype, attrs, name=name)
+
+
+def shape(input: Variable) -> Variable:
+    """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
+    check_variable_and_dtype(input, "input", _NO_HALF, "shape")
+    return add_op("shape", {"Input": input}, "int32")
+
+
+def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
+    """Ids as rows with a single 1.
+
+    Args:
+        input: int32 or int64 ids ``(..., 1)``.
+        depth: width of the rows.
+        allow_out_of_range: give zeros for ids outside ``[0, depth)`` instead of an error.
+
+    Returns:
+        float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
+    """
+    check_variable_and_dtype(input, "input", ("int32", "int64"), "one_hot")
+    check_type(depth, "depth", (int, Variable), "one_hot")
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
+    number_or_tensor(depth, "depth_tensor", "depth", inputs, attrs)
+    return add_op("one_hot", inputs, "float32", attrs, stop_gradient=True)
+
+
+def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
+    """The ``k`` greatest elements along the last axis, greatest first.
+
+    Args:
+        input: ``(..., n)``.
+        k: how many.
+        name: prefix of names.
+
+    Returns:
+        Values and int64 positions, both ``(..., k)``. Source: Paddle op ``top_k``.
+    """
+    check_type(input, "input", Variable, "topk")
+    helper = LayerHelper("top_k", name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {}
+    number_or_tensor(k, "K", "k", inputs, attrs)
+    values = helper.create_variable_for_type_inference(input.dtype)
+    indices = helper.create_variable_for_type_inference("int64")
+    outputs = {"Out": values, "Indices": indices}
+    helper.append_op(type="top_k", inputs=inputs, outputs=outputs, attrs=attrs)
+    values.stop_gradient = indices.stop_gradient = True
+    return values, indices

@@ -1,0 +1,441 @@
+"""Arithmetic: element by element, matrix products, reductions, comparisons, logic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dpexec.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, document, number_or_tensor
+from dpexec.layers.tensor import assign
+
+__all__ = [
+    "clip",
+    "clip_by_norm",
+    "cos_sim",
+    "elementwise_add",
+    "elementwise_div",
+    "elementwise_floordiv",
+    "elementwise_max",
+    "elementwise_min",
+    "elementwise_mod",
+    "elementwise_mul",
+    "elementwise_pow",
+    "elementwise_sub",
+    "equal",
+    "greater_equal",
+    "greater_than",
+    "has_inf",
+    "has_nan",
+    "increment",
+    "isfinite",
+    "l2_normalize",
+    "less_equal",
+    "less_than",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "matmul",
+    "mean",
+    "mul",
+    "not_equal",
+    "pow",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "scale",
+    "sign",
+    "softshrink",
+    "sum",
+    "sums",
+]
+
+_NUMBERS = (*FLOATS, "int32", "int64")
+_NO_HALF = ("float32", "float64", "int32", "int64")
+
+
+# ---- families: one layer per operator, all with the same arguments
+
+
+def _elementwise(op_type: str) -> Callable[..., Variable]:
+    def layer(
+        x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
+    ) -> Variable:
+        check_variable_and_dtype(x, "x", _NUMBERS, op_type)
+        check_variable_and_dtype(y, "y", _NUMBERS, op_type)
+        return add_op(op_type, {"X": x, "Y": y}, x.dtype, {"axis": axis}, name=name, act=act)
+
+    return document(layer, op_type, op_type)
+
+
+elementwise_add = _elementwise("elementwise_add")
+elementwise_div = _elementwise("elementwise_div")
+elementwise_floordiv = _elementwise("elementwise_floordiv")
+elementwise_max = _elementwise("elementwise_max")
+elementwise_min = _elementwise("elementwise_min")
+elementwise_mod = _elementwise("elementwise_mod")
+elementwise_mul = _elementwise("elementwise_mul")
+elementwise_pow = _elementwise("elementwise_pow")
+elementwise_sub = _elementwise("elementwise_sub")
+
+
+def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
+    def layer(
+        input: Variable,
+        dim: int | Sequence[int] | None = None,
+        keep_dim: bool = False,
+        name: str | None = None,
+    ) -> Variable:
+        check_variable_and_dtype(input, "input", dtypes, op_type)
+        dims = [dim] if isinstance(dim, int) else list(dim or [])
+        attrs = {"dim": dims or [0], "keep_dim": keep_dim, "reduce_all": not dims}
+        return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
+
+    return document(layer, op_type, op_type)
+
+
+reduce_all = _reduction("reduce_all", ("bool",))
+reduce_any = _reduction("reduce_any", ("bool",))
+reduce_max = _reduction("reduce_max", _NO_HALF)
+reduce_mean = _reduction("reduce_mean", _NO_HALF)
+reduce_min = _reduction("reduce_min", _NO_HALF)
+reduce_prod = _reduction("reduce_prod", _NO_HALF)
+reduce_sum = _reduction("reduce_sum", _NO_HALF)
+
+
+def _comparison(op_type: str) -> Callable[..., Variable]:
+    def layer(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
+        return _compare(op_type, x, y, cond)
+
+    return document(layer, op_type, op_type)
+
+
+def _compare(
+    op_type: str, x: Variable, y: Variable, cond: Variable | None, **attrs: Any
+) -> Variable:
+    check_variable_and_dtype(x, "x", _NO_HALF, op_type)
+    check_variable_and_dtype(y, "y", _NO_HALF, op_type)
+    check_type(cond, "cond", (Variable, type(None)), op_type)
+    inputs = {"X": x, "Y": y}
+    return add_op(op_type, inputs, "bool", attrs, out=cond, stop_gradient=cond is None)
+
+
+equal = _comparison("equal")
+greater_equal = _comparison("greater_equal")
+greater_than = _comparison("greater_than")
+less_equal = _comparison("less_equal")
+not_equal = _comparison("not_equal")
+
+
+def less_than(
+    x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
+) -> Variable:
+    """Whether ``x < y``, element by element.
+
+    Args:
+        x: numbers.
+        y: numbers of a shape that fits.
+        force_cpu: accepted for fluid's sake: the result is where the program runs.
+        cond: variable that takes the result.
+
+    Returns:
+        bool. Source: Paddle op ``less_than``.
+    """
+    check_type(force_cpu, "force_cpu", (bool, type(None)), "less_than")
+    return _compare("less_than", x, y, cond, force_cpu=force_cpu)
+
+
+def _logical(op_type: str) -> Callable[..., Variable]:
+    def layer(
+        x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+    ) -> Variable:
+        check_variable_and_dtype(x, "x", ("bool",), op_type)
+        check_variable_and_dtype(y, "y", ("bool",), op_type)
+        check_type(out, "out", (Variable, type(None)), op_type)
+        return add_op(op_type, {"X": x, "Y": y}, "bool", out=out, name=name)
+
+    return document(layer, op_type, op_type)
+
+
+logical_and = _logical("logical_and")
+logical_or = _logical("logical_or")
+logical_xor = _logical("logical_xor")
+
+
+def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
+    """``not x``, element by element.
+
+    Args:
+        x: bool.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        bool. Source: Paddle op ``logical_not``.
+    """
+    check_variable_and_dtype(x, "x", ("bool",), "logical_not")
+    check_type(out, "out", (Variable, type(None)), "logical_not")
+    return add_op("logical_not", {"X": x}, "bool", out=out, name=name)
+
+
+def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
+    def layer(x: Variable) -> Variable:
+        check_variable_and_dtype(x, "x", _NO_HALF, name)
+        dtype = "bool" if op_type == "isfinite" else x.dtype
+        return add_op(op_type, {"X": x}, dtype)
+
+    return document(layer, name, op_type)
+
+
+has_inf = _finiteness("isinf", "has_inf")
+has_nan = _finiteness("isnan", "has_nan")
+isfinite = _finiteness("isfinite", "isfinite")
+
+
+# ---- functions of one tensor whose arguments differ from the operator's attributes
+
+
+def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
+    """Limit elements to ``[min, max]``. Source: Paddle op ``clip``."""
+    check_variable_and_dtype(x, "x", FLOATS, "clip")
+    return _typed_like(x, "clip", {"min": min, "max": max}, name)
+
+
+def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
+    """Scale ``x`` to an L2 norm of at most ``max_norm``. Source: Paddle op ``clip_by_norm``."""
+    check_variable_and_dtype(x, "x", ("float32",), "clip_by_norm")
+    check_type(max_norm, "max_norm", float, "clip_by_norm")
+    return _typed_like(x, "clip_by_norm", {"max_norm": max_norm}, name)
+
+
+def _typed_like(x: Variable, op_type: str, attrs: dict[str, Any], name: str | None) -> Variable:
+    """An operator that keeps sparse gradients sparse; ``name`` names its output itself."""
+    helper = LayerHelper(op_type, name=name)
+    if name is None:
+        out = helper.create_variable_for_type_inference(x.dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=x.dtype)
+    out.type = x.type
+    helper.append_op(type=op_type, inputs={"X": x}, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def scale(
+    x: Variable,
+    scale: float | Variable = 1.0,
+    bias: float = 0.0,
+    bias_after_scale: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """``scale * x + bias``.
+
+    Args:
+        x: numbers.
+        scale: a number, or a variable with one.
+        bias: a number.
+        bias_after_scale: False for ``scale * (x + bias)``.
+        act: activation to apply.
+        name: prefix of names.
+
+    Returns:
+        The same shape and type. Source: Paddle op ``scale``.
+    """
+    check_variable_and_dtype(x, "x", (*_NUMBERS, "int8", "int16", "uint8"), "scale")
+    inputs: dict[str, Any] = {"X": x}
+    attrs = {"bias": float(bias), "bias_after_scale": bias_after_scale}
+    if isinstance(scale, Variable):
+        inputs["ScaleTensor"] = scale
+    else:
+        attrs["scale"] = float(scale)
+    return add_op("scale", inputs, x.dtype, attrs, name=name, act=act)
+
+
+def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) -> Variable:
+    """``x ** factor``.
+
+    Args:
+        x: numbers.
+        factor: a number, or a float32 variable with one.
+        name: prefix of names.
+
+    Returns:
+        The same shape and type. Source: Paddle op ``pow``.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "pow")
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    if isinstance(factor, Variable):
+        check_variable_and_dtype(factor, "factor", ("float32",), "pow")
+    number_or_tensor(factor, "FactorTensor", "factor", inputs, attrs)
+    return add_op("pow", inputs, x.dtype, attrs, name=name)
+
+
+def sign(x: Any) -> Variable:
+    """-1, 0 or 1, element by element, of a variable or an array. Source: Paddle op ``sign``."""
+    x = x if isinstance(x, Variable) else assign(x)
+    check_variable_and_dtype(x, "x", FLOATS, "sign")
+    return add_op("sign", {"X": x}, x.dtype)
+
+
+def softshrink(x: Variable, alpha: float | None = None) -> Variable:
+    """Move elements by ``alpha`` (0.5) towards 0, those nearer to 0. Source: op ``softshrink``."""
+    check_variable_and_dtype(x, "x", FLOATS, "softshrink")
+    return add_op("softshrink", {"X": x}, x.dtype, {"lambda": alpha})
+
+
+def mean(x: Variable, name: str | None = None) -> Variable:
+    """The mean of all elements, shape ``(1,)``. Source: Paddle op ``mean``."""
+    check_variable_and_dtype(x, "x", FLOATS, "mean")
+    return add_op("mean", {"X": x}, x.dtype, name=name)
+
+
+def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
+    """``x + value``.
+
+    Args:
+        x: one number, shape ``(1,)``.
+        value: what is added.
+        in_place: write the result to ``x`` itself.
+
+    Returns:
+        The same shape and type. Source: Paddle op ``increment``.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "increment")
+    out = x if in_place else None
+    return add_op("increment", {"X": x}, x.dtype, {"step": float(value)}, out=out)
+
+
+# ---- functions of several tensors
+
+
+def mul(
+    x: Variable,
+    y: Variable,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    name: str | None = None,
+) -> Variable:
+    """Matrix product of ``x`` and ``y``, both flattened to matrices.
+
+    Args:
+        x: its first ``x_num_col_dims`` dimensions become rows.
+        y: its first ``y_num_col_dims`` dimensions become rows.
+        x_num_col_dims: see ``x``.
+        y_num_col_dims: see ``y``.
+        name: prefix of names.
+
+    Returns:
+        The rows of ``x`` followed by the columns of ``y``. Source: Paddle op ``mul``.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "mul")
+    check_variable_and_dtype(y, "y", FLOATS, "mul")
+    attrs = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    return add_op("mul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def matmul(
+    x: Variable,
+    y: Variable,
+    transpose_x: bool = False,
+    transpose_y: bool = False,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """Matrix product over the last two dimensions, times ``alpha``.
+
+    Args:
+        x: ``(..., m, k)``, or a vector.
+        y: ``(..., k, n)``, or a vector.
+        transpose_x: swap the last two dimensions of ``x``.
+        transpose_y: swap the last two dimensions of ``y``.
+        alpha: factor.
+        name: prefix of names.
+
+    Returns:
+        ``(..., m, n)``. Source: Paddle op ``matmul``.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "matmul")
+    check_variable_and_dtype(y, "y", FLOATS, "matmul")
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
+    return add_op("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def sum(x: Variable | Sequence[Variable]) -> Variable:
+    """The sum of variables of one shape. Source: Paddle op ``sum``."""
+    return _sum("sum", x, None)
+
+
+def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
+    """The sum of variables of one shape, written to ``out`` if given. Source: Paddle op ``sum``."""
+    if out is not None:
+        check_variable_and_dtype(out, "out", _NO_HALF, "sums")
+    return _sum("sums", input, out)
+
+
+def _sum(layer: str, terms: Any, out: Variable | None) -> Variable:
+    check_type(terms, "input", (Variable, tuple, list), layer)
+    terms = [terms] if isinstance(terms, Variable) else list(terms)
+    for term in terms:
+        check_variable_and_dtype(term, "input", _NO_HALF, layer)
+    dtype = LayerHelper("sum", name="sum", input=terms).input_dtype()
+    return add_op("sum", {"X": terms}, dtype, out=out)
+
+
+def cos_sim(X: Variable, Y: Variable) -> Variable:
+    """Cosine of the angle between rows.
+
+    Args:
+        X: float32 ``(N, D)``.
+        Y: float32 ``(N, D)`` or ``(1, D)``.
+
+    Returns:
+        ``(N, 1)``. Source: Paddle op ``cos_sim``.
+    """
+    check_variable_and_dtype(X, "X", ("float32",), "cos_sim")
+    check_variable_and_dtype(Y, "Y", ("float32",), "cos_sim")
+    helper = LayerHelper("cos_sim")
+    made = [helper.create_variable_for_type_inference(X.dtype) for _ in ("Out", "XNorm", "YNorm")]
+    out, x_norm, y_norm = made
+    helper.append_op(
+        type="cos_sim",
+        inputs={"X": X, "Y": Y},
+        outputs={"Out": out, "XNorm": x_norm, "YNorm": y_norm},
+    )
+    return out
+
+
+def l2_normalize(
+    x: Variable, axis: int | None, epsilon: float = 1e-12, name: str | None = None
+) -> Variable:
+    """``x`` divided by its L2 norm along an axis.
+
+    Args:
+        x: any shape.
+        axis: along which the norm becomes 1; None means 1.
+        epsilon: added under the root.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``norm``.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "l2_normalize")
+    axis = 0 if len(x.shape) == 1 else 1 if axis is None else axis
+    helper = LayerHelper("l2_normalize", name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    norm = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="norm",
+        inputs={"X": x},
+        outputs={"Out": out, "Norm": norm},
+        attrs={"axis": axis, "epsilon": epsilon},
+    )
+    return out

@@ -1,0 +1,291 @@
+"""Layers with parameters, and what stands around them: fc, embedding, dropout, softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import FLOATS, check_choice, check_dtype, check_type, check_variable_and_dtype
+from dpexec.initializer import Constant
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["dropout", "embedding", "fc", "label_smooth", "log_softmax", "prelu", "softmax"]
+
+
+def fc(
+    input: Variable | Sequence[Variable],
+    size: int,
+    num_flatten_dims: int = 1,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """A fully connected layer: ``act(x1 w1 + x2 w2 + ... + b)``.
+
+    Args:
+        input: one variable, or several that each get a weight of their own.
+        size: width of the output.
+        num_flatten_dims: how many leading dimensions stay; the others are flattened. -1: all but
+            the last stay.
+        param_attr: attributes of the weight(s), one or a list.
+        bias_attr: attributes of the bias; False for none.
+        act: name of an activation.
+        name: prefix of names.
+
+    Returns:
+        Shape ``input.shape[:num_flatten_dims] + (size,)``. Source: Paddle ops ``mul``, ``sum``.
+    """
+    check_type(input, "input", (list, tuple, Variable), "fc")
+    helper = LayerHelper(
+        "fc", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    dtype = helper.input_dtype()
+    check_dtype(dtype, "input", FLOATS, "fc")
+    products = []
+    for var, attr in helper.iter_inputs_and_params():
+        if num_flatten_dims == -1:
+            num_flatten_dims = len(var.shape) - 1
+        weight = helper.create_parameter(
+            attr, [math.prod(var.shape[num_flatten_dims:]), size], dtype
+        )
+        product = helper.create_variable_for_type_inference(dtype)
+        helper.append_op(
+            type="mul",
+            inputs={"X": var, "Y": weight},
+            outputs={"Out": product},
+            attrs={"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1},
+        )
+        products.append(product)
+    total = products[0]
+    if len(products) > 1:
+        total = helper.create_variable_for_type_inference(dtype)
+        helper.append_op(type="sum", inputs={"X": products}, outputs={"Out": total})
+    return helper.append_activation(helper.append_bias_op(total, dim_start=num_flatten_dims))
+
+
+def embedding(
+    input: Variable,
+    size: Sequence[int],
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: Any = None,
+    dtype: Any = "float32",
+) -> Variable:
+    """Rows of a trainable table, for ids whose last dimension is 1 (which is replaced).
+
+    Args:
+        input: int64 ids ``(..., 1)``.
+        size: ``[rows, width]`` of the table.
+        is_sparse: let the gradient hold only the rows that were read.
+        is_distributed: accepted for fluid's sake.
+        padding_idx: this id (counted from the end if negative) reads zeros and gets no gradient.
+        param_attr: attributes of the table.
+        dtype: element type of the table.
+
+    Returns:
+        Shape ``(..., width)``. Source: Paddle op ``lookup_table``.
+    """
+    return lookup(
+        "lookup_table", input, size, is_sparse, is_distributed, padding_idx, param_attr, dtype
+    )
+
+
+def lookup(
+    op_type: str,
+    ids: Variable,
+    size: Sequence[int],
+    is_sparse: bool,
+    is_distributed: bool,
+    padding_idx: int | None,
+    param_attr: Any,
+    dtype: Any,
+) -> Variable:
+    """What both kinds of embedding share; arguments as for :func:`embedding`."""
+    helper = LayerHelper("embedding", param_attr=param_attr)
+    check_variable_and_dtype(ids, "input", ("int64",), "embedding")
+    check_dtype(dtype, "dtype", FLOATS, "embedding")
+    table = helper.create_parameter(helper.param_attr, size, dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    if padding_idx is None:
+        padding_idx = -1
+    elif padding_idx < 0:
+        padding_idx += size[0]
+    helper.append_op(
+        type=op_type,
+        inputs={"Ids": ids, "W": table},
+        outputs={"Out": out},
+        attrs={
+            "is_sparse": is_sparse,
+            "is_distributed": is_distributed,
+            "remote_prefetch": is_sparse and not is_distributed,
+            "padding_idx": padding_idx,
+        },
+    )
+    return out
+
+
+def dropout(
+    x: Variable,
+    dropout_prob: float,
+    is_test: bool = False,
+    seed: int | None = None,
+    name: str | None = None,
+    dropout_implementation: str = "downgrade_in_infer",
+) -> Variable:
+    """Set random elements to zero while training.
+
+    Args:
+        x: any shape.
+        dropout_prob: probability that an element is dropped.
+        is_test: drop nothing.
+        seed: makes the masks reproducible; None takes the seed of the program.
+        name: prefix of names.
+        dropout_implementation: ``"downgrade_in_infer"`` multiplies by ``1 - dropout_prob`` when
+            testing, ``"upscale_in_train"`` divides by it when training.
+
+    Returns:
+        The same shape. Source: Paddle op ``dropout``; Srivastava and others, 2014.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "dropout")
+    helper = LayerHelper("dropout", name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    mask = helper.create_variable_for_type_inference("uint8", stop_gradient=True)
+    seed = seed or helper.main_program.random_seed or seed
+    helper.append_op(
+        type="dropout",
+        inputs={"X": x},
+        outputs={"Out": out, "Mask": mask},
+        attrs={
+            "dropout_prob": dropout_prob,
+            "is_test": is_test,
+            "fix_seed": seed is not None,
+            "seed": seed or 0,
+            "dropout_implementation": dropout_implementation,
+        },
+    )
+    return out
+
+
+def softmax(
+    input: Variable, use_cudnn: bool = False, name: str | None = None, axis: int = -1
+) -> Variable:
+    """Probabilities ``exp(x) / sum(exp(x))`` along an axis.
+
+    Args:
+        input: any shape.
+        use_cudnn: accepted for fluid's sake.
+        name: prefix of names.
+        axis: along which the results sum to 1.
+
+    Returns:
+        The same shape. Source: Paddle op ``softmax``.
+    """
+    check_variable_and_dtype(input, "input", FLOATS, "softmax")
+    attrs = {"axis": axis, "use_cudnn": use_cudnn}
+    return add_op("softmax", {"X": input}, input.dtype, attrs, name=name)
+
+
+def log_softmax(
+    input: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """Logarithm of the softmax along an axis.
+
+    Args:
+        input: any shape.
+        axis: along which probabilities sum to 1; None for the last.
+        dtype: type to convert to before.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle ops ``softmax`` and ``log``.
+    """
+    helper = LayerHelper("log_softmax", name=name)
+    if dtype is None:
+        check_variable_and_dtype(input, "input", FLOATS, "log_softmax")
+    else:
+        check_dtype(dtype, "dtype", ("float32", "float64"), "log_softmax")
+        cast = helper.create_variable_for_type_inference(dtype)
+        helper.append_op(
+            type="cast",
+            inputs={"X": input},
+            outputs={"Out": cast},
+            attrs={"in_dtype": input.dtype, "out_dtype": cast.dtype},
+        )
+        input = cast
+    softmaxed = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="softmax",
+        inputs={"X": input},
+        outputs={"Out": softmaxed},
+        attrs={"axis": -1 if axis is None else axis, "use_cudnn": False},
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type="log", inputs={"X": softmaxed}, outputs={"Out": out})
+    return out
+
+
+def label_smooth(
+    label: Variable,
+    prior_dist: Variable | None = None,
+    epsilon: float = 0.1,
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> Variable:
+    """Mix labels with a prior: ``(1 - epsilon) * label + epsilon * prior``.
+
+    Args:
+        label: probabilities ``(..., classes)``.
+        prior_dist: the prior ``(1, classes)``; None for ``1 / classes``.
+        epsilon: between 0 and 1.
+        dtype: element type.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``label_smooth``; Szegedy and others, 2016.
+
+    Raises:
+        ValueError: ``epsilon`` is not between 0 and 1.
+    """
+    if not 0.0 <= epsilon <= 1.0:
+        raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}")
+    check_variable_and_dtype(label, "label", ("float32", "float64"), "label_smooth")
+    label.stop_gradient = True
+    inputs = {"X": label} if prior_dist is None else {"X": label, "PriorDist": prior_dist}
+    return add_op("label_smooth", inputs, dtype, {"epsilon": float(epsilon)}, name=name)
+
+
+def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = None) -> Variable:
+    """``x`` where positive, else ``alpha * x`` with a trainable ``alpha`` that starts at 0.25.
+
+    Args:
+        x: ``(N, C, ...)``.
+        mode: ``"all"`` has one alpha, ``"channel"`` one per channel, ``"element"`` one per element
+            of a sample.
+        param_attr: attributes of alpha.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``prelu``; He and others, 2015.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "prelu")
+    check_choice(mode, "mode", ("all", "channel", "element"), "prelu")
+    helper = LayerHelper("prelu", param_attr=param_attr, name=name)
+    shape = [1]
+    if mode == "channel":
+        assert len(x.shape) >= 2, f"prelu with mode 'channel' needs channels, x has {x.shape}"
+        shape = [1, x.shape[1], 1, 1]
+    elif mode == "element":
+        shape = [1, *x.shape[1:]]
+    alpha = helper.create_parameter(
+        helper.param_attr, shape, "float32", default_initializer=Constant(0.25)
+    )
+    out = helper.create_variable_for_type_inference(x.dtype)
+    helper.append_op(
+        type="prelu", inputs={"X": x, "Alpha": alpha}, outputs={"Out": out}, attrs={"mode": mode}
+    )
+    return out

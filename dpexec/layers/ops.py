@@ -1,0 +1,27 @@
+"""Layers made from operator definitions: activations and other functions of one tensor.
+
+Every operator that maps one float tensor to one like it is here by itself. ``dpexec.layers`` has
+those among them whose layer is not written out elsewhere because its arguments differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dpexec.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.ir import opdef
+from dpexec.ir.variable import Variable
+from dpexec.layers.build import is_unary, unary_layer
+
+made = {
+    definition.type: unary_layer(definition)
+    for definition in opdef.registered().values()
+    if is_unary(definition)
+}
+globals().update(made)
+
+__all__ = list(made)
+
+
+def __getattr__(name: str) -> Callable[..., Variable]:
+    raise AttributeError(f"no layer is made from an operator {name}")

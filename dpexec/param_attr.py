@@ -1,0 +1,114 @@
+"""What a user can say about a parameter when a layer makes it: ``fluid.ParamAttr``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpexec.checks import check_type
+from dpexec.initializer import Constant, Initializer, Xavier
+
+if TYPE_CHECKING:
+    from dpexec.regularizer import WeightDecayRegularizer
+
+__all__ = ["ParamAttr", "WeightNormParamAttr"]
+
+
+class ParamAttr:
+    """Attributes of a parameter.
+
+    Args:
+        name: its name; made up if None. Two layers that give the same name share the parameter.
+        initializer: how it starts; None takes the layer's default.
+        learning_rate: factor on the optimizer's learning rate.
+        regularizer: weight decay of this parameter instead of the optimizer's.
+        trainable: whether optimizers update it.
+        do_model_average: whether ModelAverage takes it in.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the name is empty.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        initializer: Initializer | None = None,
+        learning_rate: float = 1.0,
+        regularizer: WeightDecayRegularizer | None = None,
+        trainable: bool = True,
+        do_model_average: bool = True,
+    ) -> None:
+        check_type(name, "name", (str, type(None)), "ParamAttr")
+        check_type(learning_rate, "learning_rate", (float, int), "ParamAttr")
+        check_type(trainable, "trainable", bool, "ParamAttr")
+        check_type(do_model_average, "do_model_average", bool, "ParamAttr")
+        if name == "":
+            raise ValueError("name of ParamAttr can not be empty")
+        self.name = name
+        self.initializer = initializer
+        self.learning_rate = learning_rate
+        self.regularizer = regularizer
+        self.trainable = trainable
+        self.do_model_average = do_model_average
+
+    def _set_default_initializer(self, initializer: Initializer | None) -> None:
+        if self.initializer is None:
+            if initializer is None:
+                raise ValueError("ParamAttr.initializer is not set and the layer has no default")
+            self.initializer = initializer
+
+    def _set_default_param_initializer(self) -> None:
+        self._set_default_initializer(Xavier())
+
+    def _set_default_bias_initializer(self) -> None:
+        self._set_default_initializer(Constant(0.0))
+
+    @staticmethod
+    def _to_attr(arg: Any) -> Any:
+        """A ParamAttr from what layers accept for one; False stays False, lists stay lists."""
+        if isinstance(arg, ParamAttr):
+            return arg
+        if isinstance(arg, (list, tuple)):
+            return [ParamAttr._to_attr(item) for item in arg]
+        if arg is None or arg is True:
+            return ParamAttr()
+        if arg is False:
+            return False
+        if isinstance(arg, str):
+            return ParamAttr(name=arg)
+        if isinstance(arg, Initializer):
+            return ParamAttr(initializer=arg)
+        from dpexec.regularizer import WeightDecayRegularizer  # which builds on layers itself
+
+        if isinstance(arg, WeightDecayRegularizer):
+            return ParamAttr(regularizer=arg)
+        raise TypeError(
+            "a parameter attribute must be a ParamAttr, a name, an initializer, a regularizer, "
+            f"a bool or None, but received {type(arg).__name__} ({arg!r:.80})"
+        )
+
+    def _to_kwargs(self, with_initializer: bool = False) -> dict[str, Any]:
+        kwargs: dict[str, Any] = {
+            "name": self.name,
+            "optimize_attr": {"learning_rate": self.learning_rate},
+            "regularizer": self.regularizer,
+            "trainable": self.trainable,
+            "do_model_average": self.do_model_average,
+        }
+        if with_initializer:
+            kwargs["initializer"] = self.initializer
+        return kwargs
+
+
+class WeightNormParamAttr(ParamAttr):
+    """Weight normalisation (Salimans, Kingma, 2016) is not supported.
+
+    Raises:
+        NotImplementedError: always.
+    """
+
+    def __init__(self, dim: int | None = None, *_: Any, **__: Any) -> None:
+        raise NotImplementedError(
+            "WeightNormParamAttr is not supported; use ParamAttr, or divide the weight by its "
+            "norm with layers.l2_normalize"
+        )
