@@ -106,7 +106,7 @@ class Block:
             assert isinstance(param, Parameter), f"{name} is a variable, not a parameter"
         else:
             param = Parameter(block, *args, **kwargs)
-            param.stop_gradient = not param.trainable
+            param.stop_gradient = False
             block.vars[param.name] = param
             self.program._changed()
         writers = sum(param.name in op.output_arg_names for op in block.ops)
