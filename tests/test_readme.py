@@ -17,7 +17,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def run_program():
     """Run the README's program and return its variables."""
-    (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (block,) = re.finditer(r"```python\n(.*?)```", README, re.DOTALL)
+    lines_before = README[: block.start(1)].count("\n")
+    program = "\n" * lines_before + block[1]  # so that errors point at the README's lines
     names = {}
     fresh = fluid.program_guard(fluid.Program(), fluid.Program())
     with fresh, fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
