@@ -10,13 +10,13 @@ from dpexec import (
     initializer,
     layer_helper,
     layers,
-    nets,
     ops,
     optimizer,
     param_attr,
     regularizer,
     unique_name,
 )
+from dpexec.autodiff import gradients
 from dpexec.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
@@ -78,13 +78,13 @@ __all__ = [
     "executor",
     "framework",
     "global_scope",
+    "gradients",
     "in_dygraph_mode",
     "initializer",
     "is_compiled_with_cuda",
     "layer_helper",
     "layers",
     "name_scope",
-    "nets",
     "one_hot",
     "ops",
     "optimizer",

@@ -30,7 +30,6 @@ from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner, ProgramSpec
 from dpexec.runtime.schedulers.local import (
-    InFlight,
     inline,
     kernel_threads,
     make_graph,
@@ -100,7 +99,6 @@ class Engine:
         self._checked: dict[Any, None] = {}
         self._envs: list[Env] = []
         self._busy = threading.Lock()
-        self._in_flight = InFlight()
         self._pool: ThreadPoolExecutor | None = None
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
@@ -297,9 +295,13 @@ class Engine:
             return inline(plan, run_task, fetch)
         graphs = self._graphs.setdefault(plan, {})
         if merged not in graphs:
-            graphs[merged] = make_graph(plan, run_task, fetch, self._in_flight)
+            graphs[merged] = make_graph(plan, run_task, fetch)
         pool = None if strategy.scheduler == "sync" else self._thread_pool()
-        return run_graph(graphs[merged], pool, self._in_flight)
+        try:
+            return run_graph(graphs[merged], pool)
+        except BaseException:
+            self._pool = None
+            raise
 
     def _run_task(self, plan: Plan, number: int) -> None:
         task, steps = plan.tasks[number], plan.steps[number]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,58 +16,31 @@ from dpexec.core.places import available_cpus
 from dpexec.runtime.lower import FETCH_KEY, to_dask
 from dpexec.runtime.plan import Plan
 
-__all__ = ["InFlight", "inline", "kernel_threads", "make_graph", "run_graph"]
-
-
-class InFlight:
-    """Counts tasks that are running, so that a failed run can wait for those it leaves behind."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._idle = threading.Condition()
-
-    def __enter__(self) -> None:
-        with self._idle:
-            self._count += 1
-
-    def __exit__(self, *error: Any) -> None:
-        with self._idle:
-            self._count -= 1
-            if not self._count:
-                self._idle.notify_all()
-
-    def wait(self) -> None:
-        """Return when no task is running."""
-        with self._idle:
-            self._idle.wait_for(lambda: not self._count)
+__all__ = ["inline", "kernel_threads", "make_graph", "run_graph"]
 
 
 def make_graph(
-    plan: Plan, run_task: Callable[..., Any], fetch: Callable[..., Any], in_flight: InFlight
+    plan: Plan, run_task: Callable[[int], None], fetch: Callable[[], list[Any]]
 ) -> dict[Any, Any]:
-    """The dask graph of a plan whose tasks share memory."""
-
-    def counted(number: int, *_: Any) -> None:
-        with in_flight:
-            run_task(number)
-
-    return to_dask(plan, counted, lambda *_: fetch())
+    """The dask graph of a plan whose tasks share memory: results are None but for the fetches."""
+    return to_dask(plan, lambda number, *_: run_task(number), lambda *_: fetch())
 
 
-def run_graph(
-    graph: dict[Any, Any], pool: ThreadPoolExecutor | None, in_flight: InFlight
-) -> list[Any]:
+def run_graph(graph: dict[Any, Any], pool: ThreadPoolExecutor | None) -> list[Any]:
     """Run a dask graph in ``pool``, or on the calling thread alone; return the fetches.
 
-    ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around this.
+    ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around this. When a
+    task fails, those that run are waited for and those in the queue never start: ``pool`` cannot
+    be used again.
     """
+    if pool is None:
+        result: list[Any] = dask.local.get_sync(graph, FETCH_KEY)
+        return result
     try:
-        if pool is None:
-            result: list[Any] = dask.local.get_sync(graph, FETCH_KEY)
-        else:
-            result = dask.threaded.get(graph, FETCH_KEY, pool=pool)
-    finally:
-        in_flight.wait()
+        result = dask.threaded.get(graph, FETCH_KEY, pool=pool)
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
     return result
 
 

@@ -1,0 +1,114 @@
+"""``fluid.framework``: programs and what belongs to them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.places import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    cpu_places,
+    cuda_pinned_places,
+    cuda_places,
+    is_compiled_with_cuda,
+)
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    name_scope,
+    program_guard,
+    switch_main_program,
+    switch_startup_program,
+)
+from dpexec.ir.roles import grad_name as grad_var_name
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "Block",
+    "CPUPlace",
+    "CUDAPinnedPlace",
+    "CUDAPlace",
+    "Operator",
+    "Parameter",
+    "Program",
+    "Variable",
+    "convert_np_dtype_to_dtype_",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
+    "default_main_program",
+    "default_startup_program",
+    "device_guard",
+    "grad_var_name",
+    "in_dygraph_mode",
+    "is_compiled_with_cuda",
+    "name_scope",
+    "program_guard",
+    "require_version",
+    "switch_main_program",
+    "switch_startup_program",
+]
+
+FLUID_VERSION = (1, 8, 5, 0)
+
+
+def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
+    """The tensor data type of a NumPy dtype.
+
+    Raises:
+        TypeError: there is none.
+    """
+    return as_var_type(np_dtype)
+
+
+def in_dygraph_mode() -> bool:
+    """Always False: dpexec has programs, no eager mode."""
+    return False
+
+
+@contextlib.contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Mark operators for a device; only the default, None, is supported.
+
+    Raises:
+        ValueError: a device is named: dpexec places operators by replica.
+    """
+    if device is not None:
+        raise ValueError(
+            f"device_guard({device!r}) is not supported: dpexec runs every operator on the device "
+            "of its replica; only device_guard(None) is accepted"
+        )
+    yield
+
+
+def require_version(min_version: str, max_version: str | None = None) -> None:
+    """Check that the fluid version that dpexec follows, 1.8.5, lies in a range.
+
+    Raises:
+        TypeError: a version is not a string.
+        ValueError: a version is not of the form "1.6.0".
+        Exception: 1.8.5 is outside the range.
+    """
+    low = _version(min_version, "min_version")
+    high = None if max_version is None else _version(max_version, "max_version")
+    if FLUID_VERSION < low or (high is not None and high < FLUID_VERSION):
+        raise Exception(
+            f"fluid {min_version} to {max_version or 'any'} is required, but dpexec follows 1.8.5"
+        )
+
+
+def _version(text: str, argument: str) -> tuple[int, ...]:
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} of require_version must be a str, but received {type(text)}")
+    if not re.fullmatch(r"\d+(\.\d+){0,3}", text):
+        raise ValueError(f"{argument} of require_version must look like '1.6.0', not {text!r}")
+    numbers = [int(part) for part in text.split(".")]
+    return tuple(numbers + [0] * (4 - len(numbers)))
