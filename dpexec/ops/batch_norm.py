@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ops._norms import check_epsilon, inverse_deviation
 from dpexec.ops._optimizers import scalar
 
 
@@ -26,8 +27,10 @@ def _infer(
     momentum: Spec | None,
     *,
     data_layout: str = "NCHW",
+    epsilon: float = 1e-5,
     fuse_with_relu: bool = False,
 ) -> tuple[Spec | None, ...]:
+    check_epsilon(epsilon)
     require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
     require(not fuse_with_relu, "fuse_with_relu is not supported: add a relu")
     channels = x.shape[_channel_axis(x.rank, data_layout)]
@@ -112,7 +115,7 @@ def batch_norm(
         kept = kind(momentum) if momentum_tensor is None else scalar(momentum_tensor)
         mean_out = mean * kept + used_mean * (kind(1) - kept)
         variance_out = variance * kept + used_variance * (kind(1) - kept)
-    inverse = 1 / xp.sqrt(used_variance + kind(epsilon))
+    inverse = inverse_deviation(xp, used_variance, epsilon)
     factor = scale * inverse
     xp.multiply(planes, factor.reshape(shape), out=y)
     y += (bias - used_mean * factor).reshape(shape)

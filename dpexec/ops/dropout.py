@@ -23,7 +23,7 @@ def _infer(
     is_test: bool = False,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> tuple[Spec, Spec | None]:
-    require(seed is None, "Seed as a variable is not supported: use the attribute seed")
+    require(seed is None or seed.size in (1, -1), f"Seed {seed} must have one element")
     require(0 <= dropout_prob <= 1, f"dropout_prob {dropout_prob} must be between 0 and 1")
     require(
         dropout_implementation in ("downgrade_in_infer", "upscale_in_train"),
@@ -42,6 +42,7 @@ def _infer(
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}, {"dropout_prob": 0.25}),
         Sample({"X": r.normal((3, 4))}, {"dropout_implementation": "upscale_in_train"}),
+        Sample({"X": r.normal((3, 4)), "Seed": np.array([7], np.int32)}),
         Sample(
             {"X": np.array([2.0, 4.0])},
             {"dropout_prob": 0.25, "is_test": True},
@@ -63,11 +64,15 @@ def dropout(
     """Set each element to 0 with a probability; ``Mask`` is 1 where it was kept.
 
     What is kept is divided by ``1 - dropout_prob`` for ``upscale_in_train``; else a test run
-    multiplies everything by that. Source: Paddle op ``dropout``; Srivastava et al. 2014.
+    multiplies everything by that. With ``Seed``, equal seeds give equal masks: recomputation of
+    activations needs that. Source: Paddle op ``dropout``; Srivastava et al. 2014.
     """
     if is_test:
         upscaled = dropout_implementation == "upscale_in_train"
         return x * x.dtype.type(1 if upscaled else 1 - dropout_prob), None
+    if seed is not None:
+        shard = (rng.first_sample, rng.samples)
+        rng = RandomStream(int(seed.reshape(())), key=0, run=0, start=shard)
     if dropout_prob >= 1:
         mask = xp.zeros(x.shape, dtype=np.uint8)
     else:

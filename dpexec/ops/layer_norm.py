@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._norms import check_epsilon, inverse_deviation, standardized, standardized_grad
 
 
 def _product(dims: Sequence[int]) -> int:
@@ -14,12 +15,18 @@ def _product(dims: Sequence[int]) -> int:
 
 
 def _infer(
-    x: Spec, scale: Spec | None, bias: Spec | None, *, begin_norm_axis: int = 1
+    x: Spec,
+    scale: Spec | None,
+    bias: Spec | None,
+    *,
+    begin_norm_axis: int = 1,
+    epsilon: float = 1e-5,
 ) -> tuple[Spec, Spec, Spec]:
     require(
         0 < begin_norm_axis < x.rank,
         f"begin_norm_axis {begin_norm_axis} must be an axis of X {x} other than the first",
     )
+    check_epsilon(epsilon)
     width = _product(x.shape[begin_norm_axis:])
     for name, spec in (("Scale", scale), ("Bias", bias)):
         require(
@@ -59,11 +66,7 @@ def layer_norm(
     ``Mean`` and ``Variance`` have one element per row that is normalised.
     Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton 2016.
     """
-    rows = _rows(x, begin_norm_axis)
-    mean = rows.mean(axis=1, keepdims=True, dtype=x.dtype)
-    y = rows - mean
-    variance = (y * y).mean(axis=1, keepdims=True, dtype=x.dtype)
-    y *= 1 / xp.sqrt(variance + x.dtype.type(epsilon))
+    y, mean, variance = standardized(xp, _rows(x, begin_norm_axis), epsilon)
     if scale is not None:
         y *= scale
     if bias is not None:
@@ -87,8 +90,8 @@ def layer_norm_grad(
 ) -> tuple[Any, Any, Any]:
     """Mean and variance depend on ``X`` too."""
     rows, d_rows = _rows(x, begin_norm_axis), _rows(d_y, begin_norm_axis)
-    inverse = 1 / xp.sqrt(variance.reshape(-1, 1) + x.dtype.type(epsilon))
-    normal = (rows - mean.reshape(-1, 1)) * inverse
+    inverse = inverse_deviation(xp, variance, epsilon)[:, None]
+    normal = (rows - mean[:, None]) * inverse
     d_x = d_scale = d_bias = None
     if needs[2]:
         d_bias = d_rows.sum(axis=0)
@@ -96,10 +99,5 @@ def layer_norm_grad(
         d_scale = (d_rows * normal).sum(axis=0)
     if needs[0]:
         d_x = d_rows * scale if scale is not None else d_rows.copy()
-        along = (d_x * normal).mean(axis=1, keepdims=True, dtype=x.dtype)
-        d_x -= d_x.mean(axis=1, keepdims=True, dtype=x.dtype)
-        normal *= along
-        d_x -= normal
-        d_x *= inverse
-        d_x = d_x.reshape(x.shape)
+        d_x = standardized_grad(d_x, normal, inverse).reshape(x.shape)
     return d_x, d_scale, d_bias

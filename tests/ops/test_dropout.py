@@ -10,9 +10,9 @@ from tests.ops import calls
 assert calls  # registers the operators
 
 
-def dropout(x, start=(0, 1), **attrs):
-    stream = RandomStream(seed=3, key=5, run=2, start=start)
-    return opdef.get("dropout")(np, x, rng=stream, **attrs)
+def dropout(x, start=(0, 1), seed=None, key=5, **attrs):
+    stream = RandomStream(seed=3, key=key, run=2, start=start)
+    return opdef.get("dropout")(np, x, seed, rng=stream, **attrs)
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
@@ -58,3 +58,22 @@ def test_test_run_scales_and_makes_no_mask():
     assert mask is None
     out, _ = dropout(x, is_test=True, dropout_implementation="upscale_in_train")
     np.testing.assert_array_equal(out, x)
+
+
+def test_equal_seed_variables_give_equal_masks_in_different_operators():
+    x = np.ones((4, 50), np.float32)
+    seed = np.array([11], np.int32)
+    _, first = dropout(x, seed=seed, key=5)
+    _, again = dropout(x, seed=seed, key=6)
+    _, other = dropout(x, seed=seed + 1, key=5)
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_seed_operator_gives_its_attribute_or_a_new_number_in_each_run():
+    def seed(run, **attrs):
+        return opdef.get("seed")(np, rng=RandomStream(seed=3, key=5, run=run), **attrs)
+
+    assert seed(1, seed=42).tolist() == [42]
+    assert seed(1).tolist() == seed(1).tolist() != seed(2).tolist()
+    assert seed(1).dtype == np.int32

@@ -1,0 +1,237 @@
+"""``instance_norm`` and ``group_norm``: channels of one image with mean 0 and variance 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._norms import check_epsilon, inverse_deviation, standardized, standardized_grad
+
+
+def _check_channels(x: Spec, channels: int, **weights: Spec | None) -> None:
+    for name, spec in weights.items():
+        require(
+            spec is None or (spec.rank == 1 and dims_match(spec.shape[0], channels)),
+            f"{name} {spec} must have one element per channel of X {x}",
+        )
+
+
+def _infer(
+    x: Spec, scale: Spec | None, bias: Spec | None, *, epsilon: float = 1e-5
+) -> tuple[Spec, Spec, Spec]:
+    require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
+    check_epsilon(epsilon)
+    _check_channels(x, x.shape[1], Scale=scale, Bias=bias)
+    planes = -1 if min(x.shape[:2]) < 0 else x.shape[0] * x.shape[1]
+    statistics = x.replace(shape=(planes,), lod_level=0)
+    return x, statistics, statistics
+
+
+@op(
+    "instance_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y SavedMean SavedVariance",
+    infer=_infer,
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3, 2, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
+        Sample({"X": r.normal((2, 3, 4))}),
+    ],
+)
+def instance_norm(
+    xp: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float = 1e-5
+) -> tuple[Any, Any, Any]:
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` for every channel of every image.
+
+    ``SavedMean`` and ``SavedVariance``, which is the *inverse standard deviation*, have one
+    element per channel of every image. Source: Paddle op ``instance_norm``; Ulyanov et al. 2016.
+    """
+    channels = x.shape[1]
+    y, mean, variance = standardized(xp, x.reshape(x.shape[0] * channels, -1), epsilon)
+    y = y.reshape(x.shape[0], channels, -1)
+    if scale is not None:
+        y *= scale[:, None]
+    if bias is not None:
+        y += bias[:, None]
+    inverse = inverse_deviation(xp, variance, epsilon)
+    return y.reshape(x.shape), mean.reshape(-1), inverse.reshape(-1)
+
+
+def _infer_grad(
+    x: Spec, scale: Spec | None, mean: Spec, inverse: Spec, d_y: Spec
+) -> tuple[Spec, Spec, Spec]:
+    weight = x.replace(shape=(x.shape[1],), lod_level=0)
+    return x, weight, weight
+
+
+@instance_norm.grad(
+    "X",
+    "Scale?",
+    "SavedMean",
+    "SavedVariance",
+    "Y@GRAD",
+    outputs="X@GRAD Scale@GRAD Bias@GRAD",
+    infer=_infer_grad,
+)
+def instance_norm_grad(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    mean: Any,
+    inverse: Any,
+    d_y: Any,
+    *,
+    needs: Sequence[bool] = (True, True, True),
+) -> tuple[Any, Any, Any]:
+    """Mean and variance depend on ``X`` too."""
+    rows = (x.shape[0] * x.shape[1], -1)
+    planes = (x.shape[0], x.shape[1], -1)
+    normal = (x.reshape(rows) - mean[:, None]) * inverse[:, None]
+    d_planes = d_y.reshape(planes)
+    d_x = d_scale = d_bias = None
+    if needs[2]:
+        d_bias = d_planes.sum(axis=(0, 2))
+    if needs[1]:
+        d_scale = (d_planes * normal.reshape(planes)).sum(axis=(0, 2))
+    if needs[0]:
+        d_rows = (d_planes.copy() if scale is None else d_planes * scale[:, None]).reshape(rows)
+        d_x = standardized_grad(d_rows, normal, inverse[:, None]).reshape(x.shape)
+    return d_x, d_scale, d_bias
+
+
+def _channel_axis(rank: int, layout: str) -> int:
+    require(layout in ("NCHW", "NHWC"), f"data_layout must be NCHW or NHWC, but is {layout}")
+    return rank - 1 if layout == "NHWC" else 1
+
+
+def _infer_group(
+    x: Spec,
+    scale: Spec | None,
+    bias: Spec | None,
+    *,
+    groups: int = 1,
+    epsilon: float = 1e-5,
+    data_layout: str = "NCHW",
+) -> tuple[Spec, Spec, Spec]:
+    require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
+    check_epsilon(epsilon)
+    channels = x.shape[_channel_axis(x.rank, data_layout)]
+    require(
+        groups >= 1 and (channels < 0 or channels % groups == 0),
+        f"the channels of X {x} do not divide into {groups} groups",
+    )
+    _check_channels(x, channels, Scale=scale, Bias=bias)
+    statistics = x.replace(shape=(x.shape[0], groups), lod_level=0)
+    return x, statistics, statistics
+
+
+def _channels_first(x: Any, layout: str) -> Any:
+    """``x`` as (batch, channels, positions)."""
+    if _channel_axis(x.ndim, layout) != 1:
+        x = x.reshape(x.shape[0], -1, x.shape[-1]).transpose(0, 2, 1)
+    return x.reshape(x.shape[0], x.shape[1], -1)
+
+
+def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) -> Any:
+    if _channel_axis(len(shape), layout) != 1:
+        planes = xp.ascontiguousarray(planes.transpose(0, 2, 1))
+    return planes.reshape(shape)
+
+
+@op(
+    "group_norm",
+    inputs="X Scale? Bias?",
+    outputs="Y Mean Variance",
+    infer=_infer_group,
+    samples=lambda r: [
+        Sample(
+            {"X": r.normal((2, 4, 3, 2)), "Scale": r.away_from(0, (4,)), "Bias": r.normal((4,))},
+            {"groups": 2},
+        ),
+        Sample(
+            {"X": r.normal((2, 3, 2, 6)), "Scale": r.away_from(0, (6,))},
+            {"groups": 3, "data_layout": "NHWC"},
+        ),
+        Sample({"X": r.normal((2, 4, 3))}, {"groups": 4}),
+    ],
+)
+def group_norm(
+    xp: Any,
+    x: Any,
+    scale: Any = None,
+    bias: Any = None,
+    *,
+    groups: int = 1,
+    epsilon: float = 1e-5,
+    data_layout: str = "NCHW",
+) -> tuple[Any, Any, Any]:
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` for every group of channels.
+
+    ``Mean`` and ``Variance`` are ``(batch, groups)``.
+    Source: Paddle op ``group_norm``; Wu, He 2018.
+    """
+    planes = _channels_first(x, data_layout)
+    y, mean, variance = standardized(xp, planes.reshape(x.shape[0] * groups, -1), epsilon)
+    y = y.reshape(planes.shape)
+    if scale is not None:
+        y *= scale[:, None]
+    if bias is not None:
+        y += bias[:, None]
+    statistics = (x.shape[0], groups)
+    y = _channels_back(xp, y, x.shape, data_layout)
+    return y, mean.reshape(statistics), variance.reshape(statistics)
+
+
+def _infer_group_grad(
+    scale: Spec | None,
+    bias: Spec | None,
+    y: Spec,
+    variance: Spec,
+    d_y: Spec,
+    *,
+    data_layout: str = "NCHW",
+) -> tuple[Spec, Spec, Spec]:
+    weight = y.replace(shape=(y.shape[_channel_axis(y.rank, data_layout)],), lod_level=0)
+    return y, weight, weight
+
+
+@group_norm.grad(
+    "Scale?",
+    "Bias?",
+    "Y",
+    "Variance",
+    "Y@GRAD",
+    outputs="X@GRAD Scale@GRAD Bias@GRAD",
+    infer=_infer_group_grad,
+)
+def group_norm_grad(
+    xp: Any,
+    scale: Any,
+    bias: Any,
+    y: Any,
+    variance: Any,
+    d_y: Any,
+    *,
+    needs: Sequence[bool] = (True, True, True),
+    groups: int = 1,
+    epsilon: float = 1e-5,
+    data_layout: str = "NCHW",
+) -> tuple[Any, Any, Any]:
+    """Computed from the output, as in Paddle; a channel with the scale 0 counts as 0 there."""
+    normal, d_planes = _channels_first(y, data_layout), _channels_first(d_y, data_layout)
+    normal = normal - bias[:, None] if bias is not None else normal.copy()
+    if scale is not None:
+        inverse_scale = xp.where(scale == 0, 0, 1 / xp.where(scale == 0, 1, scale))
+        normal *= inverse_scale.astype(y.dtype, copy=False)[:, None]
+    d_x = d_scale = d_bias = None
+    if needs[2]:
+        d_bias = d_planes.sum(axis=(0, 2))
+    if needs[1]:
+        d_scale = (d_planes * normal).sum(axis=(0, 2))
+    if needs[0]:
+        rows = (y.shape[0] * groups, -1)
+        d_rows = (d_planes.copy() if scale is None else d_planes * scale[:, None]).reshape(rows)
+        inverse = inverse_deviation(xp, variance, epsilon).reshape(-1, 1)
+        d_rows = standardized_grad(d_rows, normal.reshape(rows), inverse)
+        d_x = _channels_back(xp, d_rows.reshape(d_planes.shape), y.shape, data_layout)
+    return d_x, d_scale, d_bias

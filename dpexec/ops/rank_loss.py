@@ -1,0 +1,104 @@
+"""``rank_loss`` and ``margin_rank_loss``: losses of pairs in the wrong order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+
+def _check(first: Spec, *others: Spec) -> None:
+    for other in others:
+        require(
+            first.rank == other.rank and all(map(dims_match, first.shape, other.shape)),
+            f"all inputs must have one shape, but there are {first} and {other}",
+        )
+
+
+def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
+    _check(label, left, right)
+    return left
+
+
+@op(
+    "rank_loss",
+    inputs="Label Left Right",
+    outputs="Out",
+    infer=_infer,
+    samples=lambda r: [
+        Sample(
+            {
+                "Label": r.uniform(0.0, 1.0, (5, 1)),
+                "Left": r.normal((5, 1)),
+                "Right": r.normal((5, 1)),
+            },
+            grad=("Left", "Right"),
+        ),
+    ],
+)
+def rank_loss(xp: Any, label: Any, left: Any, right: Any) -> Any:
+    """``log(1 + exp(o)) - label * o`` with ``o = left - right``.
+
+    Source: Paddle op ``rank_loss``; Burges et al. 2005.
+    """
+    difference = left - right
+    return xp.logaddexp(0, difference) - label * difference
+
+
+def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec, Spec]:
+    return left, right
+
+
+@rank_loss.grad(
+    "Label", "Left", "Right", "Out@GRAD", outputs="Left@GRAD Right@GRAD", infer=_infer_grad
+)
+def rank_loss_grad(xp: Any, label: Any, left: Any, right: Any, d_out: Any) -> tuple[Any, Any]:
+    """``sigmoid(o) - label``."""
+    d_left = d_out * (1 / (1 + xp.exp(right - left)) - label)
+    return d_left, -d_left
+
+
+def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:
+    _check(x1, x2, label)
+    return x1, x1
+
+
+@op(
+    "margin_rank_loss",
+    inputs="X1 X2 Label",
+    outputs="Activated Out",
+    infer=_infer_margin,
+    samples=lambda r: [
+        Sample(
+            {
+                "X1": r.normal((6, 1)),
+                "X2": r.normal((6, 1)),
+                "Label": r.integers(0, 2, (6, 1)) * 2.0 - 1.0,
+            },
+            {"margin": 0.1},
+            grad=("X1", "X2"),
+        ),
+    ],
+)
+def margin_rank_loss(
+    xp: Any, x1: Any, x2: Any, label: Any, *, margin: float = 0.0
+) -> tuple[Any, Any]:
+    """``max(margin - label * (x1 - x2), 0)``, labels 1 or -1; ``Activated`` is 1 where positive.
+
+    Source: Paddle op ``margin_rank_loss``.
+    """
+    out = xp.maximum(x1.dtype.type(margin) - label * (x1 - x2), 0)
+    return (out > 0).astype(x1.dtype), out
+
+
+def _infer_margin_grad(label: Spec, activated: Spec, d_out: Spec) -> tuple[Spec, Spec]:
+    return activated, activated
+
+
+@margin_rank_loss.grad(
+    "Label", "Activated", "Out@GRAD", outputs="X1@GRAD X2@GRAD", infer=_infer_margin_grad
+)
+def margin_rank_loss_grad(xp: Any, label: Any, activated: Any, d_out: Any) -> tuple[Any, Any]:
+    """``-label`` where the loss is positive."""
+    d_x2 = d_out * label * activated
+    return -d_x2, d_x2

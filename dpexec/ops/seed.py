@@ -1,0 +1,30 @@
+"""``seed``: a seed as a variable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.random import RandomStream
+from dpexec.ir.opdef import Sample, Spec, op
+
+
+@op(
+    "seed",
+    inputs="",
+    outputs="Out",
+    infer=lambda: Spec((1,), VarType.INT32),
+    no_grad=True,
+    samples=lambda r: [
+        Sample({}),
+        Sample({}, {"seed": 7}, expected={"Out": np.array([7])}),
+    ],
+)
+def seed(xp: Any, *, rng: RandomStream, seed: int = 0) -> Any:
+    """A number ``(1,)`` to seed a ``dropout`` with: the attribute, or a new one if that is 0.
+
+    A new one comes in every run and is the same on all devices. Source: Paddle op ``seed``.
+    """
+    return xp.asarray([seed or rng.integer()], dtype=np.int32)
