@@ -92,7 +92,7 @@ class Initializer:
         raise NotImplementedError
 
     def _put(self, block: Block, **op: Any) -> Operator:
-        return block._prepend_op(**op, stop_gradient=True)
+        return block._prepend_op(**op)
 
 
 class ConstantInitializer(Initializer):

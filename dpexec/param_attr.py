@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpexec.checks import check_type
 from dpexec.initializer import Constant, Initializer, Xavier
-
-if TYPE_CHECKING:
-    from dpexec.regularizer import WeightDecayRegularizer
+from dpexec.regularizer import WeightDecayRegularizer
 
 __all__ = ["ParamAttr", "WeightNormParamAttr"]
 
@@ -78,8 +76,6 @@ class ParamAttr:
             return ParamAttr(name=arg)
         if isinstance(arg, Initializer):
             return ParamAttr(initializer=arg)
-        from dpexec.regularizer import WeightDecayRegularizer  # which builds on layers itself
-
         if isinstance(arg, WeightDecayRegularizer):
             return ParamAttr(regularizer=arg)
         raise TypeError(

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 
 __all__ = ["multi_devices_dot", "single_device_dot", "write_graphviz"]
 
 
-def write_graphviz(graph: SSAGraph, path: str) -> None:
+def write_graphviz(path: str, original: SSAGraph, fused: SSAGraph, replicated: SSAGraph) -> None:
     """Write ``<path>_original_graph``, ``<path>_fused_graph`` and ``<path>_multi_devices_graph``.
+
+    Args:
+        path: what the suffixes are appended to; the directory must exist.
+        original: the program on one device, as it was built.
+        fused: the same after the passes.
+        replicated: the program on all devices.
 
     Raises:
         OSError: the directory does not exist or cannot be written.
     """
-    single = build_ssa_graph(
-        graph.program, graph.places[:1], ReplicationOptions(scale_loss_grad=False)
-    )
-    text = single_device_dot(single)
-    for suffix, content in (
-        ("_original_graph", text),
-        ("_fused_graph", text),
-        ("_multi_devices_graph", multi_devices_dot(graph)),
+    for suffix, text in (
+        ("_original_graph", single_device_dot(original)),
+        ("_fused_graph", single_device_dot(fused)),
+        ("_multi_devices_graph", multi_devices_dot(replicated)),
     ):
         with open(path + suffix, "w", encoding="utf-8") as file:
-            file.write(content)
+            file.write(text)
 
 
 def _digraph(lines: Iterable[str]) -> str:

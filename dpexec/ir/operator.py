@@ -121,7 +121,7 @@ class Operator:
         """The protobuf type of an attribute: ``"INT"``, ``"FLOATS"`` ..."""
         from dpexec.ir.printer import attribute_type
 
-        return attribute_type(self.attr(name))
+        return attribute_type(self.attr(name), name, self.type)
 
     def all_attrs(self) -> dict[str, Any]:
         """A copy of the attributes."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.ir.arithmetic import Arithmetic
 from dpexec.ir.opdef import Spec
 from dpexec.ir.roles import grad_name
 
@@ -29,7 +30,7 @@ def _dynamic_only(name: str) -> Any:
     return method
 
 
-class Variable:
+class Variable(Arithmetic):
     """A named value of a block.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -121,6 +122,7 @@ def is_unary(definition: opdef.OpDef) -> bool:
         and definition.infer.__qualname__ == opdef.same_as("X").__qualname__
         and definition.make_grad is not None
         and not definition.type.endswith("_grad")
+        and not any(map(keyword.iskeyword, definition.attrs))
     )
 
 
@@ -132,12 +134,12 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
     """
     op_type = definition.type
     names = [n for n in definition.attrs if n in definition.kernel_arguments]
-    parameter, keyword = inspect.Parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameter, by_any = inspect.Parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature(
         [
-            parameter("x", keyword, annotation=Variable),
+            parameter("x", by_any, annotation=Variable),
             *(_argument(name, definition.attrs[name]) for name in names),
-            parameter("name", keyword, default=None, annotation="str | None"),
+            parameter("name", by_any, default=None, annotation="str | None"),
         ],
         return_annotation=Variable,
     )

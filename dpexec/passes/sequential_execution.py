@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import itertools
 
 from dpexec.graph.ssa import SSAGraph
 
@@ -10,16 +10,18 @@ __all__ = ["SequentialExecution"]
 
 
 class SequentialExecution:
-    """Add a dependency between consecutive operators of each device that have none."""
+    """Add a control variable between consecutive operators of each device."""
 
     name = "enable_sequential_execution"
 
     def apply(self, graph: SSAGraph) -> bool:
         """Rewrite ``graph``; tell whether anything changed."""
+        numbers = itertools.count(len({var.name for var in graph.vars if var.kind == "control"}))
         before = len(graph.vars)
         for device in range(len(graph.places)):
             line = [node for node in graph.ops if node.device == device and not node.is_collective]
-            for first, second in pairwise(line):
-                if not any(first is node for node in graph.predecessors(second)):
-                    graph.order(first, second)
+            for first, second in itertools.pairwise(line):
+                name = f"__control_var@{next(numbers)}"
+                graph.write(first, name, device, "control")
+                graph.read(second, name, device, "control")
         return len(graph.vars) > before

@@ -90,7 +90,9 @@ class Engine:
         self.graph = manager.run(build_ssa_graph(program, self.places, self._options))
         self.pass_records = manager.records
         if build_strategy is not None and build_strategy.debug_graphviz_path:
-            write_graphviz(self.graph, build_strategy.debug_graphviz_path)
+            original, fused = (self._single_device_graph() for _ in range(2))
+            PassManager(self._passes()).run(fused)
+            write_graphviz(build_strategy.debug_graphviz_path, original, fused, self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
@@ -152,6 +154,10 @@ class Engine:
         if strategy is not None and strategy.enable_sequential_execution:
             passes.append(SequentialExecution())
         return passes
+
+    def _single_device_graph(self) -> SSAGraph:
+        options = ReplicationOptions(scale_loss_grad=False)
+        return build_ssa_graph(self.program, self.places[:1], options)
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
