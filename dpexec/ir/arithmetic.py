@@ -1,0 +1,256 @@
+"""Operators on variables: ``x + y``, ``x * 2``, ``x < y``, ``x[1:3]`` build operators.
+
+As in fluid, a number on either side becomes part of one ``scale`` where that is possible, else a
+constant tensor; the right operand is cast to the type of the variable whose method is called.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from dpexec.core import unique_name
+from dpexec.core.dtypes import as_var_type, is_float
+
+if TYPE_CHECKING:
+    from dpexec.ir.block import Block
+    from dpexec.ir.variable import Variable
+
+__all__ = ["Arithmetic"]
+
+_TO_THE_END = 10_000_000  # what fluid writes for an open end of a slice
+
+
+def _temporary(block: Block, dtype: Any) -> Variable:
+    return block.create_var(name=unique_name.generate("tmp"), dtype=dtype)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (numbers.Real, np.number, np.bool_))
+
+
+def _scaled(x: Variable, scale: float, bias: float) -> Variable:
+    block = x.block.program.current_block()
+    out = _temporary(block, x.dtype)
+    block.append_op(
+        type="scale",
+        inputs={"X": x},
+        outputs={"Out": out},
+        attrs={"scale": float(scale), "bias": float(bias)},
+    )
+    return out
+
+
+def _constant(like: Variable, value: float, whole: bool) -> Variable:
+    """A constant of the type of ``like``; of its shape if ``whole``, else with one element."""
+    block = like.block.program.current_block()
+    out = _temporary(block, like.dtype)
+    attrs: dict[str, Any] = {"value": float(value), "force_cpu": False, "dtype": like.dtype}
+    if whole and -1 in like.shape:
+        batch = like.shape.index(-1)
+        shape = [1 if dim < 0 and i != batch else dim for i, dim in enumerate(like.shape)]
+        attrs |= {"shape": shape, "input_dim_idx": batch, "output_dim_idx": batch}
+        inputs, op_type = {"Input": like}, "fill_constant_batch_size_like"
+    else:
+        inputs, op_type = {}, "fill_constant"
+        attrs["shape"] = list(like.shape) if whole else [1]
+    block.append_op(
+        type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs, stop_gradient=True
+    )
+    return out
+
+
+_SCALES: dict[str, Callable[[float], tuple[float, float]]] = {
+    "__add__": lambda number: (1.0, number),
+    "__radd__": lambda number: (1.0, number),
+    "__sub__": lambda number: (1.0, -number),
+    "__rsub__": lambda number: (-1.0, number),
+    "__mul__": lambda number: (number, 0.0),
+    "__rmul__": lambda number: (number, 0.0),
+    "__truediv__": lambda number: (1.0 / number, 0.0),
+}
+
+
+def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[Any, Any], Any]:
+    reverse = method.startswith("__r")
+
+    def operate(self: Variable, other: Any) -> Any:
+        from dpexec.ir.variable import Variable
+
+        if _is_number(other):
+            number = float(other)
+            assert is_float(self.dtype) or number.is_integer(), (
+                f"{self.name} holds integers, so {number} cannot be used with it"
+            )
+            if method in _SCALES and (is_float(self.dtype) or op_type != "elementwise_div"):
+                return _scaled(self, *_SCALES[method](number))
+            other = _constant(self, number, whole=reverse)
+        elif not isinstance(other, Variable):
+            return NotImplemented
+        if other.dtype != self.dtype:
+            other = other.astype(self.dtype)
+        left, right = (other, self) if reverse else (self, other)
+        block = self.block.program.current_block()
+        out = _temporary(block, "bool" if bool_result else self.dtype)
+        block.append_op(
+            type=op_type,
+            inputs={"X": left, "Y": right},
+            outputs={"Out": out},
+            attrs={"axis": 0 if right.shape[:1] == (-1,) else -1},
+        )
+        return out
+
+    operate.__name__ = method
+    operate.__doc__ = f"Build ``{op_type}``."
+    return operate
+
+
+class Arithmetic:
+    """The operators of variables; ``@`` and ``len()`` have none, as in fluid."""
+
+    __array_ufunc__ = None  # numpy's numbers leave the operation to the variable
+
+    __add__ = _binary("elementwise_add", "__add__")
+    __radd__ = _binary("elementwise_add", "__radd__")
+    __sub__ = _binary("elementwise_sub", "__sub__")
+    __rsub__ = _binary("elementwise_sub", "__rsub__")
+    __mul__ = _binary("elementwise_mul", "__mul__")
+    __rmul__ = _binary("elementwise_mul", "__rmul__")
+    __truediv__ = _binary("elementwise_div", "__truediv__")
+    __rtruediv__ = _binary("elementwise_div", "__rtruediv__")
+    __pow__ = _binary("elementwise_pow", "__pow__")
+    __rpow__ = _binary("elementwise_pow", "__rpow__")
+    __floordiv__ = _binary("elementwise_floordiv", "__floordiv__")
+    __mod__ = _binary("elementwise_mod", "__mod__")
+    __lt__ = _binary("less_than", "__lt__", bool_result=True)
+    __le__ = _binary("less_equal", "__le__", bool_result=True)
+    __gt__ = _binary("greater_than", "__gt__", bool_result=True)
+    __ge__ = _binary("greater_equal", "__ge__", bool_result=True)
+    __eq__ = _binary("equal", "__eq__", bool_result=True)
+    __ne__ = _binary("not_equal", "__ne__", bool_result=True)
+    __hash__ = object.__hash__
+
+    def __neg__(self) -> Variable:
+        return _scaled(cast("Variable", self), -1.0, 0.0)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("a Variable cannot be iterated over: its size is known when it runs")
+
+    def astype(self, dtype: Any) -> Variable:
+        """A copy with another element type, as one ``cast``."""
+        x = cast("Variable", self)
+        block = x.block.program.current_block()
+        out = _temporary(block, as_var_type(dtype))
+        block.append_op(
+            type="cast",
+            inputs={"X": x},
+            outputs={"Out": out},
+            attrs={"in_dtype": x.dtype, "out_dtype": out.dtype},
+        )
+        return out
+
+    def __getitem__(self, item: Any) -> Variable:
+        x = cast("Variable", self)
+        parts, reversed_axes = _parts(x, item if isinstance(item, tuple) else (item,))
+        if parts:
+            x = _sliced(x, parts)
+        if reversed_axes:
+            x = _append(x, "reverse", f"{x.name}_slice_reverse", {"X": x}, {"axis": reversed_axes})
+        return x
+
+
+class _Part:
+    """What an index says about one axis: a range, or one position that removes the axis."""
+
+    def __init__(self, axis: int, start: Any, end: Any, step: int, removes: bool) -> None:
+        self.axis, self.start, self.end, self.step = axis, start, end, step
+        self.removes = removes
+
+
+def _parts(x: Variable, items: tuple[Any, ...]) -> tuple[list[_Part], list[int]]:
+    """The parts of an index, and the axes that are reversed as a whole."""
+    from dpexec.ir.variable import Variable
+
+    parts, reversed_axes = [], []
+    for axis, item in enumerate(items):
+        if isinstance(item, slice):
+            step = 1 if item.step is None else item.step
+            whole = item.start is None and item.stop is None
+            if whole and step == -1:
+                reversed_axes.append(axis)
+            elif whole and step == 1:
+                continue
+            elif step < 0 and (item.start is None or item.stop is None):
+                raise IndexError(f"a slice of {x.name} with step {step} needs both ends")
+            else:
+                start = 0 if item.start is None else item.start
+                end = _TO_THE_END if item.stop is None else item.stop
+                parts.append(_Part(axis, start, end, step, removes=False))
+        elif isinstance(item, Variable):
+            parts.append(_Part(axis, item, _next(x, item), 1, removes=True))
+        elif isinstance(item, (int, np.integer)):
+            end = _TO_THE_END if item == -1 else int(item) + 1
+            parts.append(_Part(axis, int(item), end, 1, removes=True))
+        else:
+            raise TypeError(
+                f"{x.name} is indexed with integers, slices and Variables, not {item!r}"
+            )
+    return parts, reversed_axes
+
+
+def _integer(x: Variable, value: int) -> Variable:
+    """A constant that stays on the host."""
+    out = x.block.create_var(dtype="int32")
+    attrs = {"shape": [1], "dtype": out.dtype, "value": float(value), "force_cpu": True}
+    x.block.append_op(type="fill_constant", outputs={"Out": out}, attrs=attrs, stop_gradient=True)
+    return out
+
+
+def _next(x: Variable, position: Variable) -> Variable:
+    one = _integer(x, 1)
+    out = x.block.create_var(dtype="int32")
+    x.block.append_op(
+        type="elementwise_add",
+        inputs={"X": position, "Y": one},
+        outputs={"Out": out},
+        attrs={"axis": -1},
+    )
+    return out
+
+
+def _sliced(x: Variable, parts: list[_Part]) -> Variable:
+    from dpexec.ir.variable import Variable
+
+    strided = any(part.step != 1 for part in parts)
+    inputs: dict[str, Any] = {"Input": x}
+    attrs: dict[str, Any] = {"axes": [part.axis for part in parts]}
+    attrs["decrease_axis"] = [part.axis for part in parts if part.removes]
+    known = [True] * len(parts)
+    bounds = {"Starts": [part.start for part in parts], "Ends": [part.end for part in parts]}
+    if strided:
+        bounds["Strides"] = [part.step for part in parts]
+    for word, values in bounds.items():
+        variable = [isinstance(value, Variable) for value in values]
+        attrs[word.lower()] = [-1 if v else int(n) for v, n in zip(variable, values, strict=True)]
+        known = [k and not v for k, v in zip(known, variable, strict=True)]
+        if any(variable):
+            inputs[f"{word}TensorList"] = [
+                value if isinstance(value, Variable) else _integer(x, value) for value in values
+            ]
+            for value in values:
+                if isinstance(value, Variable):
+                    value.stop_gradient = True
+    attrs["infer_flags"] = [1 if k else -1 for k in known]
+    op_type = "strided_slice" if strided else "slice"
+    return _append(x, op_type, f"{x.name}_{op_type}", inputs, attrs)
+
+
+def _append(
+    x: Variable, op_type: str, name: str, inputs: dict[str, Any], attrs: dict[str, Any]
+) -> Variable:
+    out = x.block.create_var(name=unique_name.generate(name), dtype=x.dtype)
+    x.block.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
