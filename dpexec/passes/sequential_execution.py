@@ -10,7 +10,10 @@ __all__ = ["SequentialExecution"]
 
 
 class SequentialExecution:
-    """Add a control variable between consecutive operators of each device."""
+    """Add a control variable between consecutive operators of each device.
+
+    Scale LossGrad has no inputs, in the original neither, and its reader waits for it anyway.
+    """
 
     name = "enable_sequential_execution"
 
@@ -22,6 +25,8 @@ class SequentialExecution:
             line = [node for node in graph.ops if node.device == device and not node.is_collective]
             for first, second in itertools.pairwise(line):
                 name = f"__control_var@{next(numbers)}"
-                graph.write(first, name, device, "control")
-                graph.read(second, name, device, "control")
+                if first.kind != "scale_loss_grad":
+                    graph.write(first, name, device, "control")
+                if second.kind != "scale_loss_grad":
+                    graph.read(second, name, device, "control")
         return len(graph.vars) > before
