@@ -99,7 +99,7 @@ def require_version(min_version: str, max_version: str | None = None) -> None:
     """
     low = _version(min_version, "min_version")
     high = None if max_version is None else _version(max_version, "max_version")
-    if FLUID_VERSION < low or (high is not None and high < FLUID_VERSION):
+    if low > FLUID_VERSION or (high is not None and high < FLUID_VERSION):
         raise Exception(
             f"fluid {min_version} to {max_version or 'any'} is required, but dpexec follows 1.8.5"
         )

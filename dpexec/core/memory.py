@@ -34,4 +34,5 @@ def keep_freed_memory() -> bool:
         (_M_TRIM_THRESHOLD, _KEPT),
         (_M_TOP_PAD, _GROWTH),
     )
-    return all([mallopt(option, value) == 1 for option, value in settings])
+    results = [mallopt(option, value) for option, value in settings]
+    return all(result == 1 for result in results)

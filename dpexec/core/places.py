@@ -145,7 +145,7 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
     """
     assert is_compiled_with_cuda(), "Not compiled with CUDA: no GPU is visible to CuPy"
     if device_ids is None:
-        selected = os.environ.get("FLAGS_selected_gpus")
+        selected = os.environ.get("FLAGS_selected_gpus")  # noqa: SIM112 - Paddle's name
         device_ids = (
             [int(i) for i in selected.split(",")]
             if selected

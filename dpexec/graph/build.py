@@ -9,6 +9,7 @@ is broadcast explicitly (the original fails there).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass
@@ -43,9 +44,7 @@ class ReplicationOptions:
     shared_memory: bool = True
 
 
-def build_ssa_graph(
-    program: Program, places: list[Place], options: ReplicationOptions
-) -> SSAGraph:
+def build_ssa_graph(program: Program, places: list[Place], options: ReplicationOptions) -> SSAGraph:
     """Replicate the global block of ``program`` over ``places``.
 
     With one device there is nothing to aggregate and no collective.
@@ -54,9 +53,7 @@ def build_ssa_graph(
 
 
 class _Builder:
-    def __init__(
-        self, program: Program, places: list[Place], options: ReplicationOptions
-    ) -> None:
+    def __init__(self, program: Program, places: list[Place], options: ReplicationOptions) -> None:
         self.program = program
         self.block = program.global_block()
         self.options = options
@@ -180,7 +177,7 @@ class _Builder:
     def _order_writes_after_reads(self) -> None:
         for versions_of in self.graph.versions:
             for versions in versions_of.values():
-                for old, new in zip(versions, versions[1:], strict=False):
+                for old, new in itertools.pairwise(versions):
                     self._order_readers(old.readers, new.writer)
 
     def _order_readers(self, readers: list[OpNode], writer: OpNode | None) -> None:

@@ -38,7 +38,8 @@ def single_device_dot(graph: SSAGraph) -> str:
     """The graph of one device: operators dark, persistable variables teal, the rest grey."""
     variables = graph.program.global_block().vars
     style = 'shape="box" style="rounded,filled,bold" fontname="Arial" fontcolor="#ffffff"'
-    lines, number = [], {}
+    lines: list[str] = []
+    number: dict[OpNode | VarNode, int] = {}
 
     def declare(node: OpNode | VarNode, label: str, color: str) -> None:
         number[node] = len(number)

@@ -36,9 +36,7 @@ class Block:
     @property
     def backward_block_idx(self) -> int:
         """Number of the block with this block's gradients, -1 if there is none."""
-        return next(
-            (b.idx for b in self.program.blocks if b.forward_block_idx == self.idx), -1
-        )
+        return next((b.idx for b in self.program.blocks if b.forward_block_idx == self.idx), -1)
 
     # ---- variables
 
@@ -160,7 +158,7 @@ class Block:
     def _add_op(
         self,
         index: int,
-        type: str,  # noqa: A002
+        type: str,
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
         attrs: Mapping[str, Any] | None = None,

@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
+from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep
@@ -35,11 +36,11 @@ class CallSite:
 
 
 def user_callsite() -> CallSite | None:
-    """The innermost frame outside dpexec (its examples count as user code); None if there is none."""
-    frame = sys._getframe(1)
+    """The innermost frame outside dpexec, whose examples count as user code; None without one."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_PACKAGE) or name.startswith(_EXAMPLES):
             return CallSite(name, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

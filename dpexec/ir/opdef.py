@@ -303,9 +303,12 @@ class OpDef:
             found = tuple(first if spec is None else spec for spec in like)
             return found if many or len(found) > 1 else found[0]
 
-        options.setdefault("attrs", {k: v for k, v in self.attrs.items()})
+        options.setdefault("attrs", dict(self.attrs))
         declare = op(
-            self.type + "_grad", inputs=list(inputs), outputs=outputs, infer=infer or infer_like,
+            self.type + "_grad",
+            inputs=list(inputs),
+            outputs=outputs,
+            infer=infer or infer_like,
             **options,
         )
 
@@ -324,9 +327,7 @@ class OpDef:
         return maker
 
 
-def default_grad_op(
-    context: GradContext, slots: Sequence[str], outputs: Sequence[str]
-) -> GradOp:
+def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
     """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients."""
     forward = context.op
     inputs: dict[str, list[str]] = {}
@@ -338,8 +339,9 @@ def default_grad_op(
             inputs[slot] = list(forward.inputs[slot])
         else:
             inputs[slot] = list(forward.outputs.get(slot, []))
-    made = {slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), []))
-            for slot in outputs}
+    made = {
+        slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), [])) for slot in outputs
+    }
     return GradOp(forward.type + "_grad", inputs, made, forward.plain_attrs())
 
 
@@ -347,7 +349,7 @@ _registry: dict[str, OpDef] = {}
 
 
 def op(
-    type: str,  # noqa: A002 - fluid's word
+    type: str,
     *,
     inputs: str | Sequence[str],
     outputs: str | Sequence[str],
@@ -422,12 +424,12 @@ def _attribute(parameter: str) -> str:
     return parameter.rstrip("_")
 
 
-def find(type: str) -> OpDef | None:  # noqa: A002
+def find(type: str) -> OpDef | None:
     """The definition of an operator type, or None."""
     return _registry.get(type)
 
 
-def get(type: str) -> OpDef:  # noqa: A002
+def get(type: str) -> OpDef:
     """The definition of an operator type.
 
     Raises:

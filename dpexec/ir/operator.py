@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.callsite import CallSite, user_callsite
@@ -35,7 +37,7 @@ class Operator:
     def __init__(
         self,
         block: Block,
-        type: str,  # noqa: A002
+        type: str,
         inputs: Mapping[str, list[str]],
         outputs: Mapping[str, list[str]],
         attrs: Mapping[str, Any],
@@ -47,7 +49,8 @@ class Operator:
         self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
         self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
         defaults = opdef.get(type).attrs
-        self.attrs: dict[str, Any] = {**defaults, **attrs} if fill_defaults else dict(attrs)
+        given = {name: _plain(value, defaults.get(name)) for name, value in attrs.items()}
+        self.attrs: dict[str, Any] = {**defaults, **given} if fill_defaults else given
         self.callsite = callsite or user_callsite()
 
     @property
@@ -195,11 +198,23 @@ class Operator:
         Raises:
             EnforceNotMet: the inputs break a rule of the operator.
         """
+        self._check_slots()
         found = self._variables(self.input_arg_names)
         specs = self.infer_outputs({name: var.spec for name, var in found.items()})
         for name, var in self._variables(self.output_arg_names).items():
             if name in specs and not (var.persistable and var.shape):
                 var.set_spec(specs[name])
+
+    def _check_slots(self) -> None:
+        for kind, declared, given in (
+            ("input", self.definition.inputs, self.inputs),
+            ("output", self.definition.outputs, self.outputs),
+        ):
+            known = [slot.name for slot in declared]
+            for name in given:
+                if given[name] and name not in known:
+                    problem = f"there is no {kind} {name}, only {', '.join(known) or 'none'}"
+                    raise op_error(self, problem, {})
 
     def _variables(self, names: list[str]) -> dict[str, Variable]:
         found = ((name, self.block._find_var_recursive(name)) for name in names)
@@ -217,6 +232,17 @@ class Operator:
     __repr__ = __str__
 
 
+def _plain(value: Any, default: Any) -> Any:
+    """An attribute as a program stores it: lists, Python's own numbers, floats where declared."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    return value
+
+
 def op_error(
     op: Operator, problem: str, specs: Mapping[str, Any], device: str = ""
 ) -> EnforceNotMet:
@@ -227,10 +253,10 @@ def op_error(
             for name in names:
                 shown = specs.get(name)
                 if kind == "input" or shown is not None:
-                    lines.append(f"  {kind} {slot}({name}): {'no value' if shown is None else shown}")
+                    lines.append(
+                        f"  {kind} {slot}({name}): {'no value' if shown is None else shown}"
+                    )
     if op.callsite is not None:
         lines.append(f"  made by {op.callsite}")
     lines.append(f"  [operator < {op.type} > error]")
     return EnforceNotMet("\n".join(lines))
-
-

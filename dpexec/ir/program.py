@@ -142,9 +142,7 @@ class Program:
         made._seed, made._is_test = self._seed, self._is_test or for_test
         made._appending_grad_times = self._appending_grad_times
         made.current_block_idx = self.current_block_idx
-        made.blocks = [
-            _copy_block(made, block, skip_training=for_test) for block in self.blocks
-        ]
+        made.blocks = [_copy_block(made, block, skip_training=for_test) for block in self.blocks]
         if for_test:
             for block in made.blocks:
                 _drop_unused_vars(block)
@@ -227,9 +225,7 @@ def switch_startup_program(program: Program) -> Program:
 
 
 @contextlib.contextmanager
-def program_guard(
-    main_program: Program, startup_program: Program | None = None
-) -> Iterator[None]:
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
     """Build into these programs inside the ``with`` block.
 
     Args:

@@ -49,7 +49,7 @@ class Variable(Arithmetic):
     def __init__(
         self,
         block: Block,
-        type: VarType = VarType.LOD_TENSOR,  # noqa: A002
+        type: VarType = VarType.LOD_TENSOR,
         name: str | None = None,
         shape: Sequence[int | None] | None = None,
         dtype: Any = None,
@@ -163,7 +163,7 @@ class Parameter(Variable):
         block: Block,
         shape: Sequence[int],
         dtype: Any,
-        type: VarType = VarType.LOD_TENSOR,  # noqa: A002
+        type: VarType = VarType.LOD_TENSOR,
         trainable: bool = True,
         optimize_attr: dict[str, float] | None = None,
         regularizer: Any = None,

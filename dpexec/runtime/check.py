@@ -79,9 +79,7 @@ def check_run(
     return specs
 
 
-def _follow_collective(
-    node: OpNode, specs: list[dict[str, Spec]], missing: set[VarNode]
-) -> None:
+def _follow_collective(node: OpNode, specs: list[dict[str, Spec]], missing: set[VarNode]) -> None:
     for var in node.inputs:
         if var.kind == "var" and var not in missing and var.name in specs[var.device]:
             spec = specs[var.device][var.name]

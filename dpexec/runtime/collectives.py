@@ -91,7 +91,7 @@ def _at(value: Any, source: Place, target: Place) -> Any:
     return value.get() if isinstance(source, CUDAPlace) else value
 
 
-class on_device:  # noqa: N801 - reads as a statement
+class on_device:
     """Make the GPU of a place current inside a ``with`` block; nothing on CPUs."""
 
     def __init__(self, place: Place) -> None:

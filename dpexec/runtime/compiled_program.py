@@ -76,9 +76,7 @@ class CompiledProgram:
             AssertionError: called twice, or loss_name is missing.
             TypeError: loss_name is not a string.
         """
-        assert not self._is_data_parallel, (
-            "Already compiled with parallel, cannot be recompiled."
-        )
+        assert not self._is_data_parallel, "Already compiled with parallel, cannot be recompiled."
         if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
             raise TypeError(f"loss_name is the name of the loss, but received {type(loss_name)}")
         grads = any(op.type.endswith("_grad") for op in self._program.global_block().ops)
@@ -92,7 +90,7 @@ class CompiledProgram:
         self._exec_strategy = exec_strategy
         self._share_vars_from = share_vars_from
         if places is not None:
-            self._places = list(places) if isinstance(places, (list, tuple)) else [places]
+            self._places = [places] if isinstance(places, Place) else list(places)
         return self
 
     # ---- compilation, at the first run

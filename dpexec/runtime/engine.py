@@ -360,7 +360,9 @@ class Engine:
 
     def _count_towards_drop(self) -> None:
         self._runs_since_drop += 1
-        limit = self.execution_strategy.num_iteration_per_drop_scope if self.execution_strategy else 1
+        limit = (
+            self.execution_strategy.num_iteration_per_drop_scope if self.execution_strategy else 1
+        )
         if self._runs_since_drop == limit:
             self.drop_local_scopes()
 

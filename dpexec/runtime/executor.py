@@ -81,8 +81,7 @@ class Executor:
             results = self._run_program(program, feed, fetch_list, scope, use_prune)
         else:
             raise TypeError(
-                "Executor requires Program as its Parameter. But you passed in "
-                f"{type(program)}"
+                f"Executor requires Program as its Parameter. But you passed in {type(program)}"
             )
         return results if return_numpy else as_tensors(results)
 

@@ -106,7 +106,9 @@ def _arrays(block: Block, feed: Any, unknown_is_error: bool) -> dict[str, np.nda
         if name not in block.vars:
             if unknown_is_error:
                 raise ValueError(f"var {name} not in this block: the feed names it")
-            warnings.warn(f"The variable {name} is fed but not in the program; ignored", stacklevel=5)
+            warnings.warn(
+                f"The variable {name} is fed but not in the program; ignored", stacklevel=5
+            )
             continue
         arrays[name] = _array(block.vars[name], value)
     return arrays
@@ -198,9 +200,7 @@ def _split(
     return shards
 
 
-def _rows(
-    name: str, array: np.ndarray[Any, Any], devices: int
-) -> Sequence[np.ndarray[Any, Any]]:
+def _rows(name: str, array: np.ndarray[Any, Any], devices: int) -> Sequence[np.ndarray[Any, Any]]:
     """A persistable variable: one row for all devices, or one for each."""
     if array.shape[:1] == (devices,):
         return [array[i : i + 1] for i in range(devices)]

@@ -63,16 +63,14 @@ class ParallelExecutor:
         if share_vars_from is not None:
             sys.stderr.write("share_vars_from is set, scope is ignored.\n")
         self._devices = len(cuda_places() if use_cuda else cpu_places())
-        shared = None if share_vars_from is None else share_vars_from._compiled_program
-        self._scope = (
-            share_vars_from._scope
-            if share_vars_from is not None
-            else global_scope()
-            if scope is None
-            else scope
-        )
+        shared: CompiledProgram | None = None
+        if share_vars_from is not None:
+            shared = share_vars_from._compiled_program
+        self._scope: Scope = global_scope() if scope is None else scope
+        if share_vars_from is not None:
+            self._scope = share_vars_from._scope
         program = default_main_program() if main_program is None else main_program
-        self._compiled_program = CompiledProgram(program).with_data_parallel(
+        self._compiled_program: CompiledProgram = CompiledProgram(program).with_data_parallel(
             loss_name=loss_name,
             build_strategy=build_strategy,
             exec_strategy=exec_strategy,

@@ -124,9 +124,7 @@ def _lane(node: OpNode) -> Hashable:
     return (node.kind, node.device) if node.is_collective else node.device
 
 
-def _segments(
-    nodes: list[OpNode], in_place: set[OpNode], cuts: set[OpNode]
-) -> list[list[OpNode]]:
+def _segments(nodes: list[OpNode], in_place: set[OpNode], cuts: set[OpNode]) -> list[list[OpNode]]:
     stage: dict[OpNode, int] = {}
     floor: defaultdict[Hashable, int] = defaultdict(int)
     work: dict[Hashable, int] = {}  # last stage of forward and backward operators by lane

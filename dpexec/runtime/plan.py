@@ -123,9 +123,9 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
             return set()
         pairs = overwrites(node.op)
         names = [node.op.outputs[out][0] for out in pairs]
-        if pairs and len(pairs) == len(node.op.definition.inplace):
-            if all(name in block.vars and block.vars[name].persistable for name in names):
-                found.add(node)
+        complete = pairs and len(pairs) == len(node.op.definition.inplace)
+        if complete and all(n in block.vars and block.vars[n].persistable for n in names):
+            found.add(node)
     return found
 
 
@@ -147,8 +147,11 @@ def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> li
 def _writes(
     graph: SSAGraph, nodes: Sequence[OpNode], in_place: set[OpNode], shared: bool
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """What to store after a run. Shared variables are stored once: replicated operators write
-    equal counters and statistics of one device's samples, of which device 0's count."""
+    """What is staged for the end of the run, and what was overwritten.
+
+    Shared variables are stored once: of replicated operators, which write equal counters and
+    statistics of a device's own samples, device 0's values count.
+    """
     variables = graph.program.global_block().vars
     staged: dict[str, set[int]] = {}
     direct: dict[tuple[int, str], None] = {}
@@ -172,9 +175,7 @@ def _writes(
     return commits, list(direct)
 
 
-def _drops(
-    block: Block, tasks: Sequence[Task], fetched: set[str]
-) -> dict[OpNode, tuple[str, ...]]:
+def _drops(block: Block, tasks: Sequence[Task], fetched: set[str]) -> dict[OpNode, tuple[str, ...]]:
     """After which node a temporary can go: all its uses are in one segment."""
     users: dict[tuple[int, str], set[int]] = {}
     for task in tasks:

@@ -23,6 +23,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
 
 if TYPE_CHECKING:
+    from dpexec.trace.events import Kind
     from dpexec.trace.recorder import Recorder
 
 __all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "run_steps"]
@@ -164,11 +165,12 @@ def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
     """A function that collects the kernel's arguments from an env."""
     slots = op.definition.inputs
     names = [[n for n in op.inputs.get(slot.name, []) if _wanted(n)] for slot in slots]
-    if all(len(found) == 1 for found in names) and not copied:
-        if not any(slot.many for slot in slots):
-            flat = [found[0] for found in names]
-            return lambda env: [env[name] for name in flat]
-    plan = [(found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)]
+    if all(len(found) == 1 for found in names) and not copied and not any(s.many for s in slots):
+        flat = [found[0] for found in names]
+        return lambda env: [env[name] for name in flat]
+    plan = [
+        (found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)
+    ]
 
     def collect(env: Env) -> list[Any]:
         arguments: list[Any] = []
@@ -217,7 +219,7 @@ def run_steps(
             node = step.node
             start = time.perf_counter()
             _run_step(step, envs)
-            kind = "collective" if node.is_collective else "op"
+            kind: Kind = "collective" if node.is_collective else "op"
             recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
 
 

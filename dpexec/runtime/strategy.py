@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -106,6 +106,9 @@ def _say_once(owner: str, name: str) -> None:
 
 
 class _Strategy:
+    _values: dict[str, Any]
+    _frozen_by: str | None
+
     def __init__(self) -> None:
         object.__setattr__(self, "_values", {})
         object.__setattr__(self, "_frozen_by", None)
@@ -187,8 +190,8 @@ class BuildStrategy(_Strategy):
     dask task per operator, for exploration); both give the same bits.
     """
 
-    ReduceStrategy = ReduceStrategy
-    GradientScaleStrategy = GradientScaleStrategy
+    ReduceStrategy: TypeAlias = ReduceStrategy
+    GradientScaleStrategy: TypeAlias = GradientScaleStrategy
 
     reduce_strategy = _Field(
         ReduceStrategy.AllReduce, ReduceStrategy, "AllReduce or Reduce aggregation."

@@ -18,9 +18,10 @@ def test_find_var_searches_parents_and_var_does_not():
 
 def test_scope_guard_restores_on_error():
     outer = global_scope()
-    with pytest.raises(KeyError), scope_guard(Scope()):
-        assert global_scope() is not outer
-        raise KeyError
+    guard = scope_guard(Scope())
+    guard.__enter__()
+    assert global_scope() is not outer
+    assert not guard.__exit__(KeyError, KeyError(), None)
     assert global_scope() is outer
 
 

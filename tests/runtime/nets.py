@@ -109,7 +109,9 @@ class Run:
     scope: Any
 
 
-def train(net: Net, feeds: list[Any], devices: int = 1, mode: Any = AllReduce, **options: Any) -> Run:
+def train(
+    net: Net, feeds: list[Any], devices: int = 1, mode: Any = AllReduce, **options: Any
+) -> Run:
     """Train from the start on some CPU devices, in a scope of its own."""
     scope = fluid.Scope()
     with fluid.scope_guard(scope):

@@ -28,9 +28,7 @@ def client():
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 def test_cluster_has_the_bits_of_threads(client, mode):
     net, feeds = classifier(fluid.optimizer.Adam(0.01), dropout=0.2), batches(4, rows=11)
-    assert_same_bits(
-        train(net, feeds, 2, mode, scheduler=client), train(net, feeds, 2, AllReduce)
-    )
+    assert_same_bits(train(net, feeds, 2, mode, scheduler=client), train(net, feeds, 2, AllReduce))
 
 
 def test_cluster_takes_sparse_gradients_and_more_replicas_than_workers(client):

@@ -56,7 +56,11 @@ def test_list_feed_keeps_ragged_batches(block):
         ({"y": np.ones((4, 1), "int32")}, EnforceNotMet, "'y' must be 'int64'"),
         ({"x": np.ones((0, 4), "float32")}, EnforceNotMet, "empty"),
         ({"x": [[1.0] * 4]}, RuntimeError, "'x' is a list"),
-        ({"x": batch(4)["x"], "y": np.ones((1, 1), "int64")}, EnforceNotMet, "'y'.*cannot be split"),
+        (
+            {"x": batch(4)["x"], "y": np.ones((1, 1), "int64")},
+            EnforceNotMet,
+            "'y'.*cannot be split",
+        ),
         ({"lr": np.ones(3, "float32")}, EnforceNotMet, "'lr' is persistable"),
     ],
 )

@@ -20,9 +20,7 @@ def test_prediction_of_shards_equals_one_device(rows):
     with fluid.scope_guard(run.scope):
         exe = fluid.Executor(fluid.CPUPlace())
         one = exe.run(net.test, feed=feed, fetch_list=[net.prediction])[0]
-        compiled = fluid.CompiledProgram(net.test).with_data_parallel(
-            places=[fluid.CPUPlace()] * 4
-        )
+        compiled = fluid.CompiledProgram(net.test).with_data_parallel(places=[fluid.CPUPlace()] * 4)
         np.testing.assert_allclose(predict(net, compiled, feed), one, rtol=1e-6)
 
 
@@ -31,9 +29,7 @@ def test_list_feed_may_leave_devices_out():
     run = train(net, batches(1), 1)
     feed = batches(1, 3)[0]
     with fluid.scope_guard(run.scope):
-        compiled = fluid.CompiledProgram(net.test).with_data_parallel(
-            places=[fluid.CPUPlace()] * 3
-        )
+        compiled = fluid.CompiledProgram(net.test).with_data_parallel(places=[fluid.CPUPlace()] * 3)
         assert predict(net, compiled, [feed, {}]).shape == (3, 3)
 
 

@@ -234,8 +234,12 @@ class ClusterRunner:
             values = {name: t.numpy() for name, t in tensors.items() if t is not None}
             futures.append(
                 self.client.submit(
-                    _store, self.token, device, values,
-                    workers=[self.address[device]], pure=False,
+                    _store,
+                    self.token,
+                    device,
+                    values,
+                    workers=[self.address[device]],
+                    pure=False,
                 )
             )
         self.client.gather(futures)
@@ -264,15 +268,29 @@ class ClusterRunner:
             refs = [TaskRef(keys[index]) for index in task.after]
             name = f"{task.key[0]}-{task.id}"
             keys.append(
-                add(name, home, _run_task, task.id, exports[task.id], *refs,
-                    TaskRef(feed_keys[home]))
+                add(
+                    name,
+                    home,
+                    _run_task,
+                    task.id,
+                    exports[task.id],
+                    *refs,
+                    TaskRef(feed_keys[home]),
+                )
             )
         ends = []
         for device in range(len(self.spec.places)):
             refs = [TaskRef(keys[t.id]) for t in plan.tasks if _touches(plan, t.id, device)]
             ends.append(
-                add(f"finish_dev{device}", device, _finish, device, sorted(feeds.persistable),
-                    TaskRef(feed_keys[device]), *refs)
+                add(
+                    f"finish_dev{device}",
+                    device,
+                    _finish,
+                    device,
+                    sorted(feeds.persistable),
+                    TaskRef(feed_keys[device]),
+                    *refs,
+                )
             )
         return graph, ends, where
 
@@ -323,5 +341,3 @@ def _exports(plan: Plan) -> list[list[tuple[int, str]]]:
                     if var.kind == "var":
                         exports[task.id][(var.device, var.name)] = None
     return [list(names) for names in exports]
-
-

@@ -44,9 +44,7 @@ def run_graph(graph: dict[Any, Any], pool: ThreadPoolExecutor | None) -> list[An
     return result
 
 
-def inline(
-    plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[Any]]
-) -> list[Any]:
+def inline(plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[Any]]) -> list[Any]:
     """Run the tasks one after another on the calling thread, without dask."""
     for task in plan.tasks:
         run_task(task.id)
