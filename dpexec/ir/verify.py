@@ -1,0 +1,215 @@
+"""The grammar of legal programs, executable.
+
+Passes and tests call :func:`verify` between steps; users can call it on programs that they built
+by hand. A rule is one function, numbered; the numbers stand in the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dpexec.errors import EnforceNotMet
+from dpexec.ir import opdef, roles
+from dpexec.ir.block import Block
+from dpexec.ir.opdef import dims_match
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.printer import attribute_type
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = ["RULES", "verify"]
+
+_ABSENT = ("", roles.EMPTY)
+_ROLES = {
+    roles.FORWARD,
+    roles.BACKWARD,
+    roles.OPTIMIZE,
+    roles.RPC,
+    roles.DIST,
+    roles.LR_SCHED,
+    roles.OPTIMIZE | roles.LR_SCHED,
+    roles.FORWARD | roles.LOSS,
+    roles.BACKWARD | roles.LOSS,
+}
+
+Problems = Iterator[str]
+
+
+def _present(names: list[str]) -> list[str]:
+    return [name for name in names if name not in _ABSENT]
+
+
+# ---- rules about blocks and variables
+
+
+def _blocks_form_a_tree(block: Block) -> Problems:
+    """Block n is number n of its program, and its parent comes before it."""
+    if block.program.blocks[block.idx] is not block:
+        yield f"block {block.idx} is not number {block.idx} of its program"
+    if not ((block.idx == 0 and block.parent_idx == -1) or 0 <= block.parent_idx < block.idx):
+        yield f"block {block.idx} cannot have parent {block.parent_idx}"
+
+
+def _variables_know_their_name(block: Block) -> Problems:
+    """A variable is registered under its own name, in its own block."""
+    for name, var in block.vars.items():
+        if var.name != name or var.block is not block:
+            yield f"variable {var.name} stands in block {block.idx} as {name}"
+
+
+def _parameters_are_global(block: Block) -> Problems:
+    """Parameters are persistable, of known shape, and live in the global block."""
+    for var in block.vars.values():
+        if isinstance(var, Parameter) and (
+            block.idx != 0 or not var.persistable or any(dim < 0 for dim in var.shape)
+        ):
+            yield f"parameter {var.name} {var.shape} of block {block.idx}"
+
+
+def _gradients_are_like_their_variables(block: Block) -> Problems:
+    """``x@GRAD`` has the shape and the type of ``x``."""
+    for name, var in block.vars.items():
+        base = block._find_var_recursive(name.removesuffix(roles.GRAD_SUFFIX))
+        if not name.endswith(roles.GRAD_SUFFIX) or base is None:
+            continue
+        same_rank = len(var.shape) == len(base.shape)
+        if (
+            var.dtype != base.dtype
+            or not same_rank
+            or not all(map(dims_match, var.shape, base.shape))
+        ):
+            yield f"{name} is {var.spec}, but {base.name} is {base.spec}"
+
+
+# ---- rules about operators
+
+
+def _operators_are_known(op: Operator, defined: set[str]) -> Problems:
+    """Every operator has a definition."""
+    if opdef.find(op.type) is None:
+        yield f"operator {op.type} is not supported"
+
+
+def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
+    """Slots are those of the definition: required inputs are there, single slots hold one."""
+    for kind, declared, given in (
+        ("input", op.definition.inputs, op.inputs),
+        ("output", op.definition.outputs, op.outputs),
+    ):
+        names = [slot.name for slot in declared]
+        for unknown in (slot for slot in given if slot not in names and _present(given[slot])):
+            yield f"there is no {kind} {unknown}, only {', '.join(names)}"
+        for slot in declared:
+            count = len(_present(given.get(slot.name, [])))
+            if not count and kind == "input" and not slot.optional:
+                yield f"input {slot.name} is missing"
+            if count > 1 and not slot.many:
+                yield f"{kind} {slot.name} takes one variable, not {count}"
+
+
+def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
+    """Every variable that an operator names exists in its block or in one around it."""
+    for name in _present([*op.input_arg_names, *op.output_arg_names]):
+        if op.block._find_var_recursive(name) is None:
+            yield f"variable {name} is not declared"
+
+
+def _inputs_have_values(op: Operator, defined: set[str]) -> Problems:
+    """Inputs were written before, or are fed, or outlive runs, or come from a block around."""
+    for name in _present(op.input_arg_names):
+        var = op.block.vars.get(name)
+        if var is not None and name not in defined and not (var.persistable or var.is_data):
+            yield f"variable {name} is read before anything writes it"
+
+
+def _outputs_are_distinct(op: Operator, defined: set[str]) -> Problems:
+    """An operator writes a variable once."""
+    names = _present(op.output_arg_names)
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"variable {name} is written twice by one operator"
+
+
+def _attributes_can_be_saved(op: Operator, defined: set[str]) -> Problems:
+    """Attributes are numbers, strings, bools, blocks or lists of them, as the definition says."""
+    for name, value in op.attrs.items():
+        if value is None:
+            continue
+        try:
+            kind = attribute_type(value, name, op.type)
+        except EnforceNotMet as error:
+            yield str(error)
+            continue
+        default = op.definition.attrs.get(name)
+        if default is not None and default != [] and value != []:
+            wanted = attribute_type(default, name, op.type)
+            if not _fits(kind, wanted):
+                yield f"attribute {name} must be {wanted}, not {kind} ({value!r})"
+
+
+def _fits(kind: str, wanted: str) -> bool:
+    """Integers fit where floats are wanted, and 32 bits where 64 are."""
+    wider = {"INT": ("LONG", "FLOAT", "INT"), "LONG": ("INT", "FLOAT", "LONG")}
+    many = kind.endswith("S")
+    accepted = wider.get(kind.removesuffix("S"), (kind.removesuffix("S"),))
+    return many == wanted.endswith("S") and wanted.removesuffix("S") in accepted
+
+
+def _roles_are_consistent(op: Operator, defined: set[str]) -> Problems:
+    """``op_role`` is a role; ``op_role_var`` holds (parameter, gradient) pairs that exist."""
+    if op.role not in _ROLES:
+        yield f"op_role {op.role} is none of {sorted(_ROLES)}"
+    pairs = op.role_var
+    if pairs and not op.role & (roles.BACKWARD | roles.OPTIMIZE):
+        yield f"op_role_var {pairs} on an operator with role {roles.role_name(op.role)}"
+    if len(pairs) % 2:
+        yield f"op_role_var {pairs} is not made of pairs"
+    for name in pairs:
+        if op.block._find_var_recursive(name) is None:
+            yield f"op_role_var names {name}, which is not declared"
+
+
+BlockRule = Callable[[Block], Problems]
+OpRule = Callable[[Operator, set[str]], Problems]
+
+_BLOCK_RULES: dict[int, BlockRule] = {
+    1: _blocks_form_a_tree,
+    2: _variables_know_their_name,
+    3: _parameters_are_global,
+    4: _gradients_are_like_their_variables,
+}
+_OP_RULES: dict[int, OpRule] = {
+    5: _operators_are_known,
+    6: _slots_are_declared,
+    7: _variables_are_declared,
+    8: _inputs_have_values,
+    9: _outputs_are_distinct,
+    10: _attributes_can_be_saved,
+    11: _roles_are_consistent,
+}
+_EVERY_RULE: dict[int, Any] = {**_BLOCK_RULES, **_OP_RULES}
+RULES = {number: rule.__doc__ or "" for number, rule in _EVERY_RULE.items()}
+
+
+def verify(program: Program) -> None:
+    """Check that a program is legal.
+
+    Raises:
+        EnforceNotMet: it is not; names the rule, and for operators the variables and the line of
+            the user that made it.
+    """
+    for block in program.blocks:
+        for number, rule in _BLOCK_RULES.items():
+            for problem in rule(block):
+                raise EnforceNotMet(f"rule {number} ({RULES[number]}): {problem}")
+        defined: set[str] = set()
+        for op in block.ops:
+            for number, op_rule in _OP_RULES.items():
+                for problem in op_rule(op, defined):
+                    raise op_error(op, f"rule {number} ({RULES[number]}): {problem}", _specs(op))
+            defined.update(op.output_arg_names)
+
+
+def _specs(op: Operator) -> dict[str, opdef.Spec]:
+    found: dict[str, Variable] = op._variables([*op.input_arg_names, *op.output_arg_names])
+    return {name: var.spec for name, var in found.items()}
