@@ -52,3 +52,54 @@ def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> A
     """
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     return xp.broadcast_to(values.reshape(kept), shape)
+
+
+def infer_shape_attribute(
+    shape: Sequence[int], tensor: Spec | None = None, parts: Sequence[Spec] = ()
+) -> tuple[int, ...]:
+    """The shape that an attribute names, or else a variable or several of them.
+
+    Args:
+        shape: the attribute; where ``parts`` are given, -1 stands for what they tell.
+        tensor: a variable with the whole shape; its values are unknown here.
+        parts: a variable per dimension.
+    """
+    if parts:
+        return tuple(shape) if len(shape) == len(parts) else (-1,) * len(parts)
+    if tensor is not None:
+        require(
+            tensor.rank == 1 and tensor.shape[0] > 0,
+            f"ShapeTensor {tensor} must be a vector of known length",
+        )
+        return (-1,) * tensor.shape[0]
+    require(
+        all(dim >= 0 for dim in shape),
+        f"attribute shape is {list(shape)}, but no dimension may be negative here",
+    )
+    return tuple(shape)
+
+
+def shape_attribute(shape: Sequence[int], tensor: Any, parts: Sequence[Any]) -> tuple[int, ...]:
+    """What :func:`infer_shape_attribute` describes, with values."""
+    if parts:
+        return tuple(int(part.reshape(-1)[0]) for part in parts)
+    if tensor is not None:
+        return tuple(int(dim) for dim in tensor)
+    return tuple(int(dim) for dim in shape)
+
+
+def batch_size_like(
+    shape: Sequence[int],
+    like: Sequence[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+) -> tuple[int, ...]:
+    """``shape`` with one dimension taken from another shape."""
+    require(
+        0 <= input_dim_idx < len(like) and 0 <= output_dim_idx < len(shape),
+        f"input_dim_idx={input_dim_idx} or output_dim_idx={output_dim_idx} lies outside the "
+        f"shapes {list(like)} of Input and {list(shape)} of the attribute",
+    )
+    made = list(shape)
+    made[output_dim_idx] = like[input_dim_idx]
+    return tuple(made)

@@ -43,7 +43,7 @@ class SampleCall:
         dtype: floating point numbers are converted to this type.
     """
 
-    def __init__(self, type, sample, dtype):  # noqa: A002
+    def __init__(self, type, sample, dtype):
         self.definition = opdef.get(type)
         self.program = Program()
         self.block = self.program.global_block()
