@@ -6,6 +6,7 @@ from typing import Any
 from dpexec.layers import (
     images,
     io,
+    learning_rate_scheduler,
     loss,
     manipulation,
     math,
@@ -13,19 +14,34 @@ from dpexec.layers import (
     nn,
     normalization,
     ops,
+    selected_rows,
     tensor,
 )
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
+from dpexec.layers.learning_rate_scheduler import *  # noqa: F403
 from dpexec.layers.loss import *  # noqa: F403
 from dpexec.layers.manipulation import *  # noqa: F403
 from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 
-_rooms = (images, io, loss, manipulation, math, metric, nn, normalization, tensor)
+_rooms = (
+    images,
+    io,
+    learning_rate_scheduler,
+    loss,
+    manipulation,
+    math,
+    metric,
+    nn,
+    normalization,
+    selected_rows,
+    tensor,
+)
 _written = {name for room in _rooms for name in room.__all__}
 globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)
 

@@ -13,8 +13,8 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
+from dpexec.layers import ops
 from dpexec.layers.math import elementwise_max, elementwise_min
-from dpexec.layers.ops import ceil, cos, exp, floor
 from dpexec.layers.tensor import (
     assign,
     autoincreased_step_counter,
@@ -43,7 +43,7 @@ def _step(begin: int = 0) -> Any:
 
 def _periods(decay_steps: int, staircase: bool) -> Any:
     periods = _step() / decay_steps
-    return floor(periods) if staircase else periods
+    return ops.floor(periods) if staircase else periods
 
 
 def noam_decay(
@@ -101,7 +101,7 @@ def natural_exp_decay(
         Shape ``(1,)``. Source: ``fluid.layers.natural_exp_decay``.
     """
     with default_main_program()._lr_schedule_guard():
-        rate: Variable = learning_rate * exp(-decay_rate * _periods(decay_steps, staircase))
+        rate: Variable = learning_rate * ops.exp(-decay_rate * _periods(decay_steps, staircase))
         return rate
 
 
@@ -148,7 +148,7 @@ def polynomial_decay(
         step: Any = _step()
         length: Any = decay_steps
         if cycle:
-            cycles: Any = elementwise_max(ceil(step / decay_steps), _constant(1.0))
+            cycles: Any = elementwise_max(ops.ceil(step / decay_steps), _constant(1.0))
             length = decay_steps * cycles
         else:
             step = elementwise_min(step, _constant(decay_steps))
@@ -210,8 +210,8 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
             f"the learning_rate of cosine_decay must be float or Variable, not {learning_rate!r}"
         )
     with default_main_program()._lr_schedule_guard():
-        epoch = floor(_step() / step_each_epoch)
-        rate: Variable = learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
+        epoch = ops.floor(_step() / step_each_epoch)
+        rate: Variable = learning_rate * 0.5 * (ops.cos(epoch * math.pi / epochs) + 1)
         return rate
 
 
