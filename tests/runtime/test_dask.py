@@ -1,0 +1,105 @@
+"""Dask's own tools work around a run, and hash seeds do not matter."""
+
+import io
+import os
+import subprocess
+import sys
+
+import dask
+import pytest
+from dask.diagnostics import Profiler, ProgressBar
+
+import dpexec as fluid
+from dpexec.runtime.lower import FETCH_KEY
+from tests.runtime.nets import batches, classifier, train
+
+
+def test_profiler_sees_every_task():
+    with Profiler() as profiler:
+        run = train(classifier(), batches(1), 2)
+    keys = [result.key for result in profiler.results]
+    assert sorted(keys) == sorted([*(task.key for task in run.compiled.plan.tasks), FETCH_KEY])
+    assert {"forward_backward_dev0", "all_reduce", "optimizer_dev1"} <= {key[0] for key in keys}
+
+
+def test_progress_bar_shows_a_run():
+    out = io.StringIO()
+    with ProgressBar(out=out):
+        train(classifier(), batches(1), 2)
+    assert "100% Completed" in out.getvalue()
+
+
+def test_any_dask_callback_is_called():
+    seen = []
+    with dask.callbacks.Callback(pretask=lambda key, *_: seen.append(key)):
+        train(classifier(), batches(2), 2, scheduler="sync")
+    assert seen.count(FETCH_KEY) == 2
+
+
+def test_trace_has_tasks_and_operators_of_every_device():
+    run = train(classifier(), batches(2), 2, trace=True)
+    events = run.compiled.trace.events
+    assert {event.device for event in events if event.kind == "op"} == {0, 1}
+    assert sum(event.name == "sgd" for event in events) == 2 * 2 * 4
+    assert {event.kind for event in events} == {"task", "op", "collective"}
+    with pytest.raises(RuntimeError, match="ExecutionStrategy.trace"):
+        _ = train(classifier(), batches(1), 2).compiled.trace
+
+
+SCRIPT = """
+import hashlib
+import dpexec as fluid
+from tests.runtime.nets import batches, classifier, train
+run = train(classifier(fluid.optimizer.Adam(0.01), dropout=0.3), batches(3), 3)
+digest = hashlib.sha256(b"".join(run.state[name].tobytes() for name in sorted(run.state)))
+print(digest.hexdigest(), run.compiled.plan.describe())
+"""
+
+
+def test_hash_seed_changes_neither_bits_nor_plan():
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1] and "all_reduce" in outputs[0]
+
+
+def test_dry_run_computes_nothing():
+    run = train(classifier(), batches(2), 2, _dry_run=True)
+    assert run.losses == [None, None]
+
+
+def test_iterations_per_run_are_steps():
+    net, (feed,) = classifier(fluid.optimizer.Momentum(0.1, 0.9)), batches(1)
+    one = train(net, [feed] * 3, 2)
+    three = train(net, [feed], 2, num_iteration_per_run=3)
+    assert all((one.state[name] == three.state[name]).all() for name in one.state)
+
+
+def test_scopes_are_dropped_every_so_many_runs(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    net, feeds = classifier(), batches(6)
+    execution = fluid.ExecutionStrategy()
+    execution.num_iteration_per_drop_scope = 3
+    with fluid.scope_guard(fluid.Scope()):
+        fluid.Executor(fluid.CPUPlace()).run(net.startup)
+        executor = fluid.ParallelExecutor(
+            False, net.loss.name, main_program=net.main, exec_strategy=execution
+        )
+        with pytest.raises(TypeError, match="first run"):
+            executor.drop_local_exe_scopes()
+        assert executor.device_count == 2
+        dropped = []
+        for feed in feeds:
+            executor.run([net.loss], feed=feed)
+            dropped.append(executor._need_create_local_exe_scopes())
+        assert dropped == [False, False, True] * 2
+        executor.run([net.loss], feed_dict=feeds[0])
+        executor.drop_local_exe_scopes()
+        assert executor._need_create_local_exe_scopes()
