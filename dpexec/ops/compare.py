@@ -1,0 +1,46 @@
+"""Comparisons: ``less_than``, ``less_equal``, ``greater_than``, ``greater_equal``, ``equal``,
+``not_equal``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import OpDef, Sample, op
+from dpexec.ops._elementwise import aligned, infer_comparison
+
+
+def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+    def compare(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+        x, y = aligned(x, y, axis)
+        return getattr(xp, name.replace("_than", ""))(x, y)
+
+    compare.__name__ = name
+    compare.__doc__ = f"""``x {symbol} y``, element by element, with fluid's broadcasting of y.
+
+    Source: Paddle op ``{name}``."""
+    return op(
+        name,
+        inputs="X Y",
+        outputs="Out",
+        infer=infer_comparison,
+        attrs={"force_cpu": False},
+        no_grad=True,
+        samples=lambda r: [
+            Sample(
+                {"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([2.0, 2.0, 2.0])},
+                expected={"Out": np.array(expected)},
+            ),
+            Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
+        ],
+    )(compare)
+
+
+less_than = _declare("less_than", "<", [True, False, False])
+less_equal = _declare("less_equal", "<=", [True, True, False])
+greater_than = _declare("greater_than", ">", [False, False, True])
+greater_equal = _declare("greater_equal", ">=", [False, True, True])
+equal = _declare("equal", "==", [False, True, False])
+not_equal = _declare("not_equal", "!=", [True, False, True])

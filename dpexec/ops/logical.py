@@ -1,0 +1,58 @@
+"""Logic on booleans: ``logical_and``, ``logical_or``, ``logical_xor``, ``logical_not``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.opdef import OpDef, Sample, Spec, op, require
+from dpexec.ops._elementwise import infer_elementwise
+
+_X = np.array([True, True, False, False])
+_Y = np.array([True, False, True, False])
+
+
+def _infer(x: Spec, y: Spec) -> Spec:
+    require(x.dtype == y.dtype == VarType.BOOL, f"X {x} and Y {y} must hold bool")
+    return infer_elementwise(x, y)
+
+
+def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+    def combine(xp: Any, x: Any, y: Any) -> Any:
+        return getattr(xp, name)(x, y)
+
+    combine.__name__ = name
+    combine.__doc__ = f"""``x {symbol} y``, element by element. Source: Paddle op ``{name}``."""
+    return op(
+        name,
+        inputs="X Y",
+        outputs="Out",
+        infer=_infer,
+        no_grad=True,
+        samples=lambda r: [Sample({"X": _X, "Y": _Y}, expected={"Out": np.array(expected)})],
+    )(combine)
+
+
+logical_and = _declare("logical_and", "and", [True, False, False, False])
+logical_or = _declare("logical_or", "or", [True, True, True, False])
+logical_xor = _declare("logical_xor", "xor", [False, True, True, False])
+
+
+def _infer_not(x: Spec) -> Spec:
+    require(x.dtype == VarType.BOOL, f"X {x} must hold bool")
+    return x
+
+
+@op(
+    "logical_not",
+    inputs="X",
+    outputs="Out",
+    infer=_infer_not,
+    no_grad=True,
+    samples=lambda r: [Sample({"X": _X}, expected={"Out": ~_X})],
+)
+def logical_not(xp: Any, x: Any) -> Any:
+    """``not x``, element by element. Source: Paddle op ``logical_not``."""
+    return xp.logical_not(x)
