@@ -1,6 +1,4 @@
-"""Comparisons: ``less_than``, ``less_equal``, ``greater_than``, ``greater_equal``, ``equal``,
-``not_equal``.
-"""
+"""Comparisons, from ``less_than`` to ``not_equal``."""
 
 from __future__ import annotations
 
