@@ -1,0 +1,70 @@
+"""The error function on arrays: NumPy has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+# W. J. Cody, Rational Chebyshev approximations for the error function, Mathematics of
+# Computation 23 (1969). Highest power first.
+_SMALL_NUMERATOR = (
+    1.85777706184603153e-1,
+    3.16112374387056560e0,
+    1.13864154151050156e2,
+    3.77485237685302021e2,
+    3.20937758913846947e3,
+)
+_SMALL_DENOMINATOR = (
+    1.0,
+    2.36012909523441209e1,
+    2.44024637934444173e2,
+    1.28261652607737228e3,
+    2.84423683343917062e3,
+)
+_LARGE_NUMERATOR = (
+    2.15311535474403846e-8,
+    5.64188496988670089e-1,
+    8.88314979438837594e0,
+    6.61191906371416295e1,
+    2.98635138197400131e2,
+    8.81952221241769090e2,
+    1.71204761263407058e3,
+    2.05107837782607147e3,
+    1.23033935479799725e3,
+)
+_LARGE_DENOMINATOR = (
+    1.0,
+    1.57449261107098347e1,
+    1.17693950891312499e2,
+    5.37181101862009858e2,
+    1.62138957456669019e3,
+    3.29079923573345963e3,
+    4.36261909014324716e3,
+    3.43936767414372164e3,
+    1.23033935480374942e3,
+)
+_SMALL, _ONE_FROM_HERE = 0.5, 6.0
+
+
+def erf(xp: Any, x: Any) -> Any:
+    """``2 / sqrt(pi)`` times the integral of ``exp(-t**2)`` from 0 to ``x``, in the type of ``x``.
+
+    Below 0.5 by a rational function of ``x**2``, above it as 1 minus ``exp(-x**2)`` times a
+    rational function.
+    """
+    size = xp.minimum(xp.abs(x), _ONE_FROM_HERE)
+    square = size * size
+    low = xp.minimum(square, _SMALL**2)
+    small = x * _polynomial(_SMALL_NUMERATOR, low) / _polynomial(_SMALL_DENOMINATOR, low)
+    ratio = _polynomial(_LARGE_NUMERATOR, size) / _polynomial(_LARGE_DENOMINATOR, size)
+    large = xp.copysign(1 - xp.exp(-square) * ratio, x)
+    return xp.where(size < _SMALL, small, large)
+
+
+def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    value = coefficients[0] * x
+    for coefficient in coefficients[1:-1]:
+        value += coefficient
+        value *= x
+    value += coefficients[-1]
+    return value

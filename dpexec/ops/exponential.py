@@ -1,0 +1,60 @@
+"""``exp``, ``log`` and ``log1p``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ops._unary import LIBRARIES, unary
+
+
+@unary(
+    "exp",
+    lambda r: r.normal((3, 4)),
+    (np.array([0.0, 1.0, -3.0]), np.array([1.0, 2.7182818, 0.049787067])),
+    attrs=LIBRARIES,
+)
+def exp(xp: Any, x: Any) -> Any:
+    """``e ** x``. Source: Paddle op ``exp``."""
+    return xp.exp(x)
+
+
+@exp.grad("Out", "Out@GRAD")
+def exp_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """The function is its own derivative."""
+    return d_out * out
+
+
+@unary(
+    "log",
+    lambda r: r.uniform(0.5, 2.0, (3, 4)),
+    (np.array([1.0, 0.25]), np.array([0.0, -1.3862944])),
+    attrs=LIBRARIES,
+)
+def log(xp: Any, x: Any) -> Any:
+    """The natural logarithm. Source: Paddle op ``log``."""
+    return xp.log(x)
+
+
+@log.grad("X", "Out@GRAD")
+def log_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``d_out / x``."""
+    return d_out / x
+
+
+@unary(
+    "log1p",
+    lambda r: r.uniform(-0.5, 2.0, (3, 4)),
+    (np.array([0.0, 1e-6, 9.0]), np.array([0.0, 9.999995e-7, 2.3025851])),
+    attrs=LIBRARIES,
+)
+def log1p(xp: Any, x: Any) -> Any:
+    """The natural logarithm of ``1 + x``, exact for small ``x``. Source: Paddle op ``log1p``."""
+    return xp.log1p(x)
+
+
+@log1p.grad("X", "Out@GRAD")
+def log1p_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``d_out / (1 + x)``."""
+    return d_out / (1 + x)

@@ -1,0 +1,118 @@
+"""``square``, ``sqrt``, ``rsqrt``, ``reciprocal`` and ``pow``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ops._unary import LIBRARIES, unary
+
+
+@unary(
+    "square",
+    lambda r: r.normal((3, 4)),
+    (np.array([3, -4]), np.array([9, 16])),
+    attrs=LIBRARIES,
+    integers=True,
+)
+def square(xp: Any, x: Any) -> Any:
+    """``x ** 2``. Source: Paddle op ``square``."""
+    return x * x
+
+
+@square.grad("X", "Out@GRAD")
+def square_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``2 * x * d_out``."""
+    grad = x * d_out
+    grad += grad
+    return grad
+
+
+@unary(
+    "sqrt",
+    lambda r: r.uniform(0.5, 2.0, (3, 4)),
+    (np.array([0.0, 0.25, 9.0]), np.array([0.0, 0.5, 3.0])),
+    attrs=LIBRARIES,
+)
+def sqrt(xp: Any, x: Any) -> Any:
+    """The square root. Source: Paddle op ``sqrt``."""
+    return xp.sqrt(x)
+
+
+@sqrt.grad("Out", "Out@GRAD")
+def sqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """``d_out / (2 * out)``."""
+    return d_out * 0.5 / out
+
+
+@unary(
+    "rsqrt",
+    lambda r: r.uniform(0.5, 2.0, (3, 4)),
+    (np.array([0.25, 9.0]), np.array([2.0, 1 / 3])),
+    attrs=LIBRARIES,
+)
+def rsqrt(xp: Any, x: Any) -> Any:
+    """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``."""
+    return 1 / xp.sqrt(x)
+
+
+@rsqrt.grad("Out", "Out@GRAD")
+def rsqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """``-d_out * out**3 / 2``."""
+    return d_out * -0.5 * out * out * out
+
+
+@unary(
+    "reciprocal",
+    lambda r: r.away_from(0.0, (3, 4), 0.5),
+    (np.array([-2.5, 3.0]), np.array([-0.4, 1 / 3])),
+    attrs=LIBRARIES,
+)
+def reciprocal(xp: Any, x: Any) -> Any:
+    """``1 / x``. Source: Paddle op ``reciprocal``."""
+    return 1 / x
+
+
+@reciprocal.grad("Out", "Out@GRAD")
+def reciprocal_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """``-d_out * out**2``."""
+    return -d_out * out * out
+
+
+def _infer_pow(x: Spec, exponent: Spec | None) -> Spec:
+    if exponent is not None:
+        require(exponent.size in (1, -1), f"FactorTensor {exponent} must have one element")
+    return x
+
+
+def _pow_samples(r: SampleRng) -> list[Sample]:
+    x = r.uniform(0.5, 2.0, (3, 4))
+    numbers = np.array([-2.0, 0.0, 3.0])
+    return [
+        Sample({"X": x}, {"factor": 2.5}),
+        Sample({"X": x}),
+        Sample({"X": x, "FactorTensor": np.array([3.0])}, grad=("X",)),
+        Sample({"X": numbers}, {"factor": 2.0}, expected={"Out": numbers * numbers}),
+        Sample({"X": numbers}, {"factor": 0.0}, expected={"Out": np.ones(3)}),
+        Sample({"X": np.array([2, -3])}, {"factor": 3.0}, expected={"Out": np.array([8, -27])}),
+    ]
+
+
+@op("pow", inputs="X FactorTensor?", outputs="Out", infer=_infer_pow, samples=_pow_samples)
+def pow(xp: Any, x: Any, exponent: Any = None, *, factor: float = 1.0) -> Any:
+    """``x ** factor``; ``FactorTensor`` replaces ``factor``. Source: Paddle op ``pow``."""
+    power = factor if exponent is None else exponent.reshape(())
+    return (x**power).astype(x.dtype, copy=False)
+
+
+@pow.grad("X", "FactorTensor?", "Out@GRAD", outputs="X@GRAD")
+def pow_grad(xp: Any, x: Any, exponent: Any, d_out: Any, *, factor: float = 1.0) -> Any:
+    """``d_out * factor * x**(factor - 1)``; 0 for ``factor`` 0, also where x is 0."""
+    if exponent is not None:
+        power = exponent.reshape(())
+        return d_out * xp.where(power == 0, 0, power * x ** (power - 1))
+    if factor == 0:
+        return xp.zeros_like(x)
+    return d_out * (factor * x ** (factor - 1))

@@ -1,0 +1,51 @@
+"""``softplus`` and ``soft_relu``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops.sigmoid import sigmoid_array
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@unary(
+    "softplus",
+    lambda r: r.normal((3, 4)),
+    (np.array([-3.0, 0.0, 50.0]), np.array([0.048587330, 0.69314718, 50.0])),
+    attrs=LIBRARIES,
+)
+def softplus(xp: Any, x: Any) -> Any:
+    """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``."""
+    return _softplus(xp, x)
+
+
+@softplus.grad("X", "Out@GRAD")
+def softplus_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``d_out * sigmoid(x)``."""
+    return d_out * sigmoid_array(xp, x)
+
+
+@unary(
+    "soft_relu",
+    lambda r: r.normal((3, 4)),
+    (np.array([-3.0, 0.0, 50.0]), np.array([0.048587330, 0.69314718, 40.0])),
+    settings=({}, {"threshold": 20.0}),
+)
+def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
+    """``log(1 + exp(x))``, with ``x`` cut off at ``threshold`` on both sides.
+
+    Source: Paddle op ``soft_relu``.
+    """
+    return _softplus(xp, xp.clip(x, -threshold, threshold))
+
+
+@soft_relu.grad("Out", "Out@GRAD")
+def soft_relu_grad(xp: Any, out: Any, d_out: Any, *, threshold: float = 40.0) -> Any:
+    """``d_out * (1 - exp(-out))`` where nothing was cut off."""
+    return d_out * -xp.expm1(-out) * (out < threshold)

@@ -1,0 +1,85 @@
+"""``tanh``, ``stanh``, ``tanh_shrink`` and ``softsign``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ops._unary import LIBRARIES, unary
+
+
+@unary(
+    "tanh",
+    lambda r: r.normal((3, 4)),
+    (np.array([-50.0, 0.0, 0.5]), np.array([-1.0, 0.0, 0.46211717])),
+    attrs=LIBRARIES,
+)
+def tanh(xp: Any, x: Any) -> Any:
+    """The hyperbolic tangent. Source: Paddle op ``tanh``."""
+    return xp.tanh(x)
+
+
+@tanh.grad("Out", "Out@GRAD")
+def tanh_grad(xp: Any, out: Any, d_out: Any) -> Any:
+    """``d_out * (1 - out**2)``."""
+    grad = out * out
+    xp.subtract(1, grad, out=grad)
+    grad *= d_out
+    return grad
+
+
+@unary(
+    "stanh",
+    lambda r: r.normal((3, 4)),
+    (np.array([-50.0, 0.0, 1.0]), np.array([-1.7159, 0.0, 1.003767])),
+    settings=({}, {"scale_a": 0.5, "scale_b": 2.0}),
+)
+def stanh(xp: Any, x: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Any:
+    """``scale_b * tanh(scale_a * x)``. Source: Paddle op ``stanh``."""
+    return xp.tanh(x * scale_a) * scale_b
+
+
+@stanh.grad("X", "Out@GRAD")
+def stanh_grad(
+    xp: Any, x: Any, d_out: Any, *, scale_a: float = 0.67, scale_b: float = 1.7159
+) -> Any:
+    """``d_out * scale_a * scale_b * (1 - tanh(scale_a * x)**2)``."""
+    t = xp.tanh(x * scale_a)
+    return d_out * (1 - t * t) * (scale_a * scale_b)
+
+
+@unary(
+    "tanh_shrink",
+    lambda r: r.normal((3, 4)),
+    (np.array([-50.0, 0.0, 1.0]), np.array([-49.0, 0.0, 0.23840585])),
+    attrs=LIBRARIES,
+)
+def tanh_shrink(xp: Any, x: Any) -> Any:
+    """``x - tanh(x)``. Source: Paddle op ``tanh_shrink``."""
+    return x - xp.tanh(x)
+
+
+@tanh_shrink.grad("X", "Out@GRAD")
+def tanh_shrink_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``d_out * tanh(x)**2``."""
+    t = xp.tanh(x)
+    return d_out * t * t
+
+
+@unary(
+    "softsign",
+    lambda r: r.away_from(0.0, (3, 4)),
+    (np.array([-3.0, 0.0, 1.0]), np.array([-0.75, 0.0, 0.5])),
+    attrs=LIBRARIES,
+)
+def softsign(xp: Any, x: Any) -> Any:
+    """``x / (1 + |x|)``. Source: Paddle op ``softsign``."""
+    return x / (1 + xp.abs(x))
+
+
+@softsign.grad("X", "Out@GRAD")
+def softsign_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """``d_out / (1 + |x|)**2``."""
+    size = 1 + xp.abs(x)
+    return d_out / (size * size)
