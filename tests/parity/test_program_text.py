@@ -1,7 +1,9 @@
 """Programs have the operators and variables that the real Paddle gives them.
 
 The recorded lines leave out what only its C++ side reads (call stacks, MKL-DNN and cuDNN
-switches) and the numbers in name scopes, which the original counts per process.
+switches) and the numbers in name scopes, which the original counts per process. Schedules that
+the original makes of conditional blocks (piecewise, warm-up, cycles) have no text to compare:
+dpexec makes them of arithmetic, and test_training.py compares their numbers.
 """
 
 import json
@@ -23,7 +25,7 @@ def assert_same(built, recorded):
         assert built[part]["vars"] == recorded[part]["vars"]
 
 
-@pytest.mark.parametrize("name", programs.CASES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_training_program_is_the_recorded_one(name):
     main, startup, _ = programs.CASES[name].build(fluid)
     assert_same(describe.programs_record(main, startup), PROGRAMS[name])
