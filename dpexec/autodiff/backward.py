@@ -9,6 +9,7 @@ from dpexec.autodiff.chain import Step, add_up, chain_rule, fill_missing, releva
 from dpexec.core import unique_name
 from dpexec.ir import roles
 from dpexec.ir.block import Block
+from dpexec.ir.callsite import CallSite
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
@@ -84,7 +85,10 @@ def append_backward(
     if checkpoints:
         raise NotImplementedError("append_backward: checkpoints (recomputation) are not supported")
     if loss.block.idx:
-        raise NotImplementedError("append_backward: a loss inside a control flow block")
+        raise NotImplementedError(
+            f"append_backward: loss {loss.name} lies in a control flow block; only losses of the "
+            "global block are supported"
+        )
     assert loss.shape == (1,), (
         f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. Maybe that "
         "you should call fluid.layers.mean to process the current loss."
@@ -95,19 +99,7 @@ def append_backward(
     loss_op = _producer(loss)
     program._appending_grad_times += 1
     grad_of = _GradientNames(block)
-    seed = Step(
-        "fill_constant",
-        {},
-        {"Out": [grad_of.seed(loss.name)]},
-        {
-            "shape": [1],
-            "value": 1.0,
-            "dtype": loss.dtype,
-            "force_cpu": False,
-            roles.ROLE: roles.BACKWARD | roles.LOSS,
-        },
-        loss_op.callsite,
-    )
+    seed = _seed(loss, grad_of.seed(loss.name), loss_op.callsite)
     path = relevant_ops(block, {loss.name}, set(), no_grad)
     _append(block, path, [seed], {}, no_grad, grad_of, callbacks or [])
     loss_op._set_attr(roles.ROLE, roles.FORWARD | roles.LOSS)
@@ -117,9 +109,8 @@ def append_backward(
         if block.has_var(grad_of(name))
     ]
     for param, grad in pairs:
-        _producer(grad)._set_attr(
-            roles.ROLE_VAR, [param.name, grad.name, *_producer(grad).role_var]
-        )
+        assert grad.op is not None
+        grad.op._set_attr(roles.ROLE_VAR, [param.name, grad.name, *grad.op.role_var])
     return pairs
 
 
@@ -189,6 +180,13 @@ def gradients(
         made = name if block.has_var(name) else supplied.get(name, [""])[0]
         found.append(block._find_var_recursive(made))
     return found
+
+
+def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> Step:
+    """The gradient of a loss; replicas find it by its role, to divide it among them."""
+    attrs = {"shape": [1], "value": 1.0, "dtype": loss.dtype, "force_cpu": False}
+    attrs[roles.ROLE] = roles.BACKWARD | roles.LOSS
+    return Step("fill_constant", {}, {"Out": [grad]}, attrs, callsite)
 
 
 def _ones_like(target: Variable, grad: str) -> list[Step]:
