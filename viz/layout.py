@@ -24,6 +24,7 @@ _SLOT, _PORT = 8.0, 14.0
 _BOX_GAP, _LINE_GAP = 16.0, 7.0
 _LANE_PADDING, _LANE_GAP = 22.0, 26.0
 _SWEEPS = 8
+_SETTLING = 40
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
@@ -194,14 +195,10 @@ def _spread(lane: Lane) -> None:
     """Give every item an x near those it is joined with, without two touching each other."""
     for row in lane.rows:
         _settle(row, [0.0] * len(row))
-    for sweep in range(_SWEEPS):
+    for sweep in range(_SETTLING):
         down = sweep % 2 == 0
         for row in lane.rows if down else reversed(lane.rows):
-            wishes = []
-            for item in row:
-                near = (item.above if down else item.below) or (item.above or item.below)
-                wishes.append(sum(n.x for n in near) / len(near) if near else item.x)
-            _settle(row, wishes)
+            _settle(row, [_wish(item, down) for item in row])
     items = lane.items()
     left = min((item.left for item in items), default=0.0)
     right = max((item.left + item.width for item in items), default=0.0)
@@ -209,6 +206,26 @@ def _spread(lane: Lane) -> None:
     shift = lane.width / 2 - (left + right) / 2
     for item in items:
         item.x += shift
+
+
+def _pull(item: Item, other: Item) -> float:
+    """How strongly a line between two items wants to be straight.
+
+    Lines that pass a row come first, then those from box to box: the main chain stands upright and
+    what bypasses it runs beside it.
+    """
+    if item.box and other.box:
+        return 4.0
+    return 1.0 if item.box or other.box else 8.0
+
+
+def _wish(item: Item, down: bool) -> float:
+    """Where the neighbours above (or below) would have an item."""
+    near = (item.above if down else item.below) or item.above or item.below
+    pulls = [_pull(item, other) for other in near]
+    if not near:
+        return item.x
+    return sum(pull * other.x for pull, other in zip(pulls, near, strict=True)) / sum(pulls)
 
 
 def _settle(row: Sequence[Item], wishes: Sequence[float]) -> None:

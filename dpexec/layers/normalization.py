@@ -13,7 +13,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.param_attr import ParamAttr
 
-__all__ = ["batch_norm", "layer_norm"]
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
 
 
 def batch_norm(
@@ -160,3 +160,92 @@ def layer_norm(
         attrs={"epsilon": epsilon, "begin_norm_axis": begin_norm_axis},
     )
     return helper.append_activation(out)
+
+
+def instance_norm(
+    input: Variable,
+    epsilon: float = 1e-5,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> Variable:
+    """Normalise every channel of every sample with its own mean and variance.
+
+    Args:
+        input: ``(N, C, ...)``.
+        epsilon: added to the variance.
+        param_attr: attributes of the scale, which starts at 1.
+        bias_attr: attributes of the shift, which starts at 0.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
+    """
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "instance_norm")
+    assert bias_attr is not False, "bias_attr of instance_norm cannot be False"
+    helper = LayerHelper("instance_norm", param_attr=param_attr, bias_attr=bias_attr, name=name)
+    shape, dtype = [input.shape[1]], input.dtype
+    inputs = {
+        "X": input,
+        "Scale": helper.create_parameter(
+            helper.param_attr, shape, dtype, default_initializer=Constant(1.0)
+        ),
+        "Bias": helper.create_parameter(helper.bias_attr, shape, dtype, is_bias=True),
+    }
+    outputs = {
+        "SavedMean": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
+        "SavedVariance": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
+        "Y": helper.create_variable_for_type_inference(dtype),
+    }
+    helper.append_op(
+        type="instance_norm", inputs=inputs, outputs=outputs, attrs={"epsilon": epsilon}
+    )
+    return outputs["Y"]
+
+
+def group_norm(
+    input: Variable,
+    groups: int,
+    epsilon: float = 1e-5,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    act: str | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Normalise groups of channels of every sample with their own mean and variance.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_layout`` says.
+        groups: divides C.
+        epsilon: added to the variance.
+        param_attr: attributes of a scale; None or False for none, as in fluid 1.8.
+        bias_attr: attributes of a shift; None or False for none, as in fluid 1.8.
+        act: name of an activation.
+        data_layout: ``"NCHW"`` or ``"NHWC"``.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``group_norm``; Wu, He, 2018.
+    """
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "group_norm")
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
+    helper = LayerHelper(
+        "group_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
+    )
+    shape, dtype = [input.shape[1 if data_layout == "NCHW" else -1]], input.dtype
+    inputs = {"X": input}
+    if param_attr:
+        inputs["Scale"] = helper.create_parameter(
+            helper.param_attr, shape, dtype, default_initializer=Constant(1.0)
+        )
+    if bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, shape, dtype, is_bias=True)
+    outputs = {
+        "Mean": helper.create_variable(dtype=dtype, stop_gradient=True),
+        "Variance": helper.create_variable(dtype=dtype, stop_gradient=True),
+        "Y": helper.create_variable(dtype=dtype),
+    }
+    attrs = {"epsilon": epsilon, "groups": groups, "data_layout": data_layout}
+    helper.append_op(type="group_norm", inputs=inputs, outputs=outputs, attrs=attrs)
+    return helper.append_activation(outputs["Y"])

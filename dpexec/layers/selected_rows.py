@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dpexec.checks import check_type
+from dpexec.core.dtypes import VarType
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op
 
@@ -31,5 +33,13 @@ def get_tensor_from_selected_rows(x: Variable, name: str | None = None) -> Varia
     Returns:
         A tensor ``(n, ...)``; a program that is not running says the height of the full matrix.
         Source: Paddle op ``get_tensor_from_selected_rows``.
+
+    Raises:
+        TypeError: ``x`` is not sparse.
     """
+    check_type(x, "x", Variable, "get_tensor_from_selected_rows")
+    if x.type != VarType.SELECTED_ROWS:
+        raise TypeError(
+            f"get_tensor_from_selected_rows takes SelectedRows, but {x.name} is a {x.type.name}"
+        )
     return add_op("get_tensor_from_selected_rows", {"X": x}, x.dtype, name=name)

@@ -31,8 +31,8 @@ from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner, ProgramSpec
 from dpexec.runtime.schedulers.local import (
     inline,
-    kernel_threads,
     make_graph,
+    one_kernel_thread,
     run_graph,
 )
 from dpexec.runtime.steps import Env, Shard, run_steps
@@ -209,7 +209,7 @@ class Engine:
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
             repeats = strategy.num_iteration_per_run if strategy else 1
-            with kernel_threads(len(plan.active)):
+            with one_kernel_thread():
                 for _ in range(repeats):
                     results = self._step(plan, feeds, merged)
             self._count_towards_drop()

@@ -31,7 +31,7 @@ from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.local import kernel_threads
+from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
 
 __all__ = ["ClusterRunner", "ProgramSpec"]
@@ -159,7 +159,7 @@ def _run_task(
     for values in imports:
         for (device, name), value in (values or {}).items():
             envs[device][name] = value
-    with kernel_threads(len(plan.active)):
+    with one_kernel_thread():
         run_steps(plan.steps[number], envs)
     return {(device, name): envs[device][name] for device, name in exports}
 

@@ -12,11 +12,10 @@ import dask.local
 import dask.threaded
 from threadpoolctl import ThreadpoolController
 
-from dpexec.core.places import available_cpus
 from dpexec.runtime.lower import FETCH_KEY, to_dask
 from dpexec.runtime.plan import Plan
 
-__all__ = ["inline", "kernel_threads", "make_graph", "run_graph"]
+__all__ = ["inline", "make_graph", "one_kernel_thread", "run_graph"]
 
 
 def make_graph(
@@ -58,17 +57,16 @@ def _blas_libraries() -> Sequence[Any]:
 
 
 @contextlib.contextmanager
-def kernel_threads(replicas: int) -> Iterator[None]:
-    """Give every replica its share of the processors for the time of a run.
+def one_kernel_thread() -> Iterator[None]:
+    """Keep BLAS to the calling thread for the time of a run.
 
-    The number depends on the machine and on the replicas alone, not on the scheduler, because
-    with another number of threads a matrix product may round differently.
+    Replicas are what fills the processors, as in fluid, whose kernels are single-threaded by
+    default. With more threads they would fight for cores, and matrix products would round
+    differently on machines with another number of cores.
     """
-    wanted = max(1, available_cpus() // replicas)
-    libraries = [(lib, lib.num_threads) for lib in _blas_libraries()]
-    changed = [(lib, old) for lib, old in libraries if old != wanted]
+    changed = [(lib, lib.num_threads) for lib in _blas_libraries() if lib.num_threads != 1]
     for lib, _ in changed:
-        lib.set_num_threads(wanted)
+        lib.set_num_threads(1)
     try:
         yield
     finally:
