@@ -26,7 +26,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
     number_or_tensor(depth, "depth_tensor", "depth", inputs, attrs)
-    return add_op("one_hot_v2", inputs, "float32", attrs, stop_gradient=True)
+    return add_op("one_hot_v2", inputs, "float32", attrs)
 
 
 def embedding(

@@ -119,11 +119,18 @@ def is_unary(definition: opdef.OpDef) -> bool:
     return (
         definition.inputs == (opdef.Slot("X"),)
         and definition.outputs == (opdef.Slot("Out"),)
-        and definition.infer.__qualname__ == opdef.same_as("X").__qualname__
         and definition.make_grad is not None
-        and not definition.type.endswith("_grad")
         and not any(map(keyword.iskeyword, definition.attrs))
+        and _keeps_shape_and_type(definition)
     )
+
+
+def _keeps_shape_and_type(definition: opdef.OpDef) -> bool:
+    probe = opdef.Spec((-1, 5, 7))
+    try:
+        return definition.infer_specs({"X": [probe]}, {}) == {"Out": [probe]}
+    except opdef.InvalidOp:
+        return False
 
 
 def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:

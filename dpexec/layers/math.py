@@ -35,10 +35,12 @@ __all__ = [
     "l2_normalize",
     "less_equal",
     "less_than",
+    "log1p",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logsumexp",
     "matmul",
     "mean",
     "mul",
@@ -52,6 +54,7 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "scale",
+    "selu",
     "sign",
     "softshrink",
     "sum",
@@ -284,6 +287,54 @@ def sign(x: Any) -> Variable:
     x = x if isinstance(x, Variable) else assign(x)
     check_variable_and_dtype(x, "x", FLOATS, "sign")
     return add_op("sign", {"X": x}, x.dtype)
+
+
+def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
+    """``log(1 + x)``, written to ``out`` if given. Source: Paddle op ``log1p``."""
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "log1p")
+    return add_op("log1p", {"X": x}, x.dtype, out=out, name=name)
+
+
+def logsumexp(
+    x: Variable,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """The logarithm of the sum of ``exp(x)``.
+
+    Args:
+        x: any shape.
+        dim: dimensions to sum over; None for all.
+        keepdim: keep them with size 1.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        The logarithms. Source: Paddle ops ``exp``, ``reduce_sum``, ``log``.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "logsumexp")
+    total = reduce_sum(add_op("exp", {"X": x}, x.dtype), dim, keepdim)
+    return add_op("log", {"X": total}, x.dtype, out=out, name=name)
+
+
+def selu(
+    x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None
+) -> Variable:
+    """``scale * x`` where positive, else ``scale * alpha * (exp(x) - 1)``.
+
+    Args:
+        x: any shape.
+        scale: None for the value that keeps variances at 1.
+        alpha: likewise.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``selu``; Klambauer and others, 2017.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "selu")
+    return add_op("selu", {"X": x}, x.dtype, {"scale": scale, "alpha": alpha}, name=name)
 
 
 def softshrink(x: Variable, alpha: float | None = None) -> Variable:

@@ -1,0 +1,166 @@
+"""Operators on variables."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+
+def ops():
+    return fluid.default_main_program().global_block().ops
+
+
+def x(dtype="float32", shape=(None, 4), name="x"):
+    return fluid.data(name, list(shape), dtype)
+
+
+@pytest.mark.parametrize(
+    ("expression", "scale", "bias"),
+    [
+        (lambda v: v + 2, 1.0, 2.0),
+        (lambda v: 2 + v, 1.0, 2.0),
+        (lambda v: v - 2, 1.0, -2.0),
+        (lambda v: 2 - v, -1.0, 2.0),
+        (lambda v: v * 2, 2.0, 0.0),
+        (lambda v: 2.5 * v, 2.5, 0.0),
+        (lambda v: v / 4, 0.25, 0.0),
+        (lambda v: -v, -1.0, 0.0),
+        (lambda v: v * np.float32(2), 2.0, 0.0),
+        (lambda v: np.float64(2) * v, 2.0, 0.0),
+        (lambda v: v + True, 1.0, 1.0),
+    ],
+)
+def test_number_becomes_one_scale(expression, scale, bias):
+    out = expression(x())
+    assert [op.type for op in ops()] == ["scale"]
+    assert (ops()[0].attr("scale"), ops()[0].attr("bias")) == (scale, bias)
+    assert out.name == "tmp_0"
+    assert out.shape == (-1, 4)
+
+
+@pytest.mark.parametrize(
+    ("expression", "types"),
+    [
+        (lambda v: v**2, ["fill_constant", "elementwise_pow"]),
+        (lambda v: 2**v, ["fill_constant_batch_size_like", "elementwise_pow"]),
+        (lambda v: 2 / v, ["fill_constant_batch_size_like", "elementwise_div"]),
+        (lambda v: v % 2, ["fill_constant", "elementwise_mod"]),
+        (lambda v: v < 2, ["fill_constant", "less_than"]),
+        (lambda v: v <= 2, ["fill_constant", "less_equal"]),
+        (lambda v: v > 2, ["fill_constant", "greater_than"]),
+        (lambda v: v >= 2, ["fill_constant", "greater_equal"]),
+        (lambda v: v == 2, ["fill_constant", "equal"]),
+        (lambda v: v != 2, ["fill_constant", "not_equal"]),
+    ],
+)
+def test_number_becomes_a_constant_where_scale_cannot_do_it(expression, types):
+    out = expression(x())
+    assert [op.type for op in ops()] == types
+    assert out.shape == (-1, 4)
+
+
+def test_constant_on_the_left_has_the_known_shape():
+    _ = 2 / x(shape=(3, 4))
+    assert ops()[0].type == "fill_constant"
+    assert ops()[0].attr("shape") == [3, 4]
+
+
+def test_right_operand_is_cast():
+    out = x() + x("int64", name="y")
+    assert [op.type for op in ops()] == ["cast", "elementwise_add"]
+    assert out.dtype == fluid.core.VarDesc.VarType.FP32
+
+
+def test_division_of_integers_stays_a_division():
+    _ = x("int64") / 2
+    assert [op.type for op in ops()] == ["fill_constant", "elementwise_div"]
+
+
+def test_floor_division_of_integers():
+    out = x("int64") // 2
+    assert [op.type for op in ops()] == ["fill_constant", "elementwise_floordiv"]
+    assert out.dtype == fluid.core.VarDesc.VarType.INT64
+
+
+def test_fraction_with_integers_is_refused():
+    with pytest.raises(AssertionError, match=r"x holds integers, so 2.5"):
+        _ = x("int64") + 2.5
+
+
+def test_comparison_gives_bools_and_variables_stay_usable_as_keys():
+    a, b = x(), x(name="y")
+    assert (a < b).dtype == fluid.core.VarDesc.VarType.BOOL
+    assert bool(a == b) is True  # an operator was built, as in fluid
+    assert {a: 1, b: 2}[b] == 2
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda v: v @ v,
+        lambda v: len(v),
+        lambda v: v + "1",
+        lambda v: v + None,
+        lambda v: v + np.ones(4),
+        lambda v: v < [1],
+        lambda v: list(v),
+        lambda v: v["a"],
+        lambda v: v[...],
+    ],
+)
+def test_senseless_expressions_raise_type_errors(expression):
+    with pytest.raises(TypeError):
+        expression(x())
+    assert ops() == []
+
+
+def test_comparison_with_other_things_is_false_and_builds_nothing():
+    assert x() not in ["x", None]
+    assert ops() == []
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (0, (5, 6)),
+        (-1, (5, 6)),
+        (np.int64(1), (5, 6)),
+        (slice(1, 3), (2, 5, 6)),
+        (slice(None), (4, 5, 6)),
+        ((slice(None), 2), (4, 6)),
+        ((slice(1, None), -1, slice(2, 5)), (3, 3)),
+        ((0, 1, 2), (1,)),
+        (slice(0, 4, 2), (2, 5, 6)),
+        (slice(None, None, 2), (2, 5, 6)),
+    ],
+)
+def test_index_gives_the_shape_of_numpy(index, shape):
+    assert x(shape=(4, 5, 6))[index].shape == shape
+
+
+def test_whole_slice_builds_nothing():
+    v = x()
+    assert v[:] is v
+
+
+def test_index_by_variable():
+    position = fluid.layers.fill_constant([1], "int32", 1)
+    out = x(shape=(4, 5))[position]
+    op = ops()[-1]
+    assert op.type == "slice"
+    assert op.input("StartsTensorList") == [position.name]
+    assert op.attr("starts") == [-1]
+    assert op.attr("infer_flags") == [-1]
+    assert out.shape == (5,)
+
+
+def test_slice_backwards_needs_both_ends():
+    with pytest.raises(IndexError, match="both ends"):
+        _ = x(shape=(4,))[3::-1]
+
+
+def test_operators_follow_the_current_role_and_name_scope():
+    v = x()
+    with fluid.name_scope("part"):
+        _ = v + 1
+    assert ops()[0].attr("op_namescope") == "/part/"

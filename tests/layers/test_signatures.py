@@ -1,0 +1,53 @@
+"""Arguments keep the order, names and defaults that they have in the real Paddle."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+import dpexec as fluid
+from dpexec.core import VarType
+
+RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "signatures.json").read_text())
+MODULES = {
+    "layers": fluid.layers,
+    "nets": fluid.nets,
+    "initializer": fluid.initializer,
+    "param_attr": fluid.param_attr,
+}
+PUBLIC = [
+    *(f"{name}.{item}" for name, module in MODULES.items() for item in module.__all__),
+    *("data", "embedding", "one_hot"),
+]
+REFUSED = {"param_attr.WeightNormParamAttr"}  # takes anything, to say that it is not supported
+
+
+def find(name):
+    module, _, item = name.rpartition(".")
+    return getattr(MODULES[module] if module else fluid, item)
+
+
+def text(default):
+    return str(default) if isinstance(default, VarType) else repr(default)
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in REFUSED])
+def test_arguments_are_those_of_fluid(name):
+    recorded = RECORDED[name]
+    ours = list(inspect.signature(find(name)).parameters.values())
+    extra = [p.name for p in ours[len(recorded) :]]
+    assert [p.name for p in ours[: len(recorded)]] == [argument for argument, _ in recorded]
+    assert extra in ([], ["name"])  # layers made from operators all take a name
+    for parameter, (argument, default) in zip(ours, recorded, strict=False):
+        if default is None:
+            assert parameter.default is parameter.empty, argument
+        elif default == "None" and name.removeprefix("layers.") in fluid.layers.ops.made:
+            assert parameter.default is not parameter.empty  # None: the operator's own default
+        else:
+            assert text(parameter.default) == default, argument
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_everything_public_is_documented(name):
+    assert len(inspect.getdoc(find(name)).splitlines()[0]) > 10
