@@ -124,7 +124,7 @@ class Pooling:
     def _one_by_one(self) -> bool:
         rows, columns = self.rows, self.columns
         cells = rows.output * columns.output
-        return not (rows.kernel and columns.kernel) or cells <= rows.kernel * columns.kernel
+        return not (rows.kernel and columns.kernel) or 4 * cells <= rows.kernel * columns.kernel
 
     def _cells(self) -> Any:
         """For every window its place in the output, its rows and its columns of the image."""
