@@ -4,7 +4,9 @@ import difflib
 from typing import Any
 
 from dpexec.layers import (
+    elementwise,
     images,
+    indexing,
     io,
     learning_rate_scheduler,
     loss,
@@ -14,10 +16,13 @@ from dpexec.layers import (
     nn,
     normalization,
     ops,
+    random,
     selected_rows,
     tensor,
 )
+from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
+from dpexec.layers.indexing import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
 from dpexec.layers.learning_rate_scheduler import *  # noqa: F403
 from dpexec.layers.loss import *  # noqa: F403
@@ -26,11 +31,14 @@ from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 
 _rooms = (
+    elementwise,
     images,
+    indexing,
     io,
     learning_rate_scheduler,
     loss,
@@ -39,6 +47,7 @@ _rooms = (
     metric,
     nn,
     normalization,
+    random,
     selected_rows,
     tensor,
 )

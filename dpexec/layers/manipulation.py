@@ -14,18 +14,12 @@ __all__ = [
     "concat",
     "expand",
     "flatten",
-    "gather",
-    "gather_nd",
-    "one_hot",
     "pad",
     "reshape",
     "shape",
-    "slice",
     "split",
     "squeeze",
     "stack",
-    "strided_slice",
-    "topk",
     "transpose",
     "unsqueeze",
     "unstack",
@@ -287,96 +281,6 @@ def expand(
     return out
 
 
-def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """Rows of ``input`` by number.
-
-    Args:
-        input: ``(N, ...)``.
-        index: int32 or int64 ``(M,)`` or ``(M, 1)``.
-        overwrite: how the gradient treats repeated rows: the last wins, instead of the sum.
-
-    Returns:
-        ``(M, ...)``. Source: Paddle op ``gather``.
-    """
-    check_type(input, "input", Variable, "gather")
-    return add_op("gather", {"X": input, "Index": index}, input.dtype, {"overwrite": overwrite})
-
-
-def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Variable:
-    """Slices of ``input`` by their leading coordinates.
-
-    Args:
-        input: any shape.
-        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
-        name: prefix of names.
-
-    Returns:
-        ``index.shape[:-1] + input.shape[k:]``. Source: Paddle op ``gather_nd``.
-    """
-    check_type(input, "input", Variable, "gather_nd")
-    return add_op("gather_nd", {"X": input, "Index": index}, input.dtype, name=name)
-
-
-def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:
-    """The part between ``starts`` and ``ends`` along some axes.
-
-    Args:
-        input: any shape.
-        axes: which axes.
-        starts: first position per axis; negative counts from the end.
-        ends: position after the last, per axis.
-
-    Returns:
-        The part. Source: Paddle op ``slice``.
-
-    Raises:
-        ValueError: starts or ends are neither sequences nor variables.
-    """
-    return _slice("slice", input, axes, {"Starts": starts, "Ends": ends})
-
-
-def strided_slice(
-    input: Variable, axes: Sequence[int], starts: Any, ends: Any, strides: Any
-) -> Variable:
-    """Every ``strides``-th position between ``starts`` and ``ends`` along some axes.
-
-    Args:
-        input: any shape.
-        axes: which axes.
-        starts: first position per axis; negative counts from the end.
-        ends: position after the last, per axis.
-        strides: step per axis, possibly negative.
-
-    Returns:
-        The part. Source: Paddle op ``strided_slice``.
-    """
-    check_variable_and_dtype(input, "input", _NO_HALF, "strided_slice")
-    bounds = {"Starts": starts, "Ends": ends, "Strides": strides}
-    for word, values in bounds.items():
-        check_type(values, word.lower(), (list, tuple, Variable), "strided_slice")
-    return _slice("strided_slice", input, axes, bounds)
-
-
-def _slice(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str, Any]) -> Variable:
-    helper = LayerHelper(op_type)
-    inputs: dict[str, Any] = {"Input": input}
-    attrs: dict[str, Any] = {"axes": list(axes)}
-    known = [True] * len(axes)
-    for word, values in bounds.items():
-        if not isinstance(values, (list, tuple, Variable)):
-            raise ValueError(f"{word.lower()} of {op_type} must be a list, a tuple or a Variable")
-        slots = (f"{word}Tensor", f"{word}TensorList")
-        numbers_or_tensors(helper, values, slots, word.lower(), inputs, attrs)
-        for position in range(len(axes)):
-            known[position] &= not isinstance(values, Variable) and not isinstance(
-                values[position], Variable
-            )
-    attrs["infer_flags"] = [1 if k else -1 for k in known]
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
-
-
 def pad(
     x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
 ) -> Variable:
@@ -400,46 +304,3 @@ def shape(input: Variable) -> Variable:
     """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
     check_variable_and_dtype(input, "input", _NO_HALF, "shape")
     return add_op("shape", {"Input": input}, "int32")
-
-
-def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
-    """Ids as rows with a single 1.
-
-    Args:
-        input: int32 or int64 ids ``(..., 1)``.
-        depth: width of the rows.
-        allow_out_of_range: give zeros for ids outside ``[0, depth)`` instead of an error.
-
-    Returns:
-        float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
-    """
-    check_variable_and_dtype(input, "input", ("int32", "int64"), "one_hot")
-    check_type(depth, "depth", (int, Variable), "one_hot")
-    inputs: dict[str, Any] = {"X": input}
-    attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
-    number_or_tensor(depth, "depth_tensor", "depth", inputs, attrs)
-    return add_op("one_hot", inputs, "float32", attrs, stop_gradient=True)
-
-
-def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
-    """The ``k`` greatest elements along the last axis, greatest first.
-
-    Args:
-        input: ``(..., n)``.
-        k: how many.
-        name: prefix of names.
-
-    Returns:
-        Values and int64 positions, both ``(..., k)``. Source: Paddle op ``top_k``.
-    """
-    check_type(input, "input", Variable, "topk")
-    helper = LayerHelper("top_k", name=name)
-    inputs: dict[str, Any] = {"X": input}
-    attrs: dict[str, Any] = {}
-    number_or_tensor(k, "K", "k", inputs, attrs)
-    values = helper.create_variable_for_type_inference(input.dtype)
-    indices = helper.create_variable_for_type_inference("int64")
-    outputs = {"Out": values, "Indices": indices}
-    helper.append_op(type="top_k", inputs=inputs, outputs=outputs, attrs=attrs)
-    values.stop_gradient = indices.stop_gradient = True
-    return values, indices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpexec.checks import FLOATS, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.manipulation import topk
+from dpexec.layers.indexing import topk
 
 __all__ = ["accuracy"]
 

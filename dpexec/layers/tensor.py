@@ -1,8 +1,8 @@
-"""Layers that make, convert and search tensors."""
+"""Layers that make, copy and convert tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,10 @@ from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.initializer import Constant, Initializer
 from dpexec.ir.variable import Parameter, Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, document, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
 from dpexec.param_attr import ParamAttr
 
 __all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
     "assign",
     "autoincreased_step_counter",
     "cast",
@@ -27,13 +24,10 @@ __all__ = [
     "create_tensor",
     "fill_constant",
     "fill_constant_batch_size_like",
-    "gaussian_random",
     "linspace",
     "ones",
     "ones_like",
     "range",
-    "uniform_random",
-    "uniform_random_batch_size_like",
     "zeros",
     "zeros_like",
 ]
@@ -316,113 +310,6 @@ def _as_scalar(value: Any, name: str, dtype: Any, layer: str) -> Variable:
     return value if value.dtype == as_var_type(dtype) else cast(value, dtype)
 
 
-# ---- random numbers
-
-
-def uniform_random(
-    shape: Sequence[int | Variable] | Variable,
-    dtype: Any = "float32",
-    min: float = -1.0,
-    max: float = 1.0,
-    seed: int = 0,
-) -> Variable:
-    """Uniform numbers in ``[min, max)``.
-
-    Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
-        dtype: float32 or float64.
-        min: lower end.
-        max: upper end.
-        seed: the same numbers in every run; 0 for others each time.
-
-    Returns:
-        The numbers. Source: Paddle op ``uniform_random``.
-    """
-    check_type(shape, "shape", (list, tuple, Variable), "uniform_random")
-    check_dtype(dtype, "dtype", ("float32", "float64"), "uniform_random")
-    attrs = {"min": float(min), "max": float(max), "seed": seed}
-    return _random("uniform_random", shape, dtype, attrs, "int64")
-
-
-def gaussian_random(
-    shape: Sequence[int | Variable] | Variable,
-    mean: float = 0.0,
-    std: float = 1.0,
-    seed: int = 0,
-    dtype: Any = "float32",
-) -> Variable:
-    """Normal numbers.
-
-    Args:
-        shape: dimensions; numbers, variables with one, or a variable with all.
-        mean: their mean.
-        std: their standard deviation.
-        seed: the same numbers in every run; 0 for others each time.
-        dtype: float32 or float64.
-
-    Returns:
-        The numbers. Source: Paddle op ``gaussian_random``.
-    """
-    check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
-    check_dtype(dtype, "dtype", ("float32", "float64"), "gaussian_random")
-    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
-    return _random("gaussian_random", shape, dtype, attrs, "int32")
-
-
-def _random(
-    op_type: str, shape: Any, dtype: Any, attrs: dict[str, Any], shape_dtype: str
-) -> Variable:
-    helper = LayerHelper(op_type)
-    inputs: dict[str, Any] = {}
-    slots = ("ShapeTensor", "ShapeTensorList")
-    numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs, shape_dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    attrs = {**attrs, "dtype": out.dtype}
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
-
-
-def uniform_random_batch_size_like(
-    input: Variable,
-    shape: Sequence[int],
-    dtype: Any = "float32",
-    input_dim_idx: int = 0,
-    output_dim_idx: int = 0,
-    min: float = -1.0,
-    max: float = 1.0,
-    seed: int = 0,
-) -> Variable:
-    """Uniform numbers with the batch size of ``input``.
-
-    Args:
-        input: has the batch size.
-        shape: dimensions; the one at ``output_dim_idx`` is replaced.
-        dtype: float32 or float64.
-        input_dim_idx: which dimension of ``input`` is its batch.
-        output_dim_idx: which dimension of the result is.
-        min: lower end.
-        max: upper end.
-        seed: the same numbers in every run; 0 for others each time.
-
-    Returns:
-        The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
-    """
-    op_type = "uniform_random_batch_size_like"
-    check_variable_and_dtype(input, "input", ("float32", "float64"), op_type)
-    check_type(shape, "shape", (list, tuple), op_type)
-    check_dtype(dtype, "dtype", ("float32", "float64"), op_type)
-    attrs = {
-        "shape": list(shape),
-        "dtype": as_var_type(dtype),
-        "input_dim_idx": input_dim_idx,
-        "output_dim_idx": output_dim_idx,
-        "min": float(min),
-        "max": float(max),
-        "seed": seed,
-    }
-    return add_op(op_type, {"Input": input}, dtype, attrs)
-
-
 # ---- conversion and copies
 
 
@@ -477,45 +364,3 @@ def assign(input: Variable | np.ndarray[Any, Any], output: Variable | None = Non
         raise ValueError(f"assign takes arrays up to 2**20 elements, this has {input.size}")
     attrs = {"dtype": dtype, "shape": list(input.shape), fields[dtype]: input.ravel().tolist()}
     return add_op("assign_value", {}, dtype, attrs, layer="assign", out=output)
-
-
-# ---- search
-
-
-def _argument_of(op_type: str, name: str) -> Callable[..., Variable]:
-    def layer(x: Variable, axis: int = 0) -> Variable:
-        check_variable_and_dtype(x, "x", (*_NO_HALF, "int16", "uint8"), name)
-        return add_op(op_type, {"X": x}, "int64", {"axis": axis}, stop_gradient=True)
-
-    return document(layer, name, op_type)
-
-
-argmax = _argument_of("arg_max", "argmax")
-argmin = _argument_of("arg_min", "argmin")
-
-
-def argsort(
-    input: Variable, axis: int = -1, descending: bool = False, name: str | None = None
-) -> tuple[Variable, Variable]:
-    """Sort along an axis.
-
-    Args:
-        input: any shape.
-        axis: along which.
-        descending: greatest first.
-        name: prefix of names.
-
-    Returns:
-        The sorted elements and their int64 positions. Source: Paddle op ``argsort``.
-    """
-    check_variable_and_dtype(input, "input", (*_NO_HALF, "int16", "uint8"), "argsort")
-    helper = LayerHelper("argsort", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    positions = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    helper.append_op(
-        type="argsort",
-        inputs={"X": input},
-        outputs={"Out": out, "Indices": positions},
-        attrs={"axis": axis, "descending": descending},
-    )
-    return out, positions

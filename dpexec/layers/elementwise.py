@@ -1,0 +1,150 @@
+"""Element by element: arithmetic of two tensors, comparisons, logic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dpexec.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layers.build import add_op, document
+
+__all__ = [
+    "elementwise_add",
+    "elementwise_div",
+    "elementwise_floordiv",
+    "elementwise_max",
+    "elementwise_min",
+    "elementwise_mod",
+    "elementwise_mul",
+    "elementwise_pow",
+    "elementwise_sub",
+    "equal",
+    "greater_equal",
+    "greater_than",
+    "has_inf",
+    "has_nan",
+    "isfinite",
+    "less_equal",
+    "less_than",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "not_equal",
+]
+
+_NUMBERS = (*FLOATS, "int32", "int64")
+_NO_HALF = ("float32", "float64", "int32", "int64")
+
+
+def _elementwise(op_type: str) -> Callable[..., Variable]:
+    def layer(
+        x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
+    ) -> Variable:
+        check_variable_and_dtype(x, "x", _NUMBERS, op_type)
+        check_variable_and_dtype(y, "y", _NUMBERS, op_type)
+        return add_op(op_type, {"X": x, "Y": y}, x.dtype, {"axis": axis}, name=name, act=act)
+
+    return document(layer, op_type, op_type)
+
+
+elementwise_add = _elementwise("elementwise_add")
+elementwise_div = _elementwise("elementwise_div")
+elementwise_floordiv = _elementwise("elementwise_floordiv")
+elementwise_max = _elementwise("elementwise_max")
+elementwise_min = _elementwise("elementwise_min")
+elementwise_mod = _elementwise("elementwise_mod")
+elementwise_mul = _elementwise("elementwise_mul")
+elementwise_pow = _elementwise("elementwise_pow")
+elementwise_sub = _elementwise("elementwise_sub")
+
+
+def _comparison(op_type: str) -> Callable[..., Variable]:
+    def layer(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
+        return _compare(op_type, x, y, cond)
+
+    return document(layer, op_type, op_type)
+
+
+def _compare(
+    op_type: str, x: Variable, y: Variable, cond: Variable | None, **attrs: Any
+) -> Variable:
+    check_variable_and_dtype(x, "x", _NO_HALF, op_type)
+    check_variable_and_dtype(y, "y", _NO_HALF, op_type)
+    check_type(cond, "cond", (Variable, type(None)), op_type)
+    inputs = {"X": x, "Y": y}
+    return add_op(op_type, inputs, "bool", attrs, out=cond, stop_gradient=cond is None)
+
+
+equal = _comparison("equal")
+greater_equal = _comparison("greater_equal")
+greater_than = _comparison("greater_than")
+less_equal = _comparison("less_equal")
+not_equal = _comparison("not_equal")
+
+
+def less_than(
+    x: Variable, y: Variable, force_cpu: bool | None = None, cond: Variable | None = None
+) -> Variable:
+    """Whether ``x < y``, element by element.
+
+    Args:
+        x: numbers.
+        y: numbers of a shape that fits.
+        force_cpu: accepted for fluid's sake: the result is where the program runs.
+        cond: variable that takes the result.
+
+    Returns:
+        bool. Source: Paddle op ``less_than``.
+    """
+    check_type(force_cpu, "force_cpu", (bool, type(None)), "less_than")
+    return _compare("less_than", x, y, cond, force_cpu=force_cpu)
+
+
+def _logical(op_type: str) -> Callable[..., Variable]:
+    def layer(
+        x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+    ) -> Variable:
+        check_variable_and_dtype(x, "x", ("bool",), op_type)
+        check_variable_and_dtype(y, "y", ("bool",), op_type)
+        check_type(out, "out", (Variable, type(None)), op_type)
+        return add_op(op_type, {"X": x, "Y": y}, "bool", out=out, name=name)
+
+    return document(layer, op_type, op_type)
+
+
+logical_and = _logical("logical_and")
+logical_or = _logical("logical_or")
+logical_xor = _logical("logical_xor")
+
+
+def logical_not(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
+    """``not x``, element by element.
+
+    Args:
+        x: bool.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        bool. Source: Paddle op ``logical_not``.
+    """
+    check_variable_and_dtype(x, "x", ("bool",), "logical_not")
+    check_type(out, "out", (Variable, type(None)), "logical_not")
+    return add_op("logical_not", {"X": x}, "bool", out=out, name=name)
+
+
+def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
+    def layer(x: Variable) -> Variable:
+        check_variable_and_dtype(x, "x", _NO_HALF, name)
+        dtype = "bool" if op_type == "isfinite" else x.dtype
+        return add_op(op_type, {"X": x}, dtype)
+
+    return document(layer, name, op_type)
+
+
+has_inf = _finiteness("isinf", "has_inf")
+has_nan = _finiteness("isnan", "has_nan")
+isfinite = _finiteness("isfinite", "isfinite")
