@@ -21,7 +21,7 @@ class FuseAllReduce:
         """Rewrite ``graph``; tell whether anything changed."""
         groups: dict[tuple[str, object], list[OpNode]] = {}
         for node in graph.ops:
-            if node.kind == "all_reduce":
+            if node.name == "all_reduce":
                 grad = node.inputs[0].name
                 dtype = graph.program.global_block().vars[grad].dtype
                 layer = grad.removesuffix(roles.GRAD_SUFFIX).split(".")[0]
