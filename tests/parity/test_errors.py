@@ -81,15 +81,17 @@ def expected_class(name):
     return DEVIATIONS[name][0] if name in DEVIATIONS else RECORDED[name]
 
 
-def in_world(name, monkeypatch):
+MISTAKES = [name for name in error_programs.SCENARIOS if expected_class(name)]
+
+
+@pytest.fixture
+def cpu_num(monkeypatch):
     """Keep what a scenario does to CPU_NUM inside the test."""
     monkeypatch.setenv("CPU_NUM", "1")
-    return error_programs.SCENARIOS[name].world
 
 
 @pytest.mark.parametrize("name", error_programs.SCENARIOS)
-def test_mistake_raises_the_recorded_class(name, monkeypatch):
-    in_world(name, monkeypatch)
+def test_mistake_raises_the_recorded_class(name, cpu_num):
     error, _ = error_programs.make(name, fluid)
     if expected_class(name) is None:
         assert error is None
@@ -100,17 +102,26 @@ def test_mistake_raises_the_recorded_class(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", MENTIONS)
-def test_message_names_what_is_wrong(name, monkeypatch):
-    in_world(name, monkeypatch)
+def test_message_names_what_is_wrong(name, cpu_num):
     error, _ = error_programs.make(name, fluid)
     missing = [pattern for pattern in MENTIONS[name] if not re.search(pattern, str(error))]
     assert not missing, str(error)
 
 
-@pytest.mark.parametrize("name", [n for n in error_programs.SCENARIOS if expected_class(n)])
-def test_next_correct_run_gives_the_numbers_it_would_have_given(name, monkeypatch):
-    kind = in_world(name, monkeypatch)
-    error, after = error_programs.make(name, fluid, then=lambda world: world.train())
+def assert_no_traces(name, **options):
+    kind = error_programs.SCENARIOS[name].world
+    error, after = error_programs.make(name, fluid, lambda world: world.train(), **options)
     assert error is not None
-    for value, wanted in zip(after, error_programs.correct_results(kind, fluid), strict=True):
-        np.testing.assert_array_equal(value, wanted)
+    wanted = error_programs.correct_results(kind, fluid, **options)
+    for value, correct in zip(after, wanted, strict=True):
+        np.testing.assert_array_equal(value, correct)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_next_correct_run_gives_the_numbers_it_would_have_given(name, cpu_num):
+    assert_no_traces(name)
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if name.startswith("parallel_")])
+def test_next_correct_run_is_right_in_reduce_mode(name, cpu_num):
+    assert_no_traces(name, mode="Reduce")
