@@ -11,7 +11,7 @@ from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops._shapes import require_axis
 
 
-def _infer(x: Spec, *, axis: int = 0, keepdims: bool = False, dtype: int = VarType.INT64) -> Spec:
+def _infer(x: Spec, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Spec:
     at = require_axis(axis, x)
     shape = (*x.shape[:at], *((1,) if keepdims else ()), *x.shape[at + 1 :])
     return Spec(shape or (1,), VarType.INT64 if dtype < 0 else as_var_type(dtype))
@@ -40,9 +40,7 @@ def _finish(indices: Any, axis: int, keepdims: bool, dtype: int) -> Any:
         Sample({"X": r.distinct((4,))}),
     ],
 )
-def arg_max(
-    xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = VarType.INT64
-) -> Any:
+def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
     """Positions of the largest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_max``.
@@ -65,9 +63,7 @@ def arg_max(
         Sample({"X": r.distinct((2, 3))}, {"axis": 0}),
     ],
 )
-def arg_min(
-    xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = VarType.INT64
-) -> Any:
+def arg_min(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
     """Positions of the smallest elements along ``axis``, of equals the first.
 
     Source: Paddle op ``arg_min``.
@@ -105,8 +101,8 @@ def argsort(xp: Any, x: Any, *, axis: int = -1, descending: bool = False) -> Any
     return xp.take_along_axis(x, indices, axis=axis), indices.astype(np.int64)
 
 
-@argsort.grad("Indices", "Out@GRAD", outputs="X@GRAD", infer=lambda indices, d_out, **_: d_out)
-def argsort_grad(xp: Any, indices: Any, d_out: Any, *, axis: int = -1) -> Any:
+@argsort.grad("X", "Indices", "Out@GRAD", outputs="X@GRAD")
+def argsort_grad(xp: Any, x: Any, indices: Any, d_out: Any, *, axis: int = -1) -> Any:
     """Every gradient goes back to where its element came from."""
     d_x = xp.empty_like(d_out)
     xp.put_along_axis(d_x, indices, d_out, axis=axis)
