@@ -3,6 +3,15 @@
 An initializer is called with a variable of the startup program and its block, and puts the op that
 fills the variable there. As in fluid these ops are put *in front*, so a startup program reads in
 reverse order of creation; random ones take the seed of their program at that moment.
+
+Example:
+    >>> import dpexec as fluid
+    >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+    ...     attr = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.5))
+    ...     w = fluid.layers.create_parameter([2], "float32", attr=attr)
+    ...     executor = fluid.Executor(fluid.CPUPlace())
+    ...     executor.run(fluid.default_startup_program(), fetch_list=[w])
+    [array([0.5, 0.5], dtype=float32)]
 """
 
 from __future__ import annotations

@@ -26,6 +26,18 @@ class LayerHelper:
         layer_type: what names are made from, as in ``fc_0.w_0``.
         kwargs: the arguments of the layer: ``input``, ``param_attr``, ``bias_attr``, ``act``,
             ``name`` and ``use_cudnn`` have a meaning here.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> def cube(x, name=None):
+        ...     helper = LayerHelper("cube", **locals())
+        ...     out = helper.create_variable_for_type_inference(x.dtype)
+        ...     attrs = {"factor": 3.0}
+        ...     helper.append_op("pow", inputs={"X": x}, outputs={"Out": out}, attrs=attrs)
+        ...     return out
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program()):
+        ...     cube(fluid.data("x", shape=[None, 4])).name
+        'cube_0.tmp_0'
     """
 
     def __init__(self, layer_type: str, **kwargs: Any) -> None:

@@ -1,4 +1,15 @@
-"""Small networks that are used as one layer: ``fluid.nets``."""
+"""Small networks that are used as one layer: ``fluid.nets``.
+
+Example:
+    >>> import dpexec as fluid
+    >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+    ...     image = fluid.data("image", shape=[None, 1, 28, 28])
+    ...     pooled = fluid.nets.simple_img_conv_pool(
+    ...         image, num_filters=20, filter_size=5, pool_size=2, pool_stride=2, act="relu"
+    ...     )
+    >>> pooled.shape
+    (-1, 20, 12, 12)
+"""
 
 from __future__ import annotations
 

@@ -25,6 +25,16 @@ class ParamAttr:
     Raises:
         TypeError: an argument has the wrong type.
         ValueError: the name is empty.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> table = ParamAttr(name="shared_table", learning_rate=0.1)
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     for word in ("first", "second"):
+        ...         ids = fluid.data(word, shape=[None], dtype="int64")
+        ...         vector = fluid.embedding(ids, size=[100, 8], param_attr=table)
+        ...     [param.name for param in fluid.default_main_program().all_parameters()]
+        ['shared_table']
     """
 
     def __init__(

@@ -23,9 +23,7 @@ def types():
 
 def run(feed, fetch):
     with fluid.scope_guard(fluid.Scope()):
-        executor = fluid.Executor(fluid.CPUPlace())
-        executor.run(fluid.default_startup_program())
-        return executor.run(feed=feed, fetch_list=[fetch])[0]
+        return fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[fetch])[0]
 
 
 def test_simple_img_conv_pool():

@@ -2,6 +2,14 @@
 
 As in fluid, a number on either side becomes part of one ``scale`` where that is possible, else a
 constant tensor; the right operand is cast to the type of the variable whose method is called.
+
+Example:
+    >>> import dpexec as fluid
+    >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+    ...     x = fluid.data("x", shape=[None, 4])
+    ...     y = 2 * x + 1
+    ...     [op.type for op in fluid.default_main_program().global_block().ops]
+    ['scale', 'scale']
 """
 
 from __future__ import annotations

@@ -2,6 +2,20 @@
 
 Passes and tests call :func:`verify` between steps; users can call it on programs that they built
 by hand. A rule is one function, numbered; the numbers stand in the messages.
+
+Example:
+    >>> import dpexec as fluid
+    >>> from dpexec.ir.verify import verify
+    >>> program = fluid.Program()
+    >>> with fluid.program_guard(program, fluid.Program()):
+    ...     y = fluid.layers.relu(fluid.data("x", shape=[None, 4]))
+    >>> verify(program)
+    >>> program.global_block().ops[0].inputs["X"] = []
+    >>> verify(program)
+    Traceback (most recent call last):
+        ...
+    dpexec.errors.EnforceNotMet: operator relu: rule 6 (...): input X is missing
+    ...
 """
 
 from __future__ import annotations

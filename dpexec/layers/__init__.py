@@ -1,4 +1,18 @@
-"""``fluid.layers``: what programs are made of."""
+"""``fluid.layers``: what programs are made of.
+
+A layer adds operators to the default main program, and the operators that initialise its
+parameters to the default startup program. It returns the variable that it computes.
+
+Example:
+    >>> import dpexec as fluid
+    >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+    ...     x = fluid.data("x", shape=[None, 4])
+    ...     hidden = fluid.layers.fc(x, size=3, act="relu")
+    ...     [op.type for op in fluid.default_main_program().global_block().ops]
+    ['mul', 'elementwise_add', 'relu']
+    >>> hidden.shape
+    (-1, 3)
+"""
 
 import difflib
 from typing import Any

@@ -152,14 +152,20 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
     )
 
     def layer(*args: Any, **kwargs: Any) -> Variable:
-        call = signature.bind(*args, **kwargs)
+        try:
+            call = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{op_type}{signature}: {error}") from None
         call.apply_defaults()
         x = call.arguments["x"]
         check_variable_and_dtype(x, "x", FLOATS, op_type)
         attrs = {name: call.arguments[name] for name in names}
         return add_op(op_type, {"X": x}, x.dtype, attrs, name=call.arguments["name"])
 
-    return document(layer, op_type, op_type, signature)
+    layer.__signature__ = signature  # type: ignore[attr-defined]
+    arguments = {name: f"{definition.attrs[name]} by default." for name in names}
+    arguments = {"x": "float32, float64 or float16.", **arguments, "name": "prefix of names."}
+    return document(layer, op_type, op_type, arguments)
 
 
 def _argument(name: str, default: Any) -> inspect.Parameter:
@@ -169,15 +175,11 @@ def _argument(name: str, default: Any) -> inspect.Parameter:
 
 
 def document(
-    layer: Callable[..., Variable],
-    name: str,
-    op_type: str,
-    signature: inspect.Signature | None = None,
+    layer: Callable[..., Variable], name: str, op_type: str, arguments: Mapping[str, str]
 ) -> Callable[..., Variable]:
-    """Give a made layer its name, signature and the documentation of its operator."""
-    definition = opdef.find(op_type)
+    """Give a made layer its name, and the documentation of its operator and its arguments."""
+    lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
     layer.__name__ = layer.__qualname__ = name
-    layer.__doc__ = definition.doc if definition else ""
-    if signature is not None:
-        layer.__signature__ = signature  # type: ignore[attr-defined]
+    definition = opdef.find(op_type)
+    layer.__doc__ = "\n".join([definition.doc if definition else "", "", "Args:", *lines])
     return layer

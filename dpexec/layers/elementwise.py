@@ -47,7 +47,14 @@ def _elementwise(op_type: str) -> Callable[..., Variable]:
         check_variable_and_dtype(y, "y", _NUMBERS, op_type)
         return add_op(op_type, {"X": x, "Y": y}, x.dtype, {"axis": axis}, name=name, act=act)
 
-    return document(layer, op_type, op_type)
+    arguments = {
+        "x": "numbers.",
+        "y": "numbers; its shape is that of ``x``, or a part of it.",
+        "axis": "where the shape of ``y`` begins in that of ``x``; -1: they end together.",
+        "act": "activation to apply.",
+        "name": "prefix of names.",
+    }
+    return document(layer, op_type, op_type, arguments)
 
 
 elementwise_add = _elementwise("elementwise_add")
@@ -65,7 +72,12 @@ def _comparison(op_type: str) -> Callable[..., Variable]:
     def layer(x: Variable, y: Variable, cond: Variable | None = None) -> Variable:
         return _compare(op_type, x, y, cond)
 
-    return document(layer, op_type, op_type)
+    arguments = {
+        "x": "numbers.",
+        "y": "numbers of a shape that fits.",
+        "cond": "bool variable that takes the result.",
+    }
+    return document(layer, op_type, op_type, arguments)
 
 
 def _compare(
@@ -112,7 +124,13 @@ def _logical(op_type: str) -> Callable[..., Variable]:
         check_type(out, "out", (Variable, type(None)), op_type)
         return add_op(op_type, {"X": x, "Y": y}, "bool", out=out, name=name)
 
-    return document(layer, op_type, op_type)
+    arguments = {
+        "x": "bool.",
+        "y": "bool, of a shape that fits.",
+        "out": "bool variable that takes the result.",
+        "name": "prefix of names.",
+    }
+    return document(layer, op_type, op_type, arguments)
 
 
 logical_and = _logical("logical_and")
@@ -142,7 +160,7 @@ def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
         dtype = "bool" if op_type == "isfinite" else x.dtype
         return add_op(op_type, {"X": x}, dtype)
 
-    return document(layer, name, op_type)
+    return document(layer, name, op_type, {"x": "numbers."})
 
 
 has_inf = _finiteness("isinf", "has_inf")

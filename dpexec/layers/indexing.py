@@ -163,7 +163,7 @@ def _argument_of(op_type: str, name: str) -> Callable[..., Variable]:
         check_variable_and_dtype(x, "x", (*_NO_HALF, "int16", "uint8"), name)
         return add_op(op_type, {"X": x}, "int64", {"axis": axis}, stop_gradient=True)
 
-    return document(layer, name, op_type)
+    return document(layer, name, op_type, {"x": "numbers.", "axis": "along which."})
 
 
 argmax = _argument_of("arg_max", "argmax")

@@ -58,7 +58,13 @@ def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
         attrs = {"dim": dims or [0], "keep_dim": keep_dim, "reduce_all": not dims}
         return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
 
-    return document(layer, op_type, op_type)
+    arguments = {
+        "input": "any shape.",
+        "dim": "the dimension or dimensions that are reduced; None for all.",
+        "keep_dim": "keep them with size 1.",
+        "name": "prefix of names.",
+    }
+    return document(layer, op_type, op_type, arguments)
 
 
 reduce_all = _reduction("reduce_all", ("bool",))
