@@ -212,24 +212,29 @@ def _append(
     have = {name for seed in seeds for name in seed.writes()} | set(supplied)
     steps = seeds + chain_rule(path, have, no_grad, grad_of)
     steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin)
-    for step in steps:
-        for name in step.writes():
-            if not block.has_var(name):
-                block.create_var(name=name)
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():
         for number, step in enumerate(steps):
-            op = block.append_op(
-                step.type,
-                step.inputs,
-                step.outputs,
-                {roles.NAME_SCOPE: "/", **step.attrs},
-                callsite=step.callsite,
-                fill_defaults=False,
-            )
-            context["__current_op_desc__"] = op
+            context["__current_op_desc__"] = _append_step(block, step, grad_of.origin)
             for callback in callbacks if number >= len(seeds) else []:
                 callback(block=block, context=context)
+
+
+def _append_step(block: Block, step: Step, origin: Mapping[str, str]) -> Operator:
+    made = [block.create_var(name=name) for name in step.writes() if not block.has_var(name)]
+    op = block.append_op(
+        step.type,
+        step.inputs,
+        step.outputs,
+        {roles.NAME_SCOPE: "/", **step.attrs},
+        callsite=step.callsite,
+        fill_defaults=False,
+    )
+    for grad in made:
+        var = block._find_var_recursive(origin.get(grad.name.partition("@RENAME@")[0], ""))
+        if var is not None:  # a gradient is like its variable, whatever could be derived
+            grad.set_spec(grad.spec.replace(shape=var.shape, dtype=var.dtype))
+    return op
 
 
 def _producer(var: Variable) -> Operator:
