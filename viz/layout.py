@@ -24,7 +24,6 @@ _SLOT, _PORT = 8.0, 14.0
 _BOX_GAP, _LINE_GAP = 16.0, 7.0
 _LANE_PADDING, _LANE_GAP = 22.0, 26.0
 _SWEEPS = 8
-_SETTLING = 40
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
@@ -195,7 +194,7 @@ def _spread(lane: Lane) -> None:
     """Give every item an x near those it is joined with, without two touching each other."""
     for row in lane.rows:
         _settle(row, [0.0] * len(row))
-    for sweep in range(_SETTLING):
+    for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for row in lane.rows if down else reversed(lane.rows):
             _settle(row, [_wish(item, down) for item in row])

