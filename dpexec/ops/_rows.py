@@ -1,0 +1,37 @@
+"""Rows chosen by their numbers: what gathering and scattering operators share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir.opdef import Spec, require
+from dpexec.ops._shapes import require_integer
+
+
+def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
+    """Refuse row numbers outside a matrix.
+
+    Raises:
+        ValueError: one is negative or not below ``height``.
+    """
+    if rows.size:
+        low, high = int(rows.min()), int(rows.max())
+        if low < 0 or high >= height:
+            wrong = low if low < 0 else high
+            raise ValueError(f"{name}: expected >= 0 and < {height}, but got {wrong}")
+
+
+def require_row_numbers(rows: Spec, name: str) -> int:
+    """Check a vector (or column) of row numbers and give its length."""
+    require_integer(rows, name)
+    require(
+        rows.rank == 1 or (rows.rank == 2 and rows.shape[1] in (1, -1)),
+        f"{name} {rows} must be a vector or have a second dimension of 1",
+    )
+    return rows.shape[0]
+
+
+def added_rows(xp: Any, rows: Any, values: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros of ``shape`` with ``values`` added at ``rows``, repeated rows added up."""
+    return SelectedRows(rows, shape[0], values.reshape(len(rows), *shape[1:])).to_dense(xp)

@@ -1,0 +1,311 @@
+"""``slice`` and ``strided_slice``: a section along some axes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_axis
+
+Ints = Sequence[int]
+
+
+def _values(attribute: Ints, tensor: Any, parts: list[Any]) -> Ints:
+    """The attribute, unless variables replace it."""
+    if parts:
+        return [int(part.reshape(-1)[0]) for part in parts]
+    if tensor is not None:
+        return [int(value) for value in tensor.reshape(-1)]
+    return attribute
+
+
+def _sections(
+    shape: Ints, axes: Ints, starts: Ints, ends: Ints, strides: Ints
+) -> tuple[builtins.slice, ...]:
+    """A Python slice per dimension: the rules are the same, but for backward strides."""
+    found = [builtins.slice(None)] * len(shape)
+    for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
+        # Python's slices reach the first element backwards only with an end of None.
+        stop = None if stride < 0 and end < -shape[axis] else end
+        found[axis] = builtins.slice(start, stop, stride)
+    return tuple(found)
+
+
+def _kept(shape: Ints, decrease_axis: Ints) -> tuple[int, ...]:
+    """The shape without the dimensions that an index picked one element of."""
+    if not decrease_axis:
+        return tuple(shape)
+    return tuple(dim for i, dim in enumerate(shape) if i not in decrease_axis) or (1,)
+
+
+def _infer_section(
+    x: Spec, axes: Ints, starts: Ints, ends: Ints, strides: Ints, decrease_axis: Ints, known: bool
+) -> Spec:
+    shape = list(x.shape)
+    for axis in (*axes, *decrease_axis):
+        require_axis(axis, x, "Input", "axes")
+    if not known:
+        for axis in axes:
+            shape[axis] = -1
+    else:
+        require(
+            len(axes) == len(starts) == len(ends) == len(strides),
+            f"axes {list(axes)}, starts {list(starts)} and ends {list(ends)} must have the same "
+            "length",
+        )
+        sections = _sections(x.shape, axes, starts, ends, strides)
+        for axis in axes:
+            shape[axis] = _length(x, axis, sections[axis])
+    lod_level = 0 if 0 in axes else x.lod_level
+    return x.replace(shape=_kept(shape, decrease_axis), lod_level=lod_level)
+
+
+def _length(x: Spec, axis: int, section: builtins.slice) -> int:
+    require(section.step != 0, "strides must not be 0")
+    if x.shape[axis] < 0:
+        return -1
+    length = len(range(*section.indices(x.shape[axis])))
+    require(
+        length > 0,
+        f"nothing is left of dimension {axis} of Input {x} between start {section.start} and "
+        f"end {section.stop} with stride {section.step}",
+    )
+    return length
+
+
+def _infer(
+    x: Spec,
+    start: Spec | None,
+    end: Spec | None,
+    start_list: list[Spec],
+    end_list: list[Spec],
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+    decrease_axis: Ints = (),
+) -> Spec:
+    known = start is None and end is None and not start_list and not end_list
+    return _infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
+
+
+@op(
+    "slice",
+    inputs="Input StartsTensor? EndsTensor? StartsTensorList?[] EndsTensorList?[]",
+    outputs="Out",
+    infer=_infer,
+    attrs={"infer_flags": []},
+    samples=lambda r: [
+        Sample(
+            {"Input": np.arange(12.0).reshape(3, 4)},
+            {"axes": [0, 1], "starts": [-2, 1], "ends": [10, -1]},
+            expected={"Out": np.array([[5.0, 6.0], [9.0, 10.0]])},
+        ),
+        Sample(
+            {"Input": r.normal((3, 4, 2))},
+            {"axes": [0, 2], "starts": [1, -5], "ends": [2, 1], "decrease_axis": [0]},
+        ),
+        Sample(
+            {"Input": r.normal((3,))},
+            {"axes": [0], "starts": [1], "ends": [2], "decrease_axis": [0]},
+        ),
+        Sample(
+            {"Input": r.normal((3, 2)), "StartsTensor": np.array([1])},
+            {"axes": [0], "starts": [-1], "ends": [3]},
+        ),
+        Sample(
+            {"Input": r.normal((3, 2)), "EndsTensorList": [np.array([2]), np.array([1])]},
+            {"axes": [0, 1], "starts": [0, 0], "ends": [-1, 1]},
+        ),
+    ],
+)
+def slice(
+    xp: Any,
+    x: Any,
+    start: Any,
+    end: Any,
+    start_list: list[Any],
+    end_list: list[Any],
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+    decrease_axis: Ints = (),
+) -> Any:
+    """The section of ``x`` from ``starts`` to before ``ends`` along ``axes``; a view.
+
+    Negative numbers count from the end, and what lies outside is cut off. The dimensions
+    ``decrease_axis`` are dropped. The variables replace the attributes. Source: Paddle op
+    ``slice``.
+    """
+    starts, ends = _values(starts, start, start_list), _values(ends, end, end_list)
+    out = x[_sections(x.shape, axes, starts, ends, [1] * len(axes))]
+    return out.reshape(_kept(out.shape, decrease_axis))
+
+
+def _like_input(x: Spec, *_: Any) -> Spec:
+    return x
+
+
+@slice.grad(
+    "Input",
+    "StartsTensor?",
+    "EndsTensor?",
+    "StartsTensorList?[]",
+    "EndsTensorList?[]",
+    "Out@GRAD",
+    outputs="Input@GRAD",
+    infer=_like_input,
+)
+def slice_grad(
+    xp: Any,
+    x: Any,
+    start: Any,
+    end: Any,
+    start_list: list[Any],
+    end_list: list[Any],
+    d_out: Any,
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+) -> Any:
+    """The gradient in its place, zeros around it."""
+    starts, ends = _values(starts, start, start_list), _values(ends, end, end_list)
+    return _embedded(xp, x, d_out, _sections(x.shape, axes, starts, ends, [1] * len(axes)))
+
+
+def _embedded(xp: Any, x: Any, d_out: Any, sections: tuple[builtins.slice, ...]) -> Any:
+    grad = xp.zeros(x.shape, d_out.dtype)
+    place = grad[sections]
+    place[...] = d_out.reshape(place.shape)
+    return grad
+
+
+def _infer_strided(
+    x: Spec,
+    start: Spec | None,
+    end: Spec | None,
+    stride: Spec | None,
+    start_list: list[Spec],
+    end_list: list[Spec],
+    stride_list: list[Spec],
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+    strides: Ints = (),
+    decrease_axis: Ints = (),
+) -> Spec:
+    variables = (start, end, stride)
+    known = not any((*start_list, *end_list, *stride_list)) and all(v is None for v in variables)
+    return _infer_section(x, axes, starts, ends, strides, decrease_axis, known)
+
+
+@op(
+    "strided_slice",
+    inputs=(
+        "Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList?[] EndsTensorList?[] "
+        "StridesTensorList?[]"
+    ),
+    outputs="Out",
+    infer=_infer_strided,
+    attrs={"infer_flags": []},
+    samples=lambda r: [
+        Sample(
+            {"Input": np.arange(6.0)},
+            {"axes": [0], "starts": [0], "ends": [5], "strides": [2]},
+            expected={"Out": np.array([0.0, 2.0, 4.0])},
+        ),
+        Sample(
+            {"Input": np.arange(6.0)},
+            {"axes": [0], "starts": [-1], "ends": [-9], "strides": [-1]},
+            expected={"Out": np.arange(6.0)[::-1]},
+        ),
+        Sample(
+            {"Input": np.arange(6.0)},
+            {"axes": [0], "starts": [4], "ends": [0], "strides": [-2]},
+            expected={"Out": np.array([4.0, 2.0])},
+        ),
+        Sample(
+            {"Input": r.normal((3, 5)), "StridesTensor": np.array([2])},
+            {"axes": [1], "starts": [1], "ends": [5], "strides": [-1]},
+        ),
+        Sample(
+            {"Input": r.normal((3, 5))},
+            {"axes": [1], "starts": [1], "ends": [2], "strides": [1], "decrease_axis": [1]},
+        ),
+    ],
+)
+def strided_slice(
+    xp: Any,
+    x: Any,
+    start: Any,
+    end: Any,
+    stride: Any,
+    start_list: list[Any],
+    end_list: list[Any],
+    stride_list: list[Any],
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+    strides: Ints = (),
+    decrease_axis: Ints = (),
+) -> Any:
+    """Every ``strides``-th element from ``starts`` to before ``ends`` along ``axes``; a view.
+
+    Negative strides go backwards; otherwise as ``slice``. Source: Paddle op ``strided_slice``.
+    """
+    sections = _sections(
+        x.shape,
+        axes,
+        _values(starts, start, start_list),
+        _values(ends, end, end_list),
+        _values(strides, stride, stride_list),
+    )
+    out = x[sections]
+    return out.reshape(_kept(out.shape, decrease_axis))
+
+
+@strided_slice.grad(
+    "Input",
+    "StartsTensor?",
+    "EndsTensor?",
+    "StridesTensor?",
+    "StartsTensorList?[]",
+    "EndsTensorList?[]",
+    "StridesTensorList?[]",
+    "Out@GRAD",
+    outputs="Input@GRAD",
+    infer=_like_input,
+)
+def strided_slice_grad(
+    xp: Any,
+    x: Any,
+    start: Any,
+    end: Any,
+    stride: Any,
+    start_list: list[Any],
+    end_list: list[Any],
+    stride_list: list[Any],
+    d_out: Any,
+    *,
+    axes: Ints = (),
+    starts: Ints = (),
+    ends: Ints = (),
+    strides: Ints = (),
+) -> Any:
+    """The gradient in its places, zeros between and around them."""
+    sections = _sections(
+        x.shape,
+        axes,
+        _values(starts, start, start_list),
+        _values(ends, end, end_list),
+        _values(strides, stride, stride_list),
+    )
+    return _embedded(xp, x, d_out, sections)
