@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ def train(example: Example, data: Data, trainer: Trainer, epochs: int) -> list[f
     """
     losses: list[float] = []
     total = epochs * math.ceil(data.samples / example.batch_size)
-    with tqdm(total=total, desc="training", unit="step", mininterval=0.2) as bar:
+    seconds = 0.2 if sys.stderr.isatty() else 5.0  # a log needs fewer lines than a terminal
+    with tqdm(total=total, desc="training", unit="step", mininterval=seconds) as bar:
         for batch in batches(data, example.batch_size, epochs):
             losses.append(trainer.step(batch))
             bar.set_postfix(loss=f"{losses[-1]:.4f}", refresh=False)
@@ -141,7 +143,7 @@ def measure(net: Net, settings: Settings, batch: Batch) -> Speed:
         trainer.step(batch)
         steps.append(max(1, int(_ROUND_SECONDS / (time.perf_counter() - start))))
     rounds = range(_ROUNDS)
-    for _ in tqdm(rounds, desc="measuring 1 against all replicas", unit="round", leave=False):
+    for _ in tqdm(rounds, "measuring 1 against all replicas", leave=False, disable=None):
         for trainer, times, count in zip(trainers, seconds, steps, strict=True):
             start = time.perf_counter()
             for _ in range(count):
