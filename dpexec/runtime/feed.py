@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +43,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
     Raises:
         TypeError: not a dict.
         AssertionError: a list for several devices.
-        ValueError: a checked variable got another shape or type.
+        ValueError: an unknown name, or a checked variable got another shape or type.
         EnforceNotMet: likewise, for an unchecked one.
     """
     if isinstance(feed, (list, tuple)):
@@ -52,7 +51,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             f"Not compiled with data parallel, but the feed is for {len(feed)} devices"
         )
         feed = feed[0]
-    values = _arrays(block, feed, unknown_is_error=False)
+    values = _arrays(block, feed)
     for name, array in values.items():
         _check(block.vars[name], array, "")
     return Feeds([values], [_samples(block, values) or 1], _persistable(block, values))
@@ -77,7 +76,7 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        shards = _split(block, _arrays(block, feed, unknown_is_error=True), devices)
+        shards = _split(block, _arrays(block, feed), devices)
     elif isinstance(feed, (list, tuple)):
         shards = _listed(block, feed, devices, partial)
     else:
@@ -98,18 +97,13 @@ def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name in values if block.vars[name].persistable)
 
 
-def _arrays(block: Block, feed: Any, unknown_is_error: bool) -> dict[str, np.ndarray[Any, Any]]:
+def _arrays(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     if not isinstance(feed, Mapping):
         raise TypeError(f"feed requires dict as its Parameter, but received {type(feed)}")
     arrays = {}
     for name, value in feed.items():
         if name not in block.vars:
-            if unknown_is_error:
-                raise ValueError(f"var {name} not in this block: the feed names it")
-            warnings.warn(
-                f"The variable {name} is fed but not in the program; ignored", stacklevel=5
-            )
-            continue
+            raise ValueError(f"var {name} not in this block: the feed names it")
         arrays[name] = _array(block.vars[name], value)
     return arrays
 
@@ -226,5 +220,5 @@ def _listed(
             f"Unimplemented: The feed data number {number} does not match the device number "
             f"{devices}; when training, every device needs a dict"
         )
-    shards = [_arrays(block, item, unknown_is_error=True) for item in feed]
+    shards = [_arrays(block, item) for item in feed]
     return shards + [{}] * (devices - len(shards))

@@ -82,10 +82,11 @@ def test_persistable_row_goes_to_all_or_each(block):
     assert each.persistable == {"lr"}
 
 
-def test_single_feed_unwraps_scalars_and_warns_of_unknown_names(block):
-    with pytest.warns(UserWarning, match="nope"):
-        feeds = single_feed(block, [{"lr": 0.5, "nope": np.ones(2)}])
+def test_single_feed_unwraps_lists_and_scalars(block):
+    feeds = single_feed(block, [{"lr": 0.5}])
     assert feeds.values[0]["lr"].dtype == np.float32 and feeds.values[0]["lr"].shape == (1,)
+    with pytest.raises(ValueError, match="nope"):
+        single_feed(block, {"nope": np.ones(2)})
     with pytest.raises(AssertionError, match="Not compiled with data parallel"):
         single_feed(block, [{}, {}])
 
