@@ -40,8 +40,8 @@ def terminal(losses: Sequence[float], width: int = 60, height: int = 8) -> str:
 
     Example:
         >>> print(terminal([4, 3, 2, 1], width=4, height=2))
-          4 █▃
-          1 ██▆▁
+        4 █▃
+        1 ██▆▁
     """
     values = np.asarray(losses, dtype=float)
     stretches = np.array_split(values, min(width, len(values)))
@@ -50,9 +50,10 @@ def terminal(losses: Sequence[float], width: int = 60, height: int = 8) -> str:
     span = (high - low) or 1.0
     steps = len(_BLOCKS) - 1
     filled = np.rint((means - low) / span * (height * steps - 1)).astype(int) + 1
+    labels = {height - 1: f"{high:.3g}", 0: f"{low:.3g}"}
+    margin = max(map(len, labels.values()))
     lines = []
     for row in reversed(range(height)):
-        label = {height - 1: f"{high:.3g}", 0: f"{low:.3g}"}.get(row, "")
         cells = "".join(_BLOCKS[int(np.clip(level - row * steps, 0, steps))] for level in filled)
-        lines.append(f"{label:>3} {cells}".rstrip())
+        lines.append(f"{labels.get(row, ''):>{margin}} {cells}".rstrip())
     return "\n".join(lines)

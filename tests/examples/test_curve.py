@@ -10,7 +10,7 @@ from dpexec.examples import curve
 def test_terminal_curve_falls_from_top_left():
     lines = curve.terminal(list(np.linspace(2.0, 0.5, 300)), width=30, height=5).splitlines()
     assert len(lines) == 5
-    assert lines[0].startswith("1.98 █")
+    assert lines[0].startswith(" 1.98 █")
     assert lines[-1].startswith("0.523 ")
     assert lines[0].count("█") < lines[2].count("█") < lines[-1].count("█")
 
