@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from typing import Any
 
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
@@ -18,6 +17,8 @@ from dpexec.runtime.fetch import as_tensors, fetch_names
 
 __all__ = ["Executor"]
 
+_ENGINES_KEPT = 32
+
 
 class Executor:
     """Runs programs on one device, and compiled programs on theirs.
@@ -31,9 +32,7 @@ class Executor:
             place = CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
         self.place = place
         self._closed = False
-        self._engines: weakref.WeakKeyDictionary[Scope, dict[Any, Engine]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._engines: dict[Any, Engine] = {}
 
     def run(
         self,
@@ -96,12 +95,14 @@ class Executor:
         return engine.run(feeds, names)
 
     def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
-        engines = self._engines.setdefault(scope, {})
-        key = (id(program), prune)
-        engine = engines.get(key)
-        if engine is None or engine.version != program._version or engine.label is not program:
+        key = (program, scope, prune)
+        engine = self._engines.pop(key, None)
+        if engine is None or engine.version != program._version:
             source = program if prune is None else _pruned(program, prune)
-            engine = engines[key] = Engine(source, [self.place], scope, label=program)
+            engine = Engine(source, [self.place], scope, label=program)
+        self._engines[key] = engine  # the latest used is last
+        if len(self._engines) > _ENGINES_KEPT:
+            del self._engines[next(iter(self._engines))]
         return engine
 
     def _run_compiled(

@@ -34,7 +34,7 @@ class Replicas:
         self.scope = scope
         self.places = list(places)
         self.shared = shared or len(self.places) == 1
-        self.scopes = [scope, *(scope.new_scope() for _ in self.places[1:])]
+        self.scopes = [scope, *(Scope(scope) for _ in self.places[1:])]
         self.generation = 0
         """Grows whenever values from outside were taken over."""
         self._seen: dict[str, int] = {}
