@@ -27,23 +27,23 @@ def _group_name(group: tuple[int, int]) -> str:
 
 
 def _fits(event: Event, open_events: list[Event]) -> bool:
-    """Whether the event may go into a lane: onto nothing, or as an op into its own task."""
+    """Whether the event may go into a lane: onto nothing, or into the task it is part of."""
     while open_events and open_events[-1].stop <= event.start:
         open_events.pop()
     if not open_events:
         return True
     top = open_events[-1]
-    return event.kind == "op" and top.key == event.key and event.stop <= top.stop
+    return event.kind != "task" and top.key == event.key and event.stop <= top.stop
 
 
 def _lanes(events: tuple[Event, ...]) -> Iterator[tuple[tuple[int, int], int, Event]]:
     """Yield (group, number of the lane in its group, event).
 
-    Slices of one lane never overlap unless one is an op inside its task: tasks of one device that
-    ran at the same time on two threads get a second lane.
+    Slices of one lane never overlap unless one is part of the other, its task: tasks of one device
+    that ran at the same time on two threads get a second lane.
     """
     lanes: dict[tuple[int, int], list[list[Event]]] = {}
-    for event in sorted(events, key=lambda e: (e.start, -e.stop, e.kind == "op")):
+    for event in sorted(events, key=lambda e: (e.start, -e.stop, e.kind != "task")):
         group = lanes.setdefault(_group(event), [])
         fitting = (number for number, opened in enumerate(group) if _fits(event, opened))
         number = next(fitting, len(group))

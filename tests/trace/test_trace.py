@@ -107,6 +107,17 @@ def test_chrome_has_a_lane_per_device_and_one_for_collectives():
     assert by_name["all_reduce", None]["dur"] == pytest.approx(0.25e6)
 
 
+def test_chrome_nests_what_a_task_did():
+    trace = Trace(
+        (
+            Event("all_reduce", "task", None, "k", 0.0, 2.0),
+            Event("fused_all_reduce", "collective", None, "k", 0.0, 1.0),
+            Event("fused_all_reduce", "collective", None, "k", 1.0, 2.0),
+        )
+    )
+    assert list(lane_names(to_chrome(trace)).values()) == ["collectives"]
+
+
 def test_chrome_splits_a_device_whose_tasks_overlap():
     trace = Trace(
         (
