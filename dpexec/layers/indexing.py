@@ -9,6 +9,7 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, document, number_or_tensor, numbers_or_tensors
+from dpexec.layers.tensor import zeros
 
 __all__ = [
     "argmax",
@@ -17,6 +18,9 @@ __all__ = [
     "gather",
     "gather_nd",
     "one_hot",
+    "scatter",
+    "scatter_nd",
+    "scatter_nd_add",
     "slice",
     "strided_slice",
     "topk",
@@ -53,6 +57,58 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
     """
     check_type(input, "input", Variable, "gather_nd")
     return add_op("gather_nd", {"X": input, "Index": index}, input.dtype, name=name)
+
+
+def scatter(
+    input: Variable,
+    index: Variable,
+    updates: Variable,
+    name: str | None = None,
+    overwrite: bool = True,
+) -> Variable:
+    """A copy of ``input`` in which some rows are others.
+
+    Args:
+        input: ``(N, ...)``.
+        index: numbers of the rows, int32 or int64 ``(M,)`` or ``(M, 1)``.
+        updates: the rows ``(M, ...)``.
+        name: prefix of names.
+        overwrite: of repeated rows the last wins; False for the sum, on rows set to 0.
+
+    Returns:
+        ``(N, ...)``. Source: Paddle op ``scatter``.
+    """
+    check_type(input, "input", Variable, "scatter")
+    inputs = {"X": input, "Ids": index, "Updates": updates}
+    return add_op("scatter", inputs, input.dtype, {"overwrite": overwrite}, name=name)
+
+
+def scatter_nd_add(
+    ref: Variable, index: Variable, updates: Variable, name: str | None = None
+) -> Variable:
+    """A copy of ``ref`` with something added to some slices.
+
+    Args:
+        ref: any shape.
+        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
+        updates: what is added, ``index.shape[:-1] + ref.shape[k:]``.
+        name: prefix of names.
+
+    Returns:
+        Like ``ref``. Source: Paddle op ``scatter_nd_add``.
+    """
+    check_type(ref, "ref", Variable, "scatter_nd_add")
+    if ref.dtype != updates.dtype:
+        raise ValueError(f"scatter_nd_add takes one data type, not {ref.spec} and {updates.spec}")
+    inputs = {"X": ref, "Index": index, "Updates": updates}
+    return add_op("scatter_nd_add", inputs, ref.dtype, name=name)
+
+
+def scatter_nd(
+    index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
+) -> Variable:
+    """Zeros of a shape with something added to some slices; see :func:`scatter_nd_add`."""
+    return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
 def slice(input: Variable, axes: Sequence[int], starts: Any, ends: Any) -> Variable:

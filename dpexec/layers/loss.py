@@ -8,16 +8,22 @@ from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
-from dpexec.layers.math import reduce_mean
+from dpexec.layers.elementwise import equal
+from dpexec.layers.indexing import one_hot
+from dpexec.layers.manipulation import expand, reshape, transpose
+from dpexec.layers.math import matmul, reduce_mean, reduce_sum
+from dpexec.layers.ops import square
 
 __all__ = [
     "bpr_loss",
     "cross_entropy",
+    "dice_loss",
     "huber_loss",
     "kldiv_loss",
     "log_loss",
     "margin_rank_loss",
     "mse_loss",
+    "npair_loss",
     "rank_loss",
     "sigmoid_cross_entropy_with_logits",
     "smooth_l1",
@@ -308,3 +314,51 @@ def margin_rank_loss(
         attrs={"margin": margin},
     )
     return out
+
+
+def dice_loss(
+    input: Variable, label: Variable, epsilon: float = 1e-5, name: str | None = None
+) -> Variable:
+    """One minus twice the overlap of prediction and label over their sizes (segmentation).
+
+    Args:
+        input: probabilities ``(N, ..., classes)``.
+        label: class numbers, int64 ``(N, ..., 1)``.
+        epsilon: added to the sizes.
+        name: accepted for fluid's sake.
+
+    Returns:
+        The mean over the samples, ``(1,)``. Source: Milletari and others, 2016.
+    """
+    wanted = one_hot(label, depth=input.shape[-1])
+    dims = list(range(1, len(input.shape)))
+    overlap = reduce_sum(input * wanted, dim=dims)
+    sizes = reduce_sum(input, dim=dims) + reduce_sum(wanted, dim=dims)
+    return reduce_mean(1 - overlap * 2 / (sizes + epsilon))
+
+
+def npair_loss(
+    anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002
+) -> Variable:
+    """Embeddings of one class should be alike, those of different classes not.
+
+    Args:
+        anchor: embeddings ``(N, width)``.
+        positive: embeddings ``(N, width)``, row by row of the same class as ``anchor``.
+        labels: classes ``(N,)``; N is known.
+        l2_reg: weight of the size of embeddings.
+
+    Returns:
+        The loss, ``(1,)``. Source: Sohn, 2016.
+    """
+    check_variable_and_dtype(anchor, "anchor", _SINGLE_DOUBLE, "npair_loss")
+    check_variable_and_dtype(positive, "positive", _SINGLE_DOUBLE, "npair_loss")
+    check_variable_and_dtype(labels, "labels", (*_SINGLE_DOUBLE, "int64"), "npair_loss")
+    count = labels.shape[0]
+    rows = expand(reshape(labels, [count, 1]), [1, count])
+    same = equal(rows, transpose(rows, [1, 0])).astype("float32")
+    targets = same / reduce_sum(same, dim=1, keep_dim=True)
+    sizes = [reduce_mean(reduce_sum(square(part), 1)) for part in (anchor, positive)]
+    similarity = matmul(anchor, positive, transpose_y=True)
+    losses = softmax_with_cross_entropy(similarity, targets, soft_label=True)
+    return (sizes[0] + sizes[1]) * 0.25 * l2_reg + reduce_mean(reduce_sum(targets * losses, 0))

@@ -13,6 +13,7 @@ from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
 __all__ = [
     "concat",
     "expand",
+    "expand_as",
     "flatten",
     "pad",
     "reshape",
@@ -279,6 +280,22 @@ def expand(
     out = helper.create_variable_for_type_inference(x.dtype)
     helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
     return out
+
+
+def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
+    """Repeat along every dimension, up to the shape of another variable.
+
+    Args:
+        x: its dimensions divide those of ``target_tensor``.
+        target_tensor: has the wanted shape.
+        name: prefix of names.
+
+    Returns:
+        The repeated variable. Source: Paddle op ``expand_as``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "expand_as")
+    check_variable_and_dtype(target_tensor, "target_tensor", ("bool", *_NO_HALF), "expand_as")
+    return add_op("expand_as", {"X": x, "target_tensor": target_tensor}, x.dtype, name=name)
 
 
 def pad(

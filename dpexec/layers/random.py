@@ -13,6 +13,7 @@ from dpexec.layers.build import add_op, numbers_or_tensors
 
 __all__ = [
     "gaussian_random",
+    "gaussian_random_batch_size_like",
     "uniform_random",
     "uniform_random_batch_size_like",
 ]
@@ -108,15 +109,56 @@ def uniform_random_batch_size_like(
     """
     op_type = "uniform_random_batch_size_like"
     check_variable_and_dtype(input, "input", ("float32", "float64"), op_type)
+    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    return _like(op_type, input, shape, dtype, input_dim_idx, output_dim_idx, attrs)
+
+
+def gaussian_random_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    mean: float = 0.0,
+    std: float = 1.0,
+    seed: int = 0,
+    dtype: Any = "float32",
+) -> Variable:
+    """Normal numbers with the batch size of ``input``.
+
+    Args:
+        input: has the batch size.
+        shape: dimensions; the one at ``output_dim_idx`` is replaced.
+        input_dim_idx: which dimension of ``input`` is its batch.
+        output_dim_idx: which dimension of the result is.
+        mean: their mean.
+        std: their standard deviation.
+        seed: the same numbers in every run; 0 for others each time.
+        dtype: float32 or float64.
+
+    Returns:
+        The numbers. Source: Paddle op ``gaussian_random_batch_size_like``.
+    """
+    op_type = "gaussian_random_batch_size_like"
+    check_type(input, "input", Variable, op_type)
+    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
+    return _like(op_type, input, shape, dtype, input_dim_idx, output_dim_idx, attrs)
+
+
+def _like(
+    op_type: str,
+    input: Variable,
+    shape: Sequence[int],
+    dtype: Any,
+    input_dim_idx: int,
+    output_dim_idx: int,
+    attrs: dict[str, Any],
+) -> Variable:
     check_type(shape, "shape", (list, tuple), op_type)
     check_dtype(dtype, "dtype", ("float32", "float64"), op_type)
-    attrs = {
+    attrs |= {
         "shape": list(shape),
         "dtype": as_var_type(dtype),
         "input_dim_idx": input_dim_idx,
         "output_dim_idx": output_dim_idx,
-        "min": float(min),
-        "max": float(max),
-        "seed": seed,
     }
     return add_op(op_type, {"Input": input}, dtype, attrs)

@@ -24,6 +24,7 @@ __all__ = [
     "create_tensor",
     "fill_constant",
     "fill_constant_batch_size_like",
+    "full_like",
     "linspace",
     "ones",
     "ones_like",
@@ -254,6 +255,40 @@ def ones_like(x: Variable, out: Variable | None = None) -> Variable:
     """Ones in the shape of ``x``. Source: Paddle op ``fill_any_like``."""
     check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "ones_like")
     return add_op("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, layer="ones_like", out=out)
+
+
+def full_like(
+    input: Variable,
+    fill_value: float,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """A constant in the shape of ``input``.
+
+    Args:
+        input: has the shape.
+        fill_value: the constant.
+        out: variable that takes the result.
+        dtype: element type; None for that of ``input``.
+        device: only None: operators run on the device of their replica.
+        stop_gradient: whether gradients stop here.
+        name: prefix of names.
+
+    Returns:
+        The tensor. Source: Paddle op ``fill_any_like``.
+    """
+    check_type(device, "device", type(None), "full_like")
+    target = input.dtype if dtype is None else as_var_type(dtype)
+    check_dtype(target, "dtype", _FILLABLE, "full_like")
+    attrs = {"value": float(fill_value), "dtype": target}
+    made = add_op(
+        "fill_any_like", {"X": input}, target, attrs, layer="full_like", name=name, out=out
+    )
+    made.stop_gradient = stop_gradient
+    return made
 
 
 def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:

@@ -1,0 +1,110 @@
+"""Layers that are made of other layers compute what they say."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import layers
+
+
+def run(feed, *fetch):
+    place = fluid.CPUPlace()
+    with fluid.scope_guard(fluid.Scope()):
+        return fluid.Executor(place).run(feed=feed, fetch_list=list(fetch))
+
+
+def softmax(values):
+    values = np.exp(values - values.max(-1, keepdims=True))
+    return values / values.sum(-1, keepdims=True)
+
+
+def normal(*shape):
+    return np.random.default_rng(3).standard_normal(shape).astype("float32")
+
+
+def test_dice_loss():
+    probabilities, labels = softmax(normal(2, 5, 3)), np.array([[0], [2], [1], [1], [0]] * 2)
+    labels = labels.reshape(2, 5, 1)
+    loss = layers.dice_loss(
+        fluid.data("p", [2, 5, 3]), fluid.data("label", [2, 5, 1], dtype="int64")
+    )
+    wanted = np.eye(3)[labels[..., 0]]
+    overlap = (probabilities * wanted).sum((1, 2))
+    expected = (1 - 2 * overlap / (probabilities.sum((1, 2)) + wanted.sum((1, 2)) + 1e-5)).mean()
+    got = run({"p": probabilities, "label": labels}, loss)[0]
+    np.testing.assert_allclose(got, [expected], rtol=1e-5)
+
+
+def test_npair_loss():
+    anchor, positive = normal(4, 6), normal(4, 6)[::-1].copy()
+    labels = np.array([0, 1, 0, 2], "float32")
+    loss = layers.npair_loss(
+        fluid.data("a", [4, 6]), fluid.data("p", [4, 6]), fluid.data("l", [4]), l2_reg=0.1
+    )
+    same = (labels[:, None] == labels[None]).astype("float32")
+    targets = same / same.sum(1, keepdims=True)
+    losses = -(targets * np.log(softmax(anchor @ positive.T))).sum(1, keepdims=True)
+    sizes = (anchor**2).sum(1).mean() + (positive**2).sum(1).mean()
+    expected = sizes * 0.25 * 0.1 + (targets * losses).sum(0).mean()
+    got = run({"a": anchor, "p": positive, "l": labels}, loss)[0]
+    np.testing.assert_allclose(got, [expected], rtol=1e-5)
+
+
+def test_log_softmax_and_logsumexp():
+    values = normal(3, 4)
+    x = fluid.data("x", [None, 4])
+    log, total, kept = run(
+        {"x": values},
+        layers.log_softmax(x),
+        layers.logsumexp(x, dim=1),
+        layers.logsumexp(x, dim=1, keepdim=True),
+    )
+    np.testing.assert_allclose(log, np.log(softmax(values)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(total, np.log(np.exp(values).sum(1)), rtol=1e-5)
+    assert kept.shape == (3, 1)
+
+
+def test_scatter_nd_adds_into_zeros():
+    index = layers.assign(np.array([[1], [3], [1]], "int64"))
+    out = layers.scatter_nd(index, layers.ones([3, 2], "float32"), [4, 2])
+    np.testing.assert_array_equal(run({}, out)[0], [[0, 0], [2, 2], [0, 0], [1, 1]])
+
+
+@pytest.mark.parametrize("dtype", [None, "int64"])
+def test_full_like(dtype):
+    out = layers.full_like(fluid.data("x", [None, 4]), 7, dtype=dtype)
+    got = run({"x": normal(3, 4)}, out)[0]
+    np.testing.assert_array_equal(got, np.full((3, 4), 7))
+    assert got.dtype == np.dtype(dtype or "float32")
+    assert out.stop_gradient
+
+
+def test_numbers_are_exact_beyond_single_precision():
+    big = 2**24 + 1
+    got = run({}, layers.fill_constant([1], "int64", big))[0]
+    assert got.tolist() == [big]
+
+
+def test_step_counter_grows_with_every_run():
+    counter = layers.autoincreased_step_counter(begin=5, step=2)
+    assert layers.autoincreased_step_counter(begin=5, step=2) is counter
+    executor = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        executor.run(fluid.default_startup_program())
+        runs = [executor.run(fetch_list=[counter])[0].tolist() for _ in range(3)]
+    assert runs == [[6], [8], [10]]
+
+
+def test_accuracy_counts_into_given_variables():
+    correct, total = (layers.create_tensor("int32", name) for name in ("correct", "total"))
+    out = layers.accuracy(
+        fluid.data("x", [None, 3]),
+        fluid.data("y", [None, 1], dtype="int64"),
+        k=2,
+        correct=correct,
+        total=total,
+    )
+    scores = np.array([[3, 2, 1], [1, 2, 3], [1, 3, 2]], "float32")
+    feed = {"x": scores, "y": np.array([[1], [0], [1]])}
+    share, hits, count = run(feed, out, correct, total)
+    assert (share.item(), hits.item(), count.item()) == (pytest.approx(2 / 3), 2, 3)
