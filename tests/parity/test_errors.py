@@ -21,6 +21,7 @@ DEVIATIONS = {
     "unknown_feed": ("ValueError", "a feed that no variable takes is an error, not a warning"),
     "parallel_feed_is_an_int": ("TypeError", "the original ignores it and then misses the feeds"),
     "parallel_batch_smaller_than_devices": (None, "any batch size works"),
+    "build_matmul_mismatch": ("EnforceNotMet", "a shape error like those of all other layers"),
     "build_unknown_operator": ("MissingKernelError", "an EnforceNotMet of its own, see errors.py"),
 }
 
@@ -63,7 +64,7 @@ MENTIONS = {
     "cpu_num_zero": ["CPU_NUM|places"],
     "cpu_num_text": ["abc"],
     "build_mul_mismatch": ["mul", r"\ba\b", r"\bb\b", r"-1, 4", r"5, 3", USER_LINE],
-    "build_matmul_mismatch": [r"2, 4", r"5, 3"],
+    "build_matmul_mismatch": ["matmul", r"2, 4", r"5, 3", USER_LINE],
     "build_elementwise_mismatch": ["elementwise_add", r"2, 4", r"2, 3", USER_LINE],
     "build_concat_of_different_ranks": ["concat", r"2, 4", r"2, 4, 1", USER_LINE],
     "build_reshape_to_other_size": ["reshape2", r"2, 4", r"3, 3", USER_LINE],
