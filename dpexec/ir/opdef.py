@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dpexec.core.dtypes import VarType, dtype_name
-from dpexec.errors import EnforceNotMet, MissingKernelError
+from dpexec.core.dtypes import VarType
+from dpexec.errors import MissingKernelError
 from dpexec.ir.roles import GRAD_SUFFIX
+from dpexec.ir.samples import Sample, SampleRng
+from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
 
 if TYPE_CHECKING:
     from dpexec.ir.operator import Operator
@@ -43,66 +43,6 @@ __all__ = [
 RUNTIME_ARGUMENTS = frozenset({"needs", "rng"})
 
 
-class InvalidOp(EnforceNotMet):
-    """A rule of an operator is broken; whoever called ``infer`` adds operator and call site."""
-
-
-def require(condition: Any, message: str) -> None:
-    """Raise unless ``condition`` holds; for use in ``infer`` functions and kernels."""
-    if not condition:
-        raise InvalidOp(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What is known of a variable without its values.
-
-    Args:
-        shape: dimensions, -1 where unknown.
-        dtype: element type.
-        kind: ``LOD_TENSOR``, ``SELECTED_ROWS`` ...
-        lod_level: nesting depth of sequences; 0 for plain tensors.
-    """
-
-    shape: tuple[int, ...]
-    dtype: VarType = VarType.FP32
-    kind: VarType = VarType.LOD_TENSOR
-    lod_level: int = 0
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements, -1 if a dimension is unknown."""
-        total = 1
-        for dim in self.shape:
-            if dim < 0:
-                return -1
-            total *= dim
-        return total
-
-    def replace(self, **changes: Any) -> Spec:
-        """A copy with some fields changed."""
-        return replace(self, **changes)
-
-    def __str__(self) -> str:
-        rows = " rows of" if self.kind == VarType.SELECTED_ROWS else ""
-        return f"{dtype_name(self.dtype)}{rows}{list(self.shape)}"
-
-
-def dims_match(a: int, b: int) -> bool:
-    """Whether two dimensions can be equal; -1 can equal anything."""
-    return a == b or a < 0 or b < 0
-
-
-def merge_dim(a: int, b: int) -> int:
-    """The known one of two matching dimensions."""
-    return b if a < 0 else a
-
-
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A named input or output; ``many`` slots hold lists, ``optional`` ones may be empty."""
@@ -117,53 +57,6 @@ def _slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
     return tuple(
         Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
     )
-
-
-class SampleRng:
-    """Deterministic sample inputs, float64 and int64."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def normal(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Standard normal numbers."""
-        return self._rng.standard_normal(tuple(shape))
-
-    def uniform(self, low: float, high: float, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Uniform numbers in [low, high)."""
-        return self._rng.uniform(low, high, tuple(shape))
-
-    def integers(self, low: int, high: int, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Uniform integers in [low, high)."""
-        return self._rng.integers(low, high, tuple(shape))
-
-    def away_from(
-        self, value: float, shape: Sequence[int], gap: float = 0.1
-    ) -> np.ndarray[Any, Any]:
-        """Normal numbers at least ``gap`` away from ``value``: for functions with a kink there."""
-        offset = self.normal(shape)
-        return value + offset + np.copysign(gap, offset)
-
-    def distinct(self, shape: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Numbers that differ pairwise by at least 0.1: for functions that choose by order."""
-        return self._rng.permutation(int(np.prod(shape))).reshape(shape) * 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One legal call of an op, for the contract test and the documentation.
-
-    Args:
-        inputs: array, list of arrays (for ``[]`` slots) or SelectedRows per slot.
-        attrs: attributes that differ from their defaults.
-        grad: input slots whose gradient is checked; None for all float ones, () for none.
-        expected: outputs by slot, where they are known independently.
-    """
-
-    inputs: Mapping[str, Any]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    grad: tuple[str, ...] | None = None
-    expected: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
