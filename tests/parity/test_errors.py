@@ -25,7 +25,7 @@ DEVIATIONS = {
     "build_unknown_operator": ("MissingKernelError", "an EnforceNotMet of its own, see errors.py"),
 }
 
-USER_LINE = r"error_programs\.py"
+USER_LINE = r"error_\w+\.py"
 MENTIONS = {
     "startup_not_run": [r"fc_\d\.[wb]_0", "startup"],
     "no_feed": [r"\bx\b"],
