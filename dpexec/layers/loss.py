@@ -8,11 +8,9 @@ from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
-from dpexec.layers.elementwise import equal
 from dpexec.layers.indexing import one_hot
 from dpexec.layers.manipulation import expand, reshape, transpose
 from dpexec.layers.math import matmul, reduce_mean, reduce_sum
-from dpexec.layers.ops import square
 
 __all__ = [
     "bpr_loss",
@@ -358,7 +356,8 @@ def npair_loss(
     rows = expand(reshape(labels, [count, 1]), [1, count])
     same = equal(rows, transpose(rows, [1, 0])).astype("float32")
     targets = same / reduce_sum(same, dim=1, keep_dim=True)
-    sizes = [reduce_mean(reduce_sum(square(part), 1)) for part in (anchor, positive)]
+    squares = [add_op("square", {"X": part}, part.dtype) for part in (anchor, positive)]
+    sizes = [reduce_mean(reduce_sum(part, 1)) for part in squares]
     similarity = matmul(anchor, positive, transpose_y=True)
     losses = softmax_with_cross_entropy(similarity, targets, soft_label=True)
     return (sizes[0] + sizes[1]) * 0.25 * l2_reg + reduce_mean(reduce_sum(targets * losses, 0))

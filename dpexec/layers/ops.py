@@ -6,11 +6,10 @@ those among them whose layer is not written out elsewhere because its arguments 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import dpexec.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.ir import opdef
-from dpexec.ir.variable import Variable
 from dpexec.layers.build import is_unary, unary_layer
 
 made = {
@@ -23,5 +22,5 @@ globals().update(made)
 __all__ = list(made)
 
 
-def __getattr__(name: str) -> Callable[..., Variable]:
+def __getattr__(name: str) -> Any:
     raise AttributeError(f"no layer is made from an operator {name}")
