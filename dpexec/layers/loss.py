@@ -8,6 +8,7 @@ from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
+from dpexec.layers.elementwise import equal
 from dpexec.layers.indexing import one_hot
 from dpexec.layers.manipulation import expand, reshape, transpose
 from dpexec.layers.math import matmul, reduce_mean, reduce_sum
