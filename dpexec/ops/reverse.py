@@ -1,0 +1,71 @@
+"""``reverse`` and ``flip``: elements in the opposite order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
+from dpexec.ops._shapes import require_axis
+
+_X = np.arange(1.0, 7.0).reshape(2, 3)
+
+
+def _check(x: Spec, axes: Sequence[int], attribute: str) -> Spec:
+    require(axes, f"{attribute} is empty")
+    for axis in axes:
+        require_axis(axis, x, attribute=attribute)
+    return x
+
+
+def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
+    return _check(x, axis, "axis")
+
+
+@op(
+    "reverse",
+    inputs="X",
+    outputs="Out",
+    infer=_infer_reverse,
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}, {"axis": [0]}),
+        Sample({"X": _X}, {"axis": [1]}, expected={"Out": _X[:, ::-1]}),
+    ],
+)
+def reverse(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
+    """``x`` backwards along ``axis``; a view. Source: Paddle op ``reverse``."""
+    return xp.flip(x, tuple(axis))
+
+
+def _same_op(context: GradContext) -> list[GradOp]:
+    """The gradient is reversed, too."""
+    inputs = {"X": context.output_grads["Out"]}
+    outputs = {"Out": context.input_grads["X"]}
+    return [GradOp(context.op.type, inputs, outputs, context.op.plain_attrs())]
+
+
+reverse.grad_maker(_same_op)
+
+
+def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
+    return _check(x, dims, "dims")
+
+
+@op(
+    "flip",
+    inputs="X",
+    outputs="Out",
+    infer=_infer_flip,
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}, {"dims": [0]}),
+        Sample({"X": _X}, {"dims": [0, -1]}, expected={"Out": _X[::-1, ::-1]}),
+    ],
+)
+def flip(xp: Any, x: Any, *, dims: Sequence[int] = ()) -> Any:
+    """``x`` backwards along ``dims``; a view. Source: Paddle op ``flip``."""
+    return xp.flip(x, tuple(dims))
+
+
+flip.grad_maker(_same_op)
