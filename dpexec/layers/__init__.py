@@ -18,6 +18,7 @@ import difflib
 from typing import Any
 
 from dpexec.layers import (
+    constants,
     elementwise,
     images,
     indexing,
@@ -34,6 +35,7 @@ from dpexec.layers import (
     selected_rows,
     tensor,
 )
+from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -50,6 +52,7 @@ from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 
 _rooms = (
+    constants,
     elementwise,
     images,
     indexing,

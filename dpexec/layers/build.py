@@ -180,6 +180,5 @@ def document(
     """Give a made layer its name, and the documentation of its operator and its arguments."""
     lines = [f"    {argument}: {meaning}" for argument, meaning in arguments.items()]
     layer.__name__ = layer.__qualname__ = name
-    definition = opdef.find(op_type)
-    layer.__doc__ = "\n".join([definition.doc if definition else "", "", "Args:", *lines])
+    layer.__doc__ = "\n".join([opdef.get(op_type).doc, "", "Args:", *lines])
     return layer

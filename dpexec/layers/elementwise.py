@@ -25,6 +25,7 @@ __all__ = [
     "greater_than",
     "has_inf",
     "has_nan",
+    "is_empty",
     "isfinite",
     "less_equal",
     "less_than",
@@ -166,3 +167,16 @@ def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
 has_inf = _finiteness("isinf", "has_inf")
 has_nan = _finiteness("isnan", "has_nan")
 isfinite = _finiteness("isfinite", "isfinite")
+
+
+def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
+    """Whether ``x`` has no elements, bool ``(1,)``.
+
+    Args:
+        x: numbers.
+        cond: bool variable that takes the result.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "is_empty")
+    if cond is not None:
+        check_variable_and_dtype(cond, "cond", ("bool",), "is_empty")
+    return add_op("is_empty", {"X": x}, "bool", out=cond, stop_gradient=cond is None)

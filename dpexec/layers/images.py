@@ -11,7 +11,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
-__all__ = ["adaptive_pool2d", "conv2d", "conv2d_transpose", "lrn", "maxout", "pool2d"]
+__all__ = ["adaptive_pool2d", "conv2d", "conv2d_transpose", "maxout", "pool2d"]
 
 _LAYOUTS = ("NCHW", "NHWC")
 
@@ -297,85 +297,35 @@ def adaptive_pool2d(
     pool_type: str = "max",
     require_index: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Variable:
     """Pooling to a given size of the result.
 
     Args:
         input: ``(N, C, H, W)``.
         pool_size: height and width of the result, or one number for both.
         pool_type: ``"max"`` or ``"avg"``.
-        require_index: return ``(result, positions of the greatest)``.
+        require_index: positions of the greatest are not supported, only False.
         name: prefix of names.
 
     Returns:
-        ``(N, C, height, width)``. Source: Paddle ops ``pool2d``, ``max_pool2d_with_index``.
+        ``(N, C, height, width)``. Source: Paddle op ``pool2d``.
 
     Raises:
+        NotImplementedError: positions are asked for.
         ValueError: positions of means are asked for, or the pool type is unknown.
     """
     check_variable_and_dtype(input, "input", (*FLOATS, "int32", "int64"), "adaptive_pool2d")
     check_type(pool_size, "pool_size", (int, list, tuple), "adaptive_pool2d")
     check_type(require_index, "require_index", bool, "adaptive_pool2d")
     check_choice(pool_type, "pool_type", ("max", "avg"), "adaptive_pool2d")
-    attrs = {
-        "pooling_type": pool_type,
-        "ksize": pair(pool_size, "pool_size"),
-        "adaptive": True,
-    }
-    if pool_type == "avg":
-        if require_index:
-            raise ValueError("adaptive_pool2d has no positions for pool_type 'avg'")
-        return add_op("pool2d", {"X": input}, input.dtype, attrs, name=name)
-    del attrs["pooling_type"]
-    helper = LayerHelper("max_pool2d_with_index", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    mask = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="max_pool2d_with_index",
-        inputs={"X": input},
-        outputs={"Out": out, "Mask": mask},
-        attrs=attrs,
-    )
-    return (out, mask) if require_index else out
-
-
-def lrn(
-    input: Variable,
-    n: int = 5,
-    k: float = 1.0,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    name: str | None = None,
-    data_format: str = "NCHW",
-) -> Variable:
-    """Local response normalisation: divide by ``(k + alpha * sum of n squares) ** beta``.
-
-    Args:
-        input: float32 ``(N, C, H, W)``; the squares are those of neighbouring channels.
-        n: how many channels.
-        k: see above.
-        alpha: see above.
-        beta: see above.
-        name: prefix of names.
-        data_format: ``"NCHW"`` or ``"NHWC"``.
-
-    Returns:
-        The same shape. Source: Paddle op ``lrn``; Krizhevsky and others, 2012.
-    """
-    check_variable_and_dtype(input, "input", ("float32",), "lrn")
-    check_choice(data_format, "data_format", _LAYOUTS, "lrn")
-    if len(input.shape) != 4:
-        raise ValueError(f"lrn takes images, but {input.name} has shape {input.shape}")
-    helper = LayerHelper("lrn", name=name)
-    middle = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="lrn",
-        inputs={"X": input},
-        outputs={"Out": out, "MidOut": middle},
-        attrs={"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format},
-    )
-    return out
+    if pool_type == "avg" and require_index:
+        raise ValueError("adaptive_pool2d has no positions for pool_type 'avg'")
+    if require_index:
+        raise NotImplementedError(
+            "adaptive_pool2d(require_index=True) is not supported; without it, it is"
+        )
+    attrs = {"pooling_type": pool_type, "ksize": pair(pool_size, "pool_size"), "adaptive": True}
+    return add_op("pool2d", {"X": input}, input.dtype, attrs, name=name)
 
 
 def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> Variable:

@@ -9,7 +9,7 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, document, number_or_tensor, numbers_or_tensors
-from dpexec.layers.tensor import zeros
+from dpexec.layers.constants import zeros
 
 __all__ = [
     "argmax",
@@ -24,6 +24,7 @@ __all__ = [
     "slice",
     "strided_slice",
     "topk",
+    "where",
 ]
 
 _NO_HALF = ("float32", "float64", "int32", "int64")
@@ -251,3 +252,16 @@ def argsort(
         attrs={"axis": axis, "descending": descending},
     )
     return out, positions
+
+
+def where(condition: Variable) -> Variable:
+    """Coordinates of the elements that are true, int64 ``(count, rank)``.
+
+    Args:
+        condition: bool, or numbers (true where not 0).
+
+    Returns:
+        The coordinates in order. Source: Paddle op ``where_index``.
+    """
+    check_type(condition, "condition", Variable, "where")
+    return add_op("where_index", {"Condition": condition}, "int64")

@@ -14,13 +14,13 @@ from dpexec.core.dtypes import VarType
 from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.layers import ops
+from dpexec.layers.constants import fill_constant
 from dpexec.layers.elementwise import elementwise_max, elementwise_min
 from dpexec.layers.tensor import (
     assign,
     autoincreased_step_counter,
     cast,
     create_global_var,
-    fill_constant,
 )
 
 __all__ = [

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+from dpexec.layers.tensor import assign
 
 __all__ = [
     "concat",
     "expand",
     "expand_as",
     "flatten",
+    "flip",
     "pad",
+    "pad2d",
+    "rank",
     "reshape",
+    "reverse",
     "shape",
+    "size",
     "split",
     "squeeze",
     "stack",
@@ -321,3 +329,77 @@ def shape(input: Variable) -> Variable:
     """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
     check_variable_and_dtype(input, "input", _NO_HALF, "shape")
     return add_op("shape", {"Input": input}, "int32")
+
+
+def size(input: Variable) -> Variable:
+    """The number of elements, int64 ``(1,)``. Source: Paddle op ``size``."""
+    check_type(input, "input", Variable, "size")
+    return add_op("size", {"Input": input}, "int64")
+
+
+def rank(input: Variable) -> Variable:
+    """The number of dimensions, int32. Source: Paddle op ``assign_value``."""
+    check_type(input, "input", Variable, "rank")
+    return assign(np.array([len(input.shape)], dtype=np.int32))
+
+
+def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
+    """Turn the order round along some axes.
+
+    Args:
+        x: any shape.
+        axis: one axis, or several.
+
+    Returns:
+        The same shape. Source: Paddle op ``reverse``.
+    """
+    check_variable_and_dtype(x, "x", (*_NO_HALF, "uint8"), "reverse")
+    check_type(axis, "axis", (int, tuple, list), "reverse")
+    axes = [axis] if isinstance(axis, int) else list(axis)
+    return add_op("reverse", {"X": x}, x.dtype, {"axis": axes})
+
+
+def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
+    """Turn the order round along some axes.
+
+    Args:
+        input: any shape.
+        dims: the axes.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``flip``.
+    """
+    check_variable_and_dtype(input, "input", ("bool", *_NUMBERS), "flip")
+    check_type(dims, "dims", (list, tuple), "flip")
+    assert dims, "flip needs at least one axis"
+    return add_op("flip", {"X": input}, input.dtype, {"dims": list(dims)}, name=name)
+
+
+def pad2d(
+    input: Variable,
+    paddings: Sequence[int] | Variable = (0, 0, 0, 0),
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Put something around images.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
+        paddings: how many at top, bottom, left, right.
+        mode: ``"constant"``, ``"reflect"`` or ``"edge"``.
+        pad_value: the constant.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+        name: prefix of names.
+
+    Returns:
+        The padded images. Source: Paddle op ``pad2d``.
+    """
+    check_variable_and_dtype(input, "input", _NUMBERS, "pad2d")
+    assert mode in ("reflect", "edge", "constant"), f"pad2d has no mode {mode!r}"
+    inputs: dict[str, Any] = {"X": input}
+    attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    number_or_tensor(paddings, "Paddings", "paddings", inputs, attrs)
+    return add_op("pad2d", inputs, input.dtype, attrs, name=name)

@@ -16,6 +16,7 @@ __all__ = [
     "clip",
     "clip_by_norm",
     "cos_sim",
+    "cumsum",
     "increment",
     "l2_normalize",
     "log1p",
@@ -214,6 +215,28 @@ def softshrink(x: Variable, alpha: float | None = None) -> Variable:
     """Move elements by ``alpha`` (0.5) towards 0, those nearer to 0. Source: op ``softshrink``."""
     check_variable_and_dtype(x, "x", FLOATS, "softshrink")
     return add_op("softshrink", {"X": x}, x.dtype, {"lambda": alpha})
+
+
+def cumsum(
+    x: Variable,
+    axis: int | None = None,
+    exclusive: bool | None = None,
+    reverse: bool | None = None,
+) -> Variable:
+    """Sums of all elements up to each, along an axis.
+
+    Args:
+        x: numbers.
+        axis: along which; None for the last.
+        exclusive: leave the element itself out.
+        reverse: sum from the end.
+
+    Returns:
+        The same shape. Source: Paddle op ``cumsum``.
+    """
+    check_type(x, "x", Variable, "cumsum")
+    attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    return add_op("cumsum", {"X": x}, x.dtype, attrs)
 
 
 def mean(x: Variable, name: str | None = None) -> Variable:

@@ -29,7 +29,9 @@ def find(name):
 
 
 def text(default):
-    return str(default) if isinstance(default, VarType) else repr(default)
+    if isinstance(default, VarType):
+        return str(default)
+    return repr(list(default) if isinstance(default, tuple) else default)
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name not in REFUSED])

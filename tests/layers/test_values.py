@@ -108,3 +108,70 @@ def test_accuracy_counts_into_given_variables():
     feed = {"x": scores, "y": np.array([[1], [0], [1]])}
     share, hits, count = run(feed, out, correct, total)
     assert (share.item(), hits.item(), count.item()) == (pytest.approx(2 / 3), 2, 3)
+
+
+def test_layers_around_shapes():
+    values = normal(2, 3)
+    x = fluid.data("x", [None, 3])
+    numbers = fluid.data("n", [None], dtype="int64")
+    got = run(
+        {"x": values, "n": np.array([3, 1, 2])},
+        layers.size(x),
+        layers.rank(x),
+        layers.reverse(x, 1),
+        x[::-1],
+        layers.flip(x, [0, 1]),
+        layers.cumsum(numbers),
+        layers.where(x > 100.0),
+        layers.is_empty(x),
+    )
+    size, rank, reverse, index, flip, sums, nowhere, empty = got
+    assert (size.item(), rank.item(), empty.item()) == (6, 2, False)
+    np.testing.assert_array_equal(reverse, values[:, ::-1])
+    np.testing.assert_array_equal(index, values[::-1])
+    np.testing.assert_array_equal(flip, values[::-1, ::-1])
+    assert sums.tolist() == [3, 4, 6]
+    assert nowhere.shape == (0, 2)
+
+
+def test_matrices():
+    square, batch = layers.diag(np.array([1, 2], "int32")), layers.eye(2, 3, batch_shape=[2])
+    got = run({}, square, batch)
+    np.testing.assert_array_equal(got[0], [[1, 0], [0, 2]])
+    np.testing.assert_array_equal(got[1], np.stack([np.eye(2, 3)] * 2))
+    with pytest.raises(TypeError, match="num_rows"):
+        layers.eye(-1)
+    with pytest.raises(TypeError, match="batch_shape"):
+        layers.eye(2, batch_shape=[0])
+
+
+def test_padding_of_images():
+    image = np.arange(4, dtype="float32").reshape(1, 1, 2, 2)
+    x = fluid.data("x", [None, 1, 2, 2])
+    constant, edge = run(
+        {"x": image},
+        layers.pad2d(x, [1, 0, 0, 1], pad_value=9.0),
+        layers.pad2d(x, [1, 0, 0, 1], mode="edge"),
+    )
+    np.testing.assert_array_equal(constant[0, 0], [[9, 9, 9], [0, 1, 9], [2, 3, 9]])
+    np.testing.assert_array_equal(edge[0, 0], [[0, 1, 1], [0, 1, 1], [2, 3, 3]])
+    with pytest.raises(AssertionError, match="wrap"):
+        layers.pad2d(x, mode="wrap")
+
+
+def test_adaptive_pooling_gives_the_size_asked_for():
+    x = fluid.data("x", [None, 1, 5, 7])
+    assert layers.adaptive_pool2d(x, [2, 3]).shape == (-1, 1, 2, 3)
+    with pytest.raises(NotImplementedError, match="require_index"):
+        layers.adaptive_pool2d(x, 2, require_index=True)
+
+
+def test_shapes_from_variables():
+    values = normal(2, 6)
+    x = fluid.data("x", [None, 6])
+    rows = layers.slice(layers.shape(x), axes=[0], starts=[0], ends=[1])
+    reshaped = layers.reshape(x, [rows, 2, 3])
+    filled = layers.fill_constant([rows, 2], "float32", 1.5)
+    got = run({"x": values}, reshaped, filled)
+    np.testing.assert_array_equal(got[0], values.reshape(2, 2, 3))
+    np.testing.assert_array_equal(got[1], np.full((2, 2), 1.5))

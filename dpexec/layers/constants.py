@@ -1,0 +1,275 @@
+"""Tensors whose values are known when the program is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from dpexec.core.dtypes import as_var_type
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+from dpexec.layers.tensor import assign, cast
+
+__all__ = [
+    "diag",
+    "eye",
+    "fill_constant",
+    "fill_constant_batch_size_like",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "range",
+    "zeros",
+    "zeros_like",
+]
+
+_NO_HALF = ("float32", "float64", "int32", "int64")
+_FILLABLE = ("bool", *FLOATS, "int32", "int64")
+
+
+def fill_constant(
+    shape: Sequence[int | Variable] | Variable,
+    dtype: Any,
+    value: float | Variable,
+    force_cpu: bool = False,
+    out: Variable | None = None,
+) -> Variable:
+    """A tensor whose elements are all ``value``.
+
+    Args:
+        shape: dimensions; numbers, variables with one, or a variable with all.
+        dtype: element type.
+        value: a number, or a variable with one.
+        force_cpu: accepted for fluid's sake.
+        out: variable that takes the result.
+
+    Returns:
+        The tensor; gradients stop at it. Source: Paddle op ``fill_constant``.
+    """
+    check_dtype(dtype, "dtype", _FILLABLE, "fill_constant")
+    check_type(shape, "shape", (Variable, list, tuple), "fill_constant")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "fill_constant")
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"force_cpu": force_cpu, "dtype": as_var_type(dtype)}
+    number_or_tensor(value, "ValueTensor", "value", inputs, attrs)
+    if not isinstance(value, Variable):
+        attrs.update(_written(value, dtype))
+    helper = LayerHelper("fill_constant")
+    slots = ("ShapeTensor", "ShapeTensorList")
+    numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs)
+    made = helper.create_variable_for_type_inference(dtype) if out is None else out
+    helper.append_op(
+        type="fill_constant",
+        inputs=inputs,
+        outputs={"Out": made},
+        attrs=attrs,
+        stop_gradient=True,
+    )
+    return made
+
+
+def _written(value: float, dtype: Any) -> dict[str, Any]:
+    """The two ways in which operators hold a constant: the text keeps large integers exact."""
+    whole = convert_dtype(dtype) in ("int32", "int64")
+    return {"value": float(value), "str_value": str(int(value) if whole else float(value))}
+
+
+def fill_constant_batch_size_like(
+    input: Variable,
+    shape: Sequence[int],
+    dtype: Any,
+    value: float,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    force_cpu: bool = False,
+) -> Variable:
+    """A constant tensor with the batch size of ``input``.
+
+    Args:
+        input: has the batch size.
+        shape: dimensions; the one at ``output_dim_idx`` is replaced.
+        dtype: element type.
+        value: the constant.
+        input_dim_idx: which dimension of ``input`` is its batch.
+        output_dim_idx: which dimension of the result is.
+        force_cpu: accepted for fluid's sake.
+
+    Returns:
+        The tensor. Source: Paddle op ``fill_constant_batch_size_like``.
+    """
+    op_type = "fill_constant_batch_size_like"
+    attrs = {
+        "shape": list(shape),
+        "dtype": as_var_type(dtype),
+        "input_dim_idx": input_dim_idx,
+        "output_dim_idx": output_dim_idx,
+        "force_cpu": force_cpu,
+        **_written(value, dtype),
+    }
+    return add_op(op_type, {"Input": input}, dtype, attrs, stop_gradient=True)
+
+
+def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
+    """A tensor of zeros; arguments as for :func:`fill_constant`."""
+    check_type(shape, "shape", (list, tuple), "zeros")
+    check_dtype(dtype, "dtype", _FILLABLE, "zeros")
+    return fill_constant(shape, dtype, 0.0, force_cpu)
+
+
+def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
+    """A tensor of ones; arguments as for :func:`fill_constant`."""
+    check_type(shape, "shape", (list, tuple), "ones")
+    check_dtype(dtype, "dtype", _FILLABLE, "ones")
+    return fill_constant(shape, dtype, 1.0, force_cpu)
+
+
+def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
+    """Zeros in the shape of ``x``. Source: Paddle op ``fill_zeros_like``."""
+    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "zeros_like")
+    return add_op(
+        "fill_zeros_like", {"X": x}, x.dtype, layer="zeros_like", out=out, stop_gradient=True
+    )
+
+
+def ones_like(x: Variable, out: Variable | None = None) -> Variable:
+    """Ones in the shape of ``x``. Source: Paddle op ``fill_any_like``."""
+    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "ones_like")
+    return add_op("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, layer="ones_like", out=out)
+
+
+def full_like(
+    input: Variable,
+    fill_value: float,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """A constant in the shape of ``input``.
+
+    Args:
+        input: has the shape.
+        fill_value: the constant.
+        out: variable that takes the result.
+        dtype: element type; None for that of ``input``.
+        device: only None: operators run on the device of their replica.
+        stop_gradient: whether gradients stop here.
+        name: prefix of names.
+
+    Returns:
+        The tensor. Source: Paddle op ``fill_any_like``.
+    """
+    check_type(device, "device", type(None), "full_like")
+    target = input.dtype if dtype is None else as_var_type(dtype)
+    check_dtype(target, "dtype", _FILLABLE, "full_like")
+    attrs = {"value": float(fill_value), "dtype": target}
+    made = add_op(
+        "fill_any_like", {"X": input}, target, attrs, layer="full_like", name=name, out=out
+    )
+    made.stop_gradient = stop_gradient
+    return made
+
+
+def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
+    """Numbers from ``start`` up to but without ``end``.
+
+    Args:
+        start: a number, or a variable with one.
+        end: likewise.
+        step: likewise.
+        dtype: element type.
+
+    Returns:
+        A vector. Source: Paddle op ``range``.
+    """
+    check_dtype(dtype, "dtype", _NO_HALF, "range")
+    helper = LayerHelper("range")
+    inputs = {
+        slot: _as_scalar(value, slot.lower(), dtype, "range")
+        for slot, value in (("Start", start), ("End", end), ("Step", step))
+    }
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(type="range", inputs=inputs, outputs={"Out": out})
+    out.stop_gradient = True
+    return out
+
+
+def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, both included.
+
+    Args:
+        start: a number, or a variable with one.
+        stop: likewise.
+        num: likewise, int32.
+        dtype: float32 or float64.
+
+    Returns:
+        A vector. Source: Paddle op ``linspace``.
+    """
+    helper = LayerHelper("linspace")
+    inputs = {
+        "Start": _as_scalar(start, "start", dtype, "linspace"),
+        "Stop": _as_scalar(stop, "stop", dtype, "linspace"),
+        "Num": _as_scalar(num, "num", "int32", "linspace"),
+    }
+    out = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(type="linspace", inputs=inputs, outputs={"Out": out})
+    return out
+
+
+def _as_scalar(value: Any, name: str, dtype: Any, layer: str) -> Variable:
+    check_type(value, name, (float, int, Variable), layer)
+    if not isinstance(value, Variable):
+        return fill_constant([1], dtype, value)
+    return value if value.dtype == as_var_type(dtype) else cast(value, dtype)
+
+
+def eye(
+    num_rows: int,
+    num_columns: int | None = None,
+    batch_shape: Sequence[int] | None = None,
+    dtype: Any = "float32",
+) -> Variable:
+    """A matrix with ones on the diagonal.
+
+    Args:
+        num_rows: its rows.
+        num_columns: its columns; None for as many.
+        batch_shape: dimensions in front, over which the matrix is repeated.
+        dtype: element type.
+
+    Returns:
+        ``batch_shape + (num_rows, num_columns)``. Source: Paddle op ``eye``.
+
+    Raises:
+        TypeError: sizes are not integers, or negative.
+    """
+    columns = num_rows if num_columns is None else num_columns
+    for name, number in (("num_rows", num_rows), ("num_columns", columns)):
+        if not isinstance(number, int) or number < 0:
+            raise TypeError(f"{name} of eye must be an integer of at least 0, not {number!r}")
+    attrs = {"num_rows": num_rows, "num_columns": columns, "dtype": as_var_type(dtype)}
+    out = add_op("eye", {}, dtype, attrs, stop_gradient=True)
+    if batch_shape is None:
+        return out
+    check_type(batch_shape, "batch_shape", list, "eye")
+    for number in reversed(batch_shape):
+        if not isinstance(number, int) or number <= 0:
+            raise TypeError(f"batch_shape of eye must hold positive integers, not {number!r}")
+        out = add_op("stack", {"X": [out] * number}, dtype, {"axis": 0}, slot="Y")
+    return out
+
+
+def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
+    """A square matrix with a vector on its diagonal, else zeros. Source: Paddle op ``diag``."""
+    check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
+    check_dtype(diagonal.dtype, "diagonal", _NO_HALF, "diag")
+    vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)
+    return add_op("diag", {"Diagonal": vector}, vector.dtype, stop_gradient=True)
