@@ -155,7 +155,8 @@ def _attributes_can_be_saved(op: Operator, defined: set[str]) -> Problems:
             yield str(error)
             continue
         default = op.definition.attrs.get(name)
-        if default is not None and default != [] and value != []:
+        empty = any(isinstance(v, list | tuple) and not v for v in (default, value))
+        if default is not None and not empty:
             wanted = attribute_type(default, name, op.type)
             if not _fits(kind, wanted):
                 yield f"attribute {name} must be {wanted}, not {kind} ({value!r})"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import dpexec as fluid
+from dpexec.ir.verify import verify
 from tests.fixtures import describe, layer_programs, programs
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -29,9 +30,13 @@ def assert_same(built, recorded):
 def test_training_program_is_the_recorded_one(name):
     main, startup, _ = programs.CASES[name].build(fluid)
     assert_same(describe.programs_record(main, startup), PROGRAMS[name])
+    verify(main)
+    verify(startup)
 
 
 @pytest.mark.parametrize("name", layer_programs.names())
 def test_layer_program_is_the_recorded_one(name):
     main, startup = layer_programs.build(name, fluid)
     assert_same(describe.programs_record(main, startup), LAYERS[name])
+    verify(main)
+    verify(startup)
