@@ -82,11 +82,13 @@ def _parameters_are_global(block: Block) -> Problems:
 
 
 def _gradients_are_like_their_variables(block: Block) -> Problems:
-    """``x@GRAD`` has the shape and the type of ``x``, unless an operator overwrites ``x``."""
+    """``x@GRAD`` has the shape and the type of ``x``, unless an operator reshapes ``x`` in place."""
     overwritten = {n for op in block.ops for n in op.output_arg_names if n in op.input_arg_names}
     for name, var in block.vars.items():
         base = block._find_var_recursive(name.removesuffix(roles.GRAD_SUFFIX))
-        if not name.endswith(roles.GRAD_SUFFIX) or base is None or base.name in overwritten:
+        if not name.endswith(roles.GRAD_SUFFIX) or base is None:
+            continue
+        if base.name in overwritten and not base.persistable:
             continue
         same_rank = len(var.shape) == len(base.shape)
         if (
