@@ -39,7 +39,13 @@ _FIELDS = {
     "LONGS": "longs",
 }
 _LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random"}
-_EMPTY_LISTS = {"op_role_var": "STRINGS", "op_callstack": "STRINGS", "scale_y": "FLOATS"}
+_EMPTY_LISTS = {
+    "op_role_var": "STRINGS",
+    "op_callstack": "STRINGS",
+    "bool_values": "BOOLEANS",
+    "fp32_values": "FLOATS",
+    "int64_values": "LONGS",
+}
 
 
 # ---- attributes
@@ -62,7 +68,7 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> str:
         if not value:
             return _EMPTY_LISTS.get(name, "INTS")
         kinds = {attribute_type(item) for item in value}
-        if name == "shape" and op_type in _LONG_SHAPES:
+        if name == "int64_values" or (name == "shape" and op_type in _LONG_SHAPES):
             kinds.add("LONG")
         if len(kinds) > 1 and kinds <= {"INT", "LONG", "FLOAT"}:
             kinds = {"FLOAT" if "FLOAT" in kinds else "LONG"}

@@ -156,6 +156,7 @@ def test_attribute_type_of_shapes_and_blocks():
     assert attribute_type([2, 3], "shape", "fill_constant") == "LONGS"
     assert attribute_type([2, 3], "shape", "reshape2") == "INTS"
     assert attribute_type([], "op_role_var") == "STRINGS"
+    assert attribute_type([1], "int64_values", "assign_value") == "LONGS"
     assert attribute_type(fluid.Program().global_block()) == "BLOCK"
 
 
