@@ -82,7 +82,7 @@ def _parameters_are_global(block: Block) -> Problems:
 
 
 def _gradients_are_like_their_variables(block: Block) -> Problems:
-    """``x@GRAD`` has the shape and the type of ``x``, unless an operator reshapes ``x`` in place."""
+    """``x@GRAD`` has shape and type of ``x``, unless an operator reshapes ``x`` in place."""
     overwritten = {n for op in block.ops for n in op.output_arg_names if n in op.input_arg_names}
     for name, var in block.vars.items():
         base = block._find_var_recursive(name.removesuffix(roles.GRAD_SUFFIX))

@@ -43,6 +43,18 @@ class Plan:
     active: list[int]
     fetch: tuple[str, ...] = ()
 
+    def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
+        """The start of a run on one device.
+
+        Args:
+            shard: the device's part of the run.
+            values: what is fed and stored, by name.
+        """
+        env = Env(shard)
+        env.update(values)
+        env.guard({name for _, name in self.overwritten})
+        return env
+
     def describe(self) -> str:
         """The tasks with what they wait for, one line each."""
         lines = []
@@ -78,14 +90,15 @@ def make_plan(
     in_place = _in_place_nodes(block, nodes)
     tasks = partition(graph, nodes, in_place, granularity)
     drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
+    commits, overwritten = _writes(graph, nodes, in_place, shared)
+    late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
     steps = [
         [
-            Step(node, _bind(graph, node, missing, node in in_place, fetch), drops.get(node, ()))
+            Step(node, _bind(graph, node, missing, node in in_place, late), drops.get(node, ()))
             for node in task.nodes
         ]
         for task in tasks
     ]
-    commits, overwritten = _writes(graph, nodes, in_place, shared)
     return Plan(
         graph=graph,
         nodes=nodes,
@@ -101,12 +114,12 @@ def make_plan(
 
 
 def _bind(
-    graph: SSAGraph, node: OpNode, missing: set[VarNode], in_place: bool, fetch: Sequence[str]
+    graph: SSAGraph, node: OpNode, missing: set[VarNode], in_place: bool, late: set[str]
 ) -> Call | CollectiveCall:
     if node.is_collective:
         return bind_collective(node, graph.places, missing)
     assert node.device is not None
-    return bind_step(node, array_module(graph.places[node.device]), in_place, fetch)
+    return bind_step(node, array_module(graph.places[node.device]), in_place, late)
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
@@ -127,6 +140,16 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
         if complete and all(n in block.vars and block.vars[n].persistable for n in names):
             found.add(node)
     return found
+
+
+def _read_late(nodes: Sequence[OpNode], in_place: set[OpNode]) -> set[str]:
+    """Names that are read when parameters may be overwritten already.
+
+    Only the forward and backward operators before the first update are sure to come before it.
+    """
+    first = next((index for index, node in enumerate(nodes) if node in in_place), len(nodes))
+    early = {node for node in nodes[:first] if node.role in ("forward", "backward")}
+    return {var.name for node in nodes if node not in early for var in node.inputs}
 
 
 def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> list[list[str]]:

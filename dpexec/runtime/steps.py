@@ -54,11 +54,27 @@ class Shard:
 class Env(dict[str, Any]):
     """The values of one device during a run, by variable name."""
 
-    __slots__ = ("shard",)
+    __slots__ = ("_guarded", "shard")
 
     def __init__(self, shard: Shard | None = None) -> None:
         super().__init__()
         self.shard = shard or Shard()
+        self._guarded: set[int] = set()
+
+    def guard(self, names: Iterable[str]) -> None:
+        """Say which of the values will be overwritten during the run."""
+        self._guarded = {id(_owner(self[name])) for name in names if name in self}
+
+    def part(self, name: str) -> None:
+        """Copy a value that is, or is a view of, one that will be overwritten."""
+        value = self.get(name)
+        if id(_owner(value)) in self._guarded:
+            self[name] = value.copy()
+
+
+def _owner(value: Any) -> Any:
+    base = getattr(value, "base", None)
+    return value if base is None else base
 
 
 @dataclass(slots=True)
@@ -92,14 +108,14 @@ def bind_step(node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = ()) -
         node: the node.
         xp: ``numpy`` or ``cupy``.
         in_place: whether it may overwrite its in-place inputs; else it works on copies.
-        keep: names that are fetched: their values must not change with a parameter they are
-            a view of.
+        keep: names that are read after parameters were overwritten: their values must not change
+            with a parameter that they are a view of.
     """
     assert node.op is not None
     if node.kind == "scale_loss_grad":
         return _bind_loss_grad(node.op, xp)
     call = _bind_kernel(node.op, xp, in_place)
-    kept = [name for name in node.op.output_arg_names if name in set(keep)]
+    kept = [] if in_place else sorted(set(node.op.output_arg_names).intersection(keep))
     return _with_private_results(call, kept) if kept else call
 
 
@@ -114,15 +130,12 @@ def _bind_loss_grad(op: Operator, xp: Any) -> Call:
 
 
 def _with_private_results(call: Call, names: Sequence[str]) -> Call:
-    def call_and_copy(env: Env) -> None:
-        before = {id(value) for value in env.values()}
+    def call_and_part(env: Env) -> None:
         call(env)
         for name in names:
-            value = env[name]
-            if getattr(value, "base", None) is not None or id(value) in before:
-                env[name] = value.copy()
+            env.part(name)
 
-    return call_and_copy
+    return call_and_part
 
 
 def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
