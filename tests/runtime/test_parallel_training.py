@@ -1,5 +1,8 @@
 """N replicas train like one; state, scopes, memory and tasks are as documented."""
 
+import gc
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -169,6 +172,24 @@ def test_reduce_mode_holds_one_copy_of_parameters_and_moments():
     one = stored_bytes(train(net, feeds, 1))
     assert stored_bytes(train(net, feeds, 4, Reduce)) <= 1.1 * one
     assert 3.9 * one <= stored_bytes(train(net, feeds, 4, AllReduce)) <= 4.1 * one
+
+
+def test_reduce_mode_leaves_no_second_copy_resident():
+    """All that stays allocated: one copy of the state, and the buffers of the gradient sums."""
+    net, feeds = classifier(fluid.optimizer.Adam(0.01), sizes=(300, 800, 3)), batches(3, 16, 300)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        run = train(net, feeds, 4, Reduce)
+        parameters = sum(v.nbytes for n, v in run.state.items() if n.startswith("fc_"))
+        gradients = sum(v.nbytes for n, v in run.state.items() if n[4:] in (".w_0", ".b_0"))
+        run.state.clear()
+        gc.collect()
+        resident = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert parameters > 2.9e6
+    assert resident <= 1.1 * parameters + gradients
 
 
 @pytest.mark.parametrize("mode", MODES)
