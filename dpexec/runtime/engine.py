@@ -220,7 +220,7 @@ class Engine:
             tuple((name, a.shape, a.dtype.str) for name, a in values.items())
             for values in feeds.values
         )
-        key = (id(plan), shapes, merged, self.replicas.generation)
+        key = (plan, shapes, merged, self.replicas.generation)
         if key in self._checked:
             return
         specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
@@ -264,13 +264,9 @@ class Engine:
     def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
         envs = []
         for device, (shard, values) in enumerate(zip(shards, feeds.values, strict=True)):
-            env = Env(shard)
-            for name in plan.reads[device]:
-                tensor = self.replicas.tensor(device, name)
-                if tensor is not None:
-                    env[name] = tensor.array
-            env.update(self._on_device(device, values))
-            envs.append(env)
+            found = ((name, self.replicas.tensor(device, name)) for name in plan.reads[device])
+            stored = {name: tensor.array for name, tensor in found if tensor is not None}
+            envs.append(plan.make_env(shard, {**stored, **self._on_device(device, values)}))
         return envs
 
     def _cluster_runner(self) -> ClusterRunner:
