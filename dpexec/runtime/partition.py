@@ -200,19 +200,12 @@ def _connect(tasks: list[Task], in_place: set[OpNode], chain: bool) -> None:
 
 
 def _wait_for_work(tasks: list[Task], in_place: set[OpNode], after: dict[int, set[int]]) -> None:
-    """Let the tasks that overwrite wait for the forward and backward tasks before the first."""
-    first = next((task.id for task in tasks if in_place.intersection(task.nodes)), None)
-    if first is None:
-        return
-    work = [
-        task.id
-        for task in tasks
-        if any(node.role in ("forward", "backward") for node in task.nodes)
-        and not in_place.intersection(task.nodes)
-    ]
-    before = [index for index in work if index < first]
-    covered = {dep for index in before for dep in after[index]}
-    ends = [index for index in before if index not in covered]
+    """Let the tasks that overwrite wait for all forward and backward tasks before them."""
+    ends: set[int] = set()
     for task in tasks:
-        if in_place.intersection(task.nodes):
+        overwrites = not in_place.isdisjoint(task.nodes)
+        if overwrites:
             after[task.id].update(ends)
+        elif any(node.role in ("forward", "backward") for node in task.nodes):
+            ends -= after[task.id]
+            ends.add(task.id)

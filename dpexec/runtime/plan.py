@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpexec.core.places import array_module
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.partition import Task, live_nodes, partition
-from dpexec.runtime.steps import Call, CollectiveCall, Step, bind_step, overwrites
+from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
 __all__ = ["Plan", "make_plan"]
 
@@ -123,23 +124,33 @@ def _bind(
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
-    """Nodes that may overwrite persistable variables.
+    """Nodes that may overwrite persistable variables, which nothing else writes.
 
     None may when an operator that checks values comes after the first of them: it could fail
     when the parameters have already changed.
     """
-    found: set[OpNode] = set()
+    found: dict[OpNode, list[str]] = {}
+    replaced: set[str] = set()
     for node in nodes:
-        if node.op is None or node.kind != "compute":
-            continue
-        if found and node.op.definition.checks_values:
+        if found and node.op is not None and node.op.definition.checks_values:
             return set()
-        pairs = overwrites(node.op)
-        names = [node.op.outputs[out][0] for out in pairs]
-        complete = pairs and len(pairs) == len(node.op.definition.inplace)
-        if complete and all(n in block.vars and block.vars[n].persistable for n in names):
-            found.add(node)
-    return found
+        names = _overwritten_names(block, node)
+        if names:
+            found[node] = names
+        elif node.op is not None:
+            replaced.update(node.op.output_arg_names)
+    return {node for node, names in found.items() if replaced.isdisjoint(names)}
+
+
+def _overwritten_names(block: Block, node: OpNode) -> list[str]:
+    """Persistable variables that a node can overwrite; empty unless it can overwrite them all."""
+    if node.op is None or node.kind != "compute":
+        return []
+    pairs = overwrites(node.op)
+    names = [node.op.outputs[out][0] for out in pairs]
+    complete = len(pairs) == len(node.op.definition.inplace)
+    stored = all(name in block.vars and block.vars[name].persistable for name in names)
+    return names if complete and stored else []
 
 
 def _read_late(nodes: Sequence[OpNode], in_place: set[OpNode]) -> set[str]:

@@ -67,9 +67,8 @@ class Env(dict[str, Any]):
 
     def part(self, name: str) -> None:
         """Copy a value that is, or is a view of, one that will be overwritten."""
-        value = self.get(name)
-        if id(_owner(value)) in self._guarded:
-            self[name] = value.copy()
+        if name in self and id(_owner(self[name])) in self._guarded:
+            self[name] = self[name].copy()
 
 
 def _owner(value: Any) -> Any:

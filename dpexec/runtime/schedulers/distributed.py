@@ -97,10 +97,11 @@ class WorkerReplicas:
                 raise RuntimeError(f"a task of step {step} came during step {self._step}")
             if step > self._step:
                 self._step, self._done = step, set()
-                self._envs = [Env() for _ in self.spec.places]
-                for device, store in self.stores.items():
-                    wanted = plan.reads[device]
-                    self._envs[device].update({n: store[n] for n in wanted if n in store})
+                stores = [self.stores.get(d, {}) for d in range(len(self.spec.places))]
+                self._envs = [
+                    plan.make_env(None, {n: store[n] for n in wanted if n in store})
+                    for store, wanted in zip(stores, plan.reads, strict=True)
+                ]
             return self._envs
 
     def once(self, number: int) -> None:
