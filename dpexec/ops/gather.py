@@ -26,17 +26,20 @@ def _infer(x: Spec, index: Spec) -> Spec:
     attrs={"overwrite": True},
     checks_values=True,
     samples=lambda r: [
-        Sample({"X": r.normal((3, 2)), "Index": np.array([2, 0, 2])}),
-        Sample({"X": r.normal((3,)), "Index": np.array([[1], [1]])}),
-        Sample({"X": r.normal((3, 2, 2)), "Index": np.array([1], dtype=np.int32)}),
+        Sample({"X": r.normal((3, 2)), "Index": np.array([2, 0, 2])}, {"overwrite": False}),
+        Sample({"X": r.normal((3,)), "Index": np.array([[1], [1]])}, {"overwrite": False}),
+        Sample({"X": r.normal((3, 2, 2)), "Index": np.array([1, 0], dtype=np.int32)}),
         Sample(
             {"X": np.array([[1.0, 2.0], [3.0, 4.0]]), "Index": np.array([1, 1])},
+            grad=(),
             expected={"Out": np.array([[3.0, 4.0], [3.0, 4.0]])},
         ),
     ],
 )
 def gather(xp: Any, x: Any, index: Any) -> Any:
     """The rows of ``x`` with the numbers ``Index``. Source: Paddle op ``gather``.
+
+    ``overwrite`` is about the gradient of rows that are chosen several times.
 
     Raises:
         ValueError: there is no such row.
@@ -47,9 +50,14 @@ def gather(xp: Any, x: Any, index: Any) -> Any:
 
 
 @gather.grad("X", "Index", "Out@GRAD", outputs="X@GRAD")
-def gather_grad(xp: Any, x: Any, index: Any, d_out: Any) -> Any:
-    """The gradients of all copies of a row, added up."""
-    return added_rows(xp, index.reshape(-1), d_out, x.shape)
+def gather_grad(xp: Any, x: Any, index: Any, d_out: Any, *, overwrite: bool = True) -> Any:
+    """The gradients of all copies of a row, added up; with ``overwrite`` that of the last copy."""
+    rows = index.reshape(-1)
+    if not overwrite:
+        return added_rows(xp, rows, d_out, x.shape)
+    grad = xp.zeros(x.shape, d_out.dtype)
+    grad[rows] = d_out
+    return grad
 
 
 def _infer_nd(x: Spec, index: Spec) -> Spec:

@@ -31,7 +31,10 @@ def resolved(shape: Shape, x: Spec) -> tuple[int, ...]:
         InvalidOp: it does not have as many elements as X.
     """
     made = _with_copied(shape, x)
-    require(list(shape).count(-1) <= 1, f"attribute shape is {list(shape)}: only one -1 may be")
+    require(
+        list(shape).count(-1) <= 1,
+        f"X {x} cannot be given the shape {list(shape)}: only one dimension may be -1",
+    )
     # Unknown dimensions that are copied cancel out, so that the others can still be compared.
     copied = [i for i, dim in enumerate(shape) if dim == 0]
     before = product([dim for i, dim in enumerate(x.shape) if i not in copied])

@@ -52,7 +52,11 @@ def floor_grad(xp: Any, d_out: Any) -> Any:
     attrs=LIBRARIES,
 )
 def round(xp: Any, x: Any) -> Any:
-    """The nearest whole number, of two equally near ones the even. Source: Paddle op ``round``."""
+    """The nearest whole number, of two equally near ones the even one.
+
+    (Paddle itself takes now the even one, now the one further from 0, depending on the position in
+    the tensor.) Source: Paddle op ``round``.
+    """
     return xp.rint(x)
 
 

@@ -1,0 +1,96 @@
+"""Broadcasting, integers and sparse inputs of the elementwise operators."""
+
+import numpy as np
+import pytest
+
+import dpexec.ops
+from dpexec.core.dtypes import VarType
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir import opdef
+from dpexec.ir.opdef import InvalidOp, Spec
+
+assert dpexec.ops  # registers the operators
+
+
+def infer(type, x, y, axis=-1):
+    specs = {"X": [Spec(x)], "Y": [Spec(y)]}
+    return opdef.get(type).infer_specs(specs, {"axis": axis})["Out"][0].shape
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "axis", "out"),
+    [
+        ((2, 3), (3,), -1, (2, 3)),
+        ((2, 3, 4), (3, 1), 1, (2, 3, 4)),
+        ((2, 3, 4), (4, 1), 2, (2, 3, 4)),
+        ((2, 3), (1,), -1, (2, 3)),
+        ((1,), (2, 3), -1, (2, 3)),
+        ((2, 1), (1, 3), -1, (2, 3)),
+        ((-1, 3), (3,), -1, (-1, 3)),
+        ((-1, 3), (-1, 3), -1, (-1, 3)),
+        ((-1, 3), (1, 3), -1, (-1, 3)),
+        ((-1, 3), (5, 3), -1, (5, 3)),
+        ((-1, 8, 4, 4), (8,), 1, (-1, 8, 4, 4)),
+    ],
+)
+def test_broadcast_shape(x, y, axis, out):
+    assert infer("elementwise_add", x, y, axis) == out
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "axis"),
+    [((2, 3), (2,), -1), ((2, 3, 4), (3, 4), 2), ((2, 3), (3, 2), -1), ((2, 3), (3, 1), 5)],
+)
+def test_shapes_that_do_not_fit_are_both_named(x, y, axis):
+    with pytest.raises(InvalidOp) as refused:
+        infer("elementwise_mul", x, y, axis)
+    assert str(list(x)) in str(refused.value)
+    assert str(list(y)) in str(refused.value)
+    assert str(axis) in str(refused.value)
+
+
+def test_mixed_data_types_are_refused():
+    specs = {"X": [Spec((2,))], "Y": [Spec((2,), VarType.INT64)]}
+    with pytest.raises(InvalidOp, match=r"float32\[2\] and int64\[2\]"):
+        opdef.get("elementwise_add").infer_specs(specs, {})
+
+
+@pytest.mark.parametrize("type", ["elementwise_div", "elementwise_mod", "elementwise_floordiv"])
+def test_integers_divided_by_zero_are_refused(type):
+    with pytest.raises(ValueError, match="division by zero"):
+        opdef.get(type)(np, np.array([1, 2]), np.array([1, 0]))
+
+
+def test_quotients_of_integers_are_rounded_towards_zero():
+    x, y = np.array([7, -7, 7, -7]), np.array([2, 2, -2, -2])
+    np.testing.assert_array_equal(opdef.get("elementwise_div")(np, x, y), [3, -3, -3, 3])
+
+
+def test_power_of_zero_has_gradients_without_nan():
+    x, y = np.array([0.0, 2.0]), np.array([0.0, 0.0])
+    with np.errstate(all="ignore"):
+        d_x, d_y = opdef.get("elementwise_pow_grad")(np, x, y, np.ones(2), needs=(True, True))
+    np.testing.assert_array_equal(d_x, [0.0, 0.0])
+    np.testing.assert_allclose(d_y, [0.0, np.log(2.0)])
+
+
+def test_sparse_gradient_times_a_factor_stays_sparse():
+    x = SelectedRows(np.array([3, 1, 3]), 5, np.arange(6.0).reshape(3, 2))
+    made = opdef.get("elementwise_mul")(np, x, np.array([2.0]))
+    assert made.rows() == [3, 1, 3]
+    np.testing.assert_array_equal(made.value, x.value * 2)
+
+
+def test_sparse_gradient_takes_no_other_factor_than_a_number():
+    specs = {"X": [Spec((5, 2), kind=VarType.SELECTED_ROWS)], "Y": [Spec((5, 2))]}
+    with pytest.raises(InvalidOp, match="one element"):
+        opdef.get("elementwise_mul").infer_specs(specs, {})
+    with pytest.raises(InvalidOp, match="SelectedRows"):
+        opdef.get("elementwise_add").infer_specs(specs, {})
+
+
+def test_gradient_of_equal_shapes_is_passed_on_without_a_copy():
+    d_out = np.ones((2, 3))
+    grads = opdef.get("elementwise_add_grad")(np, d_out, d_out, d_out, needs=(True, True))
+    assert grads[0] is d_out
+    assert grads[1] is d_out
