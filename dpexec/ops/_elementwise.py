@@ -95,8 +95,12 @@ def unbroadcast(xp: Any, grad: Any, like: Any, other: Any, axis: int) -> Any:
     if grad.shape == like.shape:
         return grad
     laid, _ = laid_out(like.shape, other.shape, axis)
-    repeated = tuple(i for i, (a, b) in enumerate(zip(laid, grad.shape, strict=True)) if a != b)
-    return grad.sum(axis=repeated).reshape(like.shape)
+    repeated = [i for i, (a, b) in enumerate(zip(laid, grad.shape, strict=True)) if a != b]
+    if repeated[0] == 0 and len(repeated) > 1:
+        # The batch first: whole samples are added much faster than over several axes at once.
+        grad = grad.sum(axis=0)
+        repeated = [axis - 1 for axis in repeated[1:]]
+    return grad.sum(axis=tuple(repeated)).reshape(like.shape)
 
 
 def samples(

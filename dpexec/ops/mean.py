@@ -27,7 +27,7 @@ def _infer(x: Spec) -> Spec:
 )
 def mean(xp: Any, x: Any) -> Any:
     """The mean of all elements, of shape (1,). Source: Paddle op ``mean``."""
-    return x.mean(dtype=x.dtype).reshape(1)
+    return x.mean().reshape(1)
 
 
 @mean.grad("X", "Out@GRAD")
