@@ -96,11 +96,11 @@ def unbroadcast(xp: Any, grad: Any, like: Any, other: Any, axis: int) -> Any:
         return grad
     laid, _ = laid_out(like.shape, other.shape, axis)
     repeated = [i for i, (a, b) in enumerate(zip(laid, grad.shape, strict=True)) if a != b]
-    if repeated[0] == 0 and len(repeated) > 1:
+    if len(repeated) > 1 and repeated[0] == 0:
         # The batch first: whole samples are added much faster than over several axes at once.
         grad = grad.sum(axis=0)
         repeated = [axis - 1 for axis in repeated[1:]]
-    return grad.sum(axis=tuple(repeated)).reshape(like.shape)
+    return (grad.sum(axis=tuple(repeated)) if repeated else grad).reshape(like.shape)
 
 
 def samples(

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpexec.ops
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, Spec
+from dpexec.ops._elementwise import aligned, unbroadcast
 
 assert dpexec.ops  # registers the operators
 
@@ -94,3 +97,30 @@ def test_gradient_of_equal_shapes_is_passed_on_without_a_copy():
     grads = opdef.get("elementwise_add_grad")(np, d_out, d_out, d_out, needs=(True, True))
     assert grads[0] is d_out
     assert grads[1] is d_out
+
+
+@st.composite
+def fitting_shapes(draw):
+    """A shape, a smaller one laid into it at an axis with some dimensions of 1, and the axis."""
+    x = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    axis = draw(st.integers(0, len(x) - 1))
+    stop = draw(st.integers(axis + 1, len(x)))
+    y = [draw(st.sampled_from([1, size])) for size in x[axis:stop]]
+    x = [draw(st.sampled_from([1, size])) if i < axis else size for i, size in enumerate(x)]
+    return tuple(x), tuple(y), axis
+
+
+@given(fitting_shapes(), st.booleans())
+def test_summing_the_gradient_is_the_adjoint_of_repeating(shapes, swap):
+    """Whatever is repeated: <repeat(y), g> equals <y, sum(g)>."""
+    rng = np.random.default_rng(0)
+    x, y, axis = rng.normal(size=shapes[0]), rng.normal(size=shapes[1]), shapes[2]
+    if swap:
+        x, y = y, x
+    x_laid, y_laid = aligned(x, y, axis)
+    repeated = np.broadcast_to(y_laid, np.broadcast_shapes(x_laid.shape, y_laid.shape))
+    assert infer("elementwise_add", x.shape, y.shape, axis) == repeated.shape
+    grad = rng.normal(size=repeated.shape)
+    summed = unbroadcast(np, grad, y, x, axis)
+    assert summed.shape == y.shape
+    np.testing.assert_allclose((repeated * grad).sum(), (y * summed).sum(), atol=1e-12)
