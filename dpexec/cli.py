@@ -266,12 +266,14 @@ def _info(options: argparse.Namespace) -> int:
     print(f"CPUs          {info['cpus']} available to this process")
     print(f"CPU_NUM       {'not set' if number is None else number}")
     print(f"CPU devices   {info['cpu_devices']} replicas by default")
+    print(f"scheduler     {4 * info['cpu_devices']} threads for them (num_threads = 0)")
     suffix = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
     print(f"CUDA devices  {info['cuda_devices']}{suffix}")
     for library in info["kernel_libraries"]:
         print(
             f"kernels       {library['internal_api']} {library['version'] or ''}, "
-            f"{library['num_threads']} threads, {Path(library['filepath']).name}"
+            f"1 thread per replica in a run (else {library['num_threads']}), "
+            f"{Path(library['filepath']).name}"
         )
     return 0
 
