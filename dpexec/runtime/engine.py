@@ -26,6 +26,7 @@ from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.collectives import on_device
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
+from dpexec.runtime.interrupts import InterruptGate
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner, ProgramSpec
@@ -100,6 +101,7 @@ class Engine:
         self._graphs: dict[Plan, dict[bool, dict[Any, Any]]] = {}
         self._checked: dict[Any, None] = {}
         self._envs: list[Env] = []
+        self._gate = InterruptGate()
         self._busy = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._cluster: ClusterRunner | None = None
@@ -236,15 +238,18 @@ class Engine:
         if self._on_cluster:
             cluster = self._cluster_runner()
             results = cluster.step(plan, feeds, shards, self.replicas, merged)
-        else:
-            self._envs = self._make_envs(plan, feeds, shards)
+            self.replicas.scope.count_run(self.label)
+            return results
+        self._envs = self._make_envs(plan, feeds, shards)
+        with InterruptGate() as self._gate:
             try:
                 results = self._schedule(plan, merged)
             except BaseException:
                 self._envs = []
                 raise
+            self._gate.begin_updates()
             self._commit(plan, feeds)
-        self.replicas.scope.count_run(self.label)
+            self.replicas.scope.count_run(self.label)
         return results
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
@@ -307,6 +312,8 @@ class Engine:
 
     def _run_task(self, plan: Plan, number: int) -> None:
         task, steps = plan.tasks[number], plan.steps[number]
+        if number in plan.updates:
+            self._gate.begin_updates()
         place = self.places[task.device or 0]
         with on_device(place):
             if self.recorder is None:

@@ -29,6 +29,7 @@ class Plan:
         reads: per device, the persistable variables that it reads.
         commits: (device, name) of persistable variables to store after the run.
         overwritten: (device, name) of those that were updated in place.
+        updates: numbers of the tasks that overwrite them.
         active: devices with samples.
         fetch: names that are fetched.
     """
@@ -41,6 +42,7 @@ class Plan:
     reads: list[list[str]]
     commits: list[tuple[int, str]]
     overwritten: list[tuple[int, str]]
+    updates: frozenset[int]
     active: list[int]
     fetch: tuple[str, ...] = ()
 
@@ -109,6 +111,7 @@ def make_plan(
         reads=_reads(graph, nodes, fetch),
         commits=commits,
         overwritten=overwritten,
+        updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),
         active=[device for device in range(len(graph.places)) if device not in idle],
         fetch=tuple(fetch),
     )

@@ -1,0 +1,54 @@
+"""Ctrl-C during a run never leaves a parameter half updated.
+
+Before the parameters are overwritten it stops the run at once, afterwards the step is completed.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+__all__ = ["InterruptGate"]
+
+
+class InterruptGate:
+    """Guards one step; a context manager around it.
+
+    Works where Python delivers KeyboardInterrupt: on the main thread, with Python's own handler.
+    A second Ctrl-C is not held back.
+    """
+
+    def __init__(self) -> None:
+        self._claims: list[str] = []  # the first one decides; appending is atomic
+        self._pending = False
+        self._before: Any = None
+
+    def __enter__(self) -> InterruptGate:
+        on_main = threading.current_thread() is threading.main_thread()
+        if on_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self._pending:
+            raise KeyboardInterrupt
+
+    def begin_updates(self) -> None:
+        """Called before anything is overwritten, by every task that does so.
+
+        Raises:
+            RuntimeError: the run was interrupted before.
+        """
+        self._claims.append("update")
+        if self._claims[0] != "update":
+            raise RuntimeError("the run was interrupted before its updates")
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._claims.append("stop")
+        if self._claims[0] == "stop" or self._pending:
+            raise KeyboardInterrupt
+        self._pending = True

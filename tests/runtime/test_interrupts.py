@@ -1,0 +1,112 @@
+"""Ctrl-C leaves the state before or after a step, never between."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.runtime import steps
+from dpexec.runtime.interrupts import InterruptGate
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables, strategies
+
+LIMIT = 40
+
+
+def press_ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait(0)  # the handler runs between two bytecodes of the main thread
+
+
+def step(gate, *actions):
+    """Do ``actions`` as a step; return how many were done when an interrupt ended it."""
+    done = 0
+    try:
+        with gate:
+            for action in actions:
+                action()
+                done += 1
+    except KeyboardInterrupt:
+        return done
+    return None
+
+
+def test_interrupt_before_the_updates_is_immediate_and_stops_them():
+    gate = InterruptGate()
+    assert step(gate, press_ctrl_c, gate.begin_updates) == 0
+    with pytest.raises(RuntimeError, match="interrupted before its updates"):
+        gate.begin_updates()
+
+
+def test_interrupt_during_the_updates_waits_for_their_end():
+    gate = InterruptGate()
+    assert step(gate, gate.begin_updates, press_ctrl_c, gate.begin_updates) == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_second_interrupt_is_not_held_back():
+    gate = InterruptGate()
+    assert step(gate, gate.begin_updates, press_ctrl_c, press_ctrl_c, press_ctrl_c) == 2
+
+
+def test_own_signal_handler_stays():
+    def own(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        with InterruptGate():
+            assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupted_at(position, monkeypatch, program, net, feed, scope):
+    """Run a step and press Ctrl-C before its operator ``position``."""
+    original, calls = steps._run_step, []
+
+    def counting(bound, envs):
+        calls.append(bound)
+        if len(calls) == position:
+            os.kill(os.getpid(), signal.SIGINT)
+        original(bound, envs)
+
+    monkeypatch.setattr(steps, "_run_step", counting)
+    try:
+        fluid.Executor().run(program, feed, [net.loss], scope=scope)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        monkeypatch.setattr(steps, "_run_step", original)
+    return False
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("scheduler", [None, "sync", "threads"])
+def test_state_after_an_interrupt_is_that_of_a_whole_step(scheduler, mode, monkeypatch):
+    net = classifier(fluid.optimizer.Adam(0.01), sizes=(8, 4, 3))
+    (feed,) = batches(1)
+    scope, twin = fluid.Scope(), fluid.Scope()
+    programs = []
+    for where in (scope, twin):
+        fluid.Executor().run(net.startup, scope=where)
+        program = net.main
+        if scheduler is not None:
+            build, execution = strategies(mode, scheduler=scheduler)
+            program = fluid.CompiledProgram(net.main).with_data_parallel(
+                net.loss.name, build, execution, places=[fluid.CPUPlace()] * 2
+            )
+        programs.append(program)
+    interrupts = 0
+    expected = persistables(net.main, twin)
+    for position in range(1, LIMIT, 3):
+        interrupts += interrupted_at(position, monkeypatch, programs[0], net, feed, scope)
+        state = persistables(net.main, scope)
+        if not all(np.array_equal(state[name], expected[name]) for name in state):
+            fluid.Executor().run(programs[1], feed, [net.loss], scope=twin)
+            expected = persistables(net.main, twin)
+            for name, value in state.items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert interrupts > 5
