@@ -123,11 +123,14 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
         )
     if isinstance(value, (bool, int, float, np.number)):
         return np.array([value], dtype=to_numpy(var.dtype))
-    if not isinstance(value, np.ndarray):
-        value = np.asarray(value)
-    if value.dtype == object:
-        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {type(value)}")
-    return value
+    array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}")
+    return array
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _check(var: Variable, array: np.ndarray[Any, Any], where: str) -> None:

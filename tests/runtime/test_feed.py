@@ -97,3 +97,21 @@ def test_sequences_are_refused_by_name(block):
     tensor.set_recursive_sequence_lengths([[1, 2]])
     with pytest.raises(EnforceNotMet, match="'x' holds sequences"):
         single_feed(block, {"x": tensor})
+
+
+@pytest.mark.parametrize("kind", [np.matrix, np.ma.MaskedArray, np.memmap])
+def test_subclasses_of_arrays_are_fed_as_arrays(block, kind):
+    feed = batch(4)
+    values = single_feed(block, {**feed, "x": feed["x"].view(kind)}).values[0]
+    assert type(values["x"]) is np.ndarray
+    np.testing.assert_array_equal(values["x"], feed["x"])
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("text", "str"), (None, "NoneType"), (np.array(["a"]), "<U1 array")]
+)
+def test_what_is_no_number_is_named(block, value, kind):
+    feed = {**batch(4), "x": value}
+    for check in (lambda: single_feed(block, feed), lambda: split_feed(block, feed, 2, False)):
+        with pytest.raises(TypeError, match=f"'x': cannot make a tensor of {kind}"):
+            check()
