@@ -99,16 +99,17 @@ class Block:
         block = self.program.global_block()
         initializer = kwargs.pop("initializer", None)
         name = kwargs.get("name")
+        initialized = False
         if name is not None and name in block.vars:
             param = _redeclared(block.vars[name], kwargs)
             assert isinstance(param, Parameter), f"{name} is a variable, not a parameter"
+            initialized = any(name in op.output_arg_names for op in block.ops)
         else:
             param = Parameter(block, *args, **kwargs)
             param.stop_gradient = False
             block.vars[param.name] = param
             self.program._changed()
-        writers = sum(param.name in op.output_arg_names for op in block.ops)
-        if initializer is not None and not writers:
+        if initializer is not None and not initialized:
             initializer(param, self)
         return param
 

@@ -27,8 +27,12 @@ class FuseAllReduce:
                 layer = grad.removesuffix(roles.GRAD_SUFFIX).split(".")[0]
                 groups.setdefault((layer, dtype), []).append(node)
         fusable = [group for group in groups.values() if _can_move_to_last(group)]
+        gone: set[OpNode] = set()
         for group in fusable:
-            _fuse(graph, group)
+            graph.ops[group[-1].id] = _fused(group)
+            gone.update(group)
+        graph.ops = [node for node in graph.ops if node not in gone]
+        graph.renumber()
         return bool(fusable)
 
 
@@ -38,7 +42,8 @@ def _can_move_to_last(group: list[OpNode]) -> bool:
     return all(reader.id > last for reader in readers)
 
 
-def _fuse(graph: SSAGraph, group: list[OpNode]) -> None:
+def _fused(group: list[OpNode]) -> OpNode:
+    """One node that takes over the variables of all nodes of a group."""
     fused = OpNode(group[-1].id, "all_reduce", "fused_all_reduce", None, "collective")
     for node in group:
         for var in node.inputs:
@@ -47,7 +52,4 @@ def _fuse(graph: SSAGraph, group: list[OpNode]) -> None:
         for var in node.outputs:
             var.writer = fused
             fused.outputs.append(var)
-    graph.ops[group[-1].id] = fused
-    gone = {id(node) for node in group}
-    graph.ops = [node for node in graph.ops if id(node) not in gone]
-    graph.renumber()
+    return fused
