@@ -32,12 +32,12 @@ class LoDTensor:
     a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
     """
 
-    __slots__ = ("_array", "_lod", "_place", "_source", "version")
+    __slots__ = ("_array", "_lod", "_source", "place", "version")
 
     def __init__(self) -> None:
         self._array: Any = None
         self._lod: list[list[int]] = []
-        self._place: Place = CPUPlace()
+        self.place: Place = CPUPlace()
         self._source: Callable[[], Any] | None = None
         self.version = 0
 
@@ -77,7 +77,7 @@ class LoDTensor:
         host = np.array(array, order="C")
         as_var_type(host.dtype)
         self.array = array_module(place).asarray(host)
-        self._place = place
+        self.place = place
         self.touch()
 
     def shape(self) -> list[int]:
@@ -112,8 +112,8 @@ class LoDTensor:
     def _dtype(self) -> VarType:
         return VarType.FP32 if self.array is None else as_var_type(self.array.dtype)
 
-    def _place_of(self) -> Place:
-        return self._place
+    def _place(self) -> Place:
+        return self.place
 
     def _is_initialized(self) -> bool:
         return self._source is not None or self._array is not None

@@ -121,23 +121,6 @@ class Block:
         """The parameters in the order of their creation."""
         return list(self.iter_parameters())
 
-    def _remove_var(self, name: str) -> None:
-        self.vars.pop(name, None)
-        self.program._changed()
-
-    def _rename_var(self, name: str, new_name: str) -> Variable:
-        var = self.var(name)
-        self.vars = OrderedDict(
-            (new_name if key == name else key, value) for key, value in self.vars.items()
-        )
-        var.name = new_name
-        for op in self.ops:
-            for slots in (op.inputs, op.outputs):
-                for slot, names in slots.items():
-                    slots[slot] = [new_name if n == name else n for n in names]
-        self.program._changed()
-        return var
-
     # ---- operators
 
     def append_op(self, *args: Any, **kwargs: Any) -> Operator:
@@ -152,9 +135,6 @@ class Block:
 
     def _prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
         return self._add_op(0, *args, **kwargs)
-
-    def _insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
-        return self._add_op(index, *args, **kwargs)
 
     def _add_op(
         self,

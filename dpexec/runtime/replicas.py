@@ -75,15 +75,15 @@ class Replicas:
             return
         place = self.places[device]
         if device == 0:
-            if isinstance(place, CUDAPlace) and original._place != place:
-                original.array, original._place = _copy_to(place, original.array), place
+            if isinstance(place, CUDAPlace) and original.place != place:
+                original.array, original.place = _copy_to(place, original.array), place
             return
         if self.shared:
             return
         mine = self.scopes[device]._vars.get(name)
         if mine is None or self._seen.get(name) != original.version:
             tensor = self.scopes[device].var(name).get_tensor()
-            tensor.array, tensor._place = _copy_to(place, original.array), place
+            tensor.array, tensor.place = _copy_to(place, original.array), place
 
     def commit(self, device: int, name: str, value: Any) -> None:
         """Store what a run computed for a persistable variable."""
@@ -97,7 +97,7 @@ class Replicas:
         if not isinstance(var.value, LoDTensor):
             var.value = None
         tensor = var.get_tensor()
-        tensor.array, tensor._place = value, self.places[device]
+        tensor.array, tensor.place = value, self.places[device]
 
     def written(self, names: Iterable[str]) -> None:
         """Tell other runtimes on the same scope that these variables changed."""
