@@ -101,7 +101,9 @@ class Scope:
     def erase(self, names: list[str]) -> None:
         """Forget variables of this scope."""
         for name in names:
-            self._vars.pop(name, None)
+            var = self._vars.pop(name, None)
+            if var is not None and isinstance(var.value, LoDTensor):
+                var.value.touch()  # runtimes that hold copies look again
 
     def local_var_names(self) -> list[str]:
         """Names of the variables of this scope itself."""

@@ -268,7 +268,8 @@ class Engine:
 
     def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
         envs = []
-        for device, (shard, values) in enumerate(zip(shards, feeds.values, strict=True)):
+        fed = feeds.private(self.replicas.shared)
+        for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
             found = ((name, self.replicas.tensor(device, name)) for name in plan.reads[device])
             stored = {name: tensor.array for name, tensor in found if tensor is not None}
             envs.append(plan.make_env(shard, {**stored, **self._on_device(device, values)}))
@@ -347,9 +348,11 @@ class Engine:
                 value = value.copy()  # two variables must never share memory
             held.add(id(value))
             self.replicas.commit(device, name, value)
-        for name in feeds.persistable:
-            for device, env in enumerate(self._envs):
-                if (device, name) not in plan.commits and name in env:
+        shared = self.replicas.shared
+        done = {name if shared else (device, name) for device, name in plan.commits}
+        for device, env in enumerate(self._envs[:1] if shared else self._envs):
+            for name in feeds.persistable & env.keys():
+                if (name if shared else (device, name)) not in done:
                     self.replicas.commit(device, name, env[name].copy())
         names = {name for _, name in (*plan.commits, *plan.overwritten)}
         self.replicas.written(names | feeds.persistable)

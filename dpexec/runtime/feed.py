@@ -36,6 +36,21 @@ class Feeds:
         """Devices without samples."""
         return tuple(device for device, count in enumerate(self.samples) if not count)
 
+    def private(self, shared: bool) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """The values with copies of those that set a variable, which a run may overwrite.
+
+        Args:
+            shared: whether devices share variables: then they get one copy, of the first value.
+        """
+        fed: list[dict[str, np.ndarray[Any, Any]]] = []
+        copies: dict[str, np.ndarray[Any, Any]] = {}
+        for values in self.values:
+            for name in self.persistable & values.keys():
+                if not (shared and name in copies):
+                    copies[name] = values[name].copy()
+            fed.append({name: copies.get(name, array) for name, array in values.items()})
+        return fed
+
 
 def single_feed(block: Block, feed: Any) -> Feeds:
     """The feed of one device: a dict, or a list that holds one.
@@ -83,9 +98,8 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:
         for name, array in shard.items():
-            if not block.vars[name].persistable:
-                _check(block.vars[name], array, " on each device")
-    names = _persistable(block, shards[0])
+            _check(block.vars[name], array, " on each device")
+    names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
     if any(set(shard) - names for shard in shards):
         samples = [_samples(block, shard) if shard else 0 for shard in shards]
     else:

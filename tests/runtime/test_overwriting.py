@@ -84,3 +84,29 @@ def test_parameter_clipped_after_its_update_is_stored_clipped():
         (total,) = exe.run(main, {"x": np.ones((4, 6), "float32")}, [again])
     np.testing.assert_allclose(total, before.sum(), rtol=1e-5)
     np.testing.assert_array_equal(persistables(main, scope)["w"], np.full((6, 1), -0.01, "f4"))
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("devices", [None, 1, 3])
+def test_fed_parameter_is_updated_once_and_the_feed_stays(devices, mode):
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2], "float32")
+        loss = layers.mean(layers.fc(x, 1))
+        fluid.optimizer.SGD(0.25).minimize(loss)
+    scope = fluid.Scope()
+    exe = fluid.Executor()
+    exe.run(startup, scope=scope)
+    program = main
+    if devices is not None:
+        program = fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, strategies(mode)[0], places=[fluid.CPUPlace()] * devices
+        )
+    batch, bias = np.ones((6, 2), "float32"), np.array([0.5], "float32")
+    (fetched,) = exe.run(program, {"x": batch, "fc_0.b_0": bias}, ["fc_0.b_0"], scope=scope)
+    np.testing.assert_allclose(bias, 0.5)
+    np.testing.assert_allclose(fetched, 0.25, rtol=1e-6)
+    np.testing.assert_allclose(persistables(main, scope)["fc_0.b_0"], [0.25], rtol=1e-6)
+    exe.run(program, {"x": batch}, scope=scope)
+    np.testing.assert_allclose(persistables(main, scope)["fc_0.b_0"], [0.0], atol=1e-6)

@@ -262,3 +262,16 @@ def test_strategy_cannot_change_after_the_first_run():
 def test_serialising_thread_count_is_said():
     with pytest.warns(UserWarning, match="num_threads = 1 runs the 2 replicas one after another"):
         train(classifier(), batches(1), 2, num_threads=1)
+
+
+def test_erased_parameter_is_missed_before_anything_runs():
+    net = classifier()
+    (feed,) = batches(1)
+    run = train(net, [feed], 2)
+    run.scope.erase(["fc_1.w_0"])
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_1\.w_0 has not been initialized"):
+        fluid.Executor().run(run.compiled, feed, [net.loss], scope=run.scope)
+    run.scope.var("fc_1.w_0").get_tensor().set(run.state["fc_1.w_0"])
+    state = persistables(net.main, run.scope)
+    for name, value in run.state.items():
+        np.testing.assert_array_equal(state[name], value)

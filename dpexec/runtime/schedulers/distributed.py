@@ -142,7 +142,9 @@ def _feed(
     replicas = _workers[token]
     env = replicas.envs(replicas.plan(key), step)[device]
     env.shard = shard
-    env.update(values)
+    stored = replicas.graph.program.global_block().vars
+    for name, value in values.items():  # what arrives may be read-only, or the user's own array
+        env[name] = np.array(value) if stored[name].persistable else value
 
 
 def _run_task(
