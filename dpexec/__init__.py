@@ -1,6 +1,7 @@
 """dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""
 
 from dpexec import (
+    average,
     backward,
     clip,
     compiler,
@@ -10,6 +11,7 @@ from dpexec import (
     initializer,
     layer_helper,
     layers,
+    metrics,
     nets,
     ops,
     optimizer,
@@ -19,6 +21,7 @@ from dpexec import (
 )
 from dpexec.autodiff import gradients
 from dpexec.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
+from dpexec.core.flags import get_flags, set_flags
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.data import data
@@ -64,6 +67,7 @@ __all__ = [
     "Variable",
     "WeightNormParamAttr",
     "__version__",
+    "average",
     "backward",
     "clip",
     "compiler",
@@ -78,6 +82,7 @@ __all__ = [
     "embedding",
     "executor",
     "framework",
+    "get_flags",
     "global_scope",
     "gradients",
     "in_dygraph_mode",
@@ -85,6 +90,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "layer_helper",
     "layers",
+    "metrics",
     "name_scope",
     "nets",
     "one_hot",
@@ -95,5 +101,6 @@ __all__ = [
     "regularizer",
     "require_version",
     "scope_guard",
+    "set_flags",
     "unique_name",
 ]

@@ -1,6 +1,7 @@
 """``fluid.core``: the names that programs take from Paddle's C++ binding as if they were public."""
 
 from dpexec.core.dtypes import VarDesc, VarType
+from dpexec.core.flags import globals
 from dpexec.core.places import (
     CPUPlace,
     CUDAPinnedPlace,
@@ -28,5 +29,6 @@ __all__ = [
     "VarDesc",
     "VarType",
     "get_cuda_device_count",
+    "globals",
     "is_compiled_with_cuda",
 ]

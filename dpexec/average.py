@@ -1,0 +1,58 @@
+"""``fluid.average``: the weighted mean of values that come one after another."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from dpexec.metrics import is_number, is_number_or_array
+
+__all__ = ["WeightedAverage"]
+
+
+class WeightedAverage:
+    """The mean of what was added, by weight. Deprecated in fluid: see ``fluid.metrics.Accuracy``.
+
+    Source: ``fluid.average.WeightedAverage``.
+    """
+
+    def __init__(self) -> None:
+        warnings.warn(
+            "WeightedAverage is deprecated, please use fluid.metrics.Accuracy instead.",
+            Warning,
+            stacklevel=2,
+        )
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything that was added."""
+        self.numerator: Any = None
+        self.denominator: Any = None
+
+    def add(self, value: Any, weight: Any) -> None:
+        """Add a value.
+
+        Args:
+            value: a number or an array.
+            weight: a number, or an array of shape ``(1,)``.
+
+        Raises:
+            ValueError: an argument is of another type.
+        """
+        if not is_number_or_array(value):
+            raise ValueError("The 'value' must be a number(int, float) or a numpy ndarray.")
+        if not is_number(weight):
+            raise ValueError("The 'weight' must be a number(int, float).")
+        first = self.numerator is None
+        self.numerator = value * weight if first else self.numerator + value * weight
+        self.denominator = weight if first else self.denominator + weight
+
+    def eval(self) -> Any:
+        """Return the mean.
+
+        Raises:
+            ValueError: nothing was added.
+        """
+        if self.numerator is None:
+            raise ValueError("There is no data to be averaged in WeightedAverage.")
+        return self.numerator / self.denominator
