@@ -6,6 +6,7 @@ from dpexec import (
     clip,
     compiler,
     core,
+    data_feeder,
     executor,
     framework,
     initializer,
@@ -25,6 +26,7 @@ from dpexec.core.flags import get_flags, set_flags
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.data import data
+from dpexec.data_feeder import DataFeeder
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -55,6 +57,7 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "CompiledProgram",
+    "DataFeeder",
     "ExecutionStrategy",
     "Executor",
     "LoDTensor",
@@ -76,6 +79,7 @@ __all__ = [
     "cuda_pinned_places",
     "cuda_places",
     "data",
+    "data_feeder",
     "default_main_program",
     "default_startup_program",
     "device_guard",

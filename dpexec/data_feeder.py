@@ -1,0 +1,219 @@
+"""``DataFeeder``: turns lists of samples into what an executor is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import dtype_name, to_numpy
+from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.program import Program, default_main_program
+from dpexec.ir.variable import Variable
+
+__all__ = ["DataFeeder", "refuse_sequences", "stack_samples"]
+
+Samples = Iterable[Sequence[Any]]
+
+
+class DataFeeder:
+    """Puts the fields of samples together to one tensor per variable.
+
+    Args:
+        feed_list: variables, or names of variables of the program, one per field of a sample.
+        place: where the tensors will be used.
+        program: where names are looked up; None takes the default main program.
+
+    Raises:
+        TypeError: something else than variables and names.
+        ValueError: the program has no variable of a name.
+        EnforceNotMet: a variable holds sequences (``lod_level`` above 0).
+
+    Example:
+        >>> from dpexec.core import CPUPlace
+        >>> from dpexec.ir.program import Program
+        >>> program = Program()
+        >>> _ = program.global_block().create_var(name="x", shape=[-1, 2, 1])
+        >>> feeder = DataFeeder(["x"], CPUPlace(), program)
+        >>> feeder.feed([([1, 2],), ([3, 4],)])["x"].shape()
+        [2, 2, 1]
+    """
+
+    def __init__(
+        self, feed_list: Sequence[Variable | str], place: Place, program: Program | None = None
+    ) -> None:
+        block = (default_main_program() if program is None else program).global_block()
+        self._vars: list[Variable] = []
+        for item in feed_list:
+            var: Any = block.var(item) if isinstance(item, str) else item
+            if not isinstance(var, Variable):
+                raise TypeError(
+                    f"Feed list should contain a list of variable, but has a {type(item).__name__}"
+                )
+            refuse_sequences(var)
+            self._vars.append(var)
+        self.feed_names = [var.name for var in self._vars]
+        self.feed_dtypes = [var.dtype for var in self._vars]
+        self.feed_shapes = [var.shape for var in self._vars]
+        self.place = place
+
+    def feed(self, iterable: Samples) -> dict[str, LoDTensor]:
+        """Make one batch.
+
+        Args:
+            iterable: samples, each with one field (anything ``numpy.asarray`` takes) per variable.
+
+        Returns:
+            By name a tensor of the variable's element type; reshaped to the variable's shape when
+            it has another number of dimensions and at most one is unknown.
+
+        Raises:
+            AssertionError: a sample has another number of fields.
+            ValueError: fields that do not fit together, or do not fill the variable's shape.
+
+        Source: ``DataFeeder.feed`` of Paddle 1.8.
+        """
+        fields: list[list[Any]] = [[] for _ in self._vars]
+        for number, sample in enumerate(iterable):
+            assert len(sample) == len(fields), (
+                f"The number of fields in data ({len(sample)}) does not match len(feed_list) "
+                f"({len(fields)}): sample {number}, variables {', '.join(self.feed_names)}"
+            )
+            for column, value in zip(fields, sample, strict=True):
+                column.append(value)
+        return {
+            var.name: _tensor(stack_samples(var, column))
+            for var, column in zip(self._vars, fields, strict=True)
+        }
+
+    def feed_parallel(
+        self, iterable: Sequence[Samples], num_places: int | None = None
+    ) -> Iterator[dict[str, LoDTensor]]:
+        """Make one batch for each device.
+
+        Args:
+            iterable: the samples of every device.
+            num_places: number of devices; None takes ``CPU_NUM`` or the visible GPUs.
+
+        Returns:
+            An iterator of dicts, to be fed as a list.
+
+        Raises:
+            ValueError: not as many batches as devices, when the iteration begins.
+        """
+        places = self._number_of_places(num_places)
+        if len(iterable) != places:
+            raise ValueError(
+                "feed_parallel takes multiple mini-batches, one for each device: the number of "
+                f"devices ({places}) and of mini-batches ({len(iterable)}) must be the same"
+            )
+        for samples in iterable:
+            yield self.feed(samples)
+
+    def decorate_reader(
+        self,
+        reader: Callable[[], Iterable[Samples]],
+        multi_devices: bool,
+        num_places: int | None = None,
+        drop_last: bool = True,
+    ) -> Callable[[], Iterator[Any]]:
+        """Turn a reader of batches into a reader of feeds.
+
+        Args:
+            reader: yields lists of samples.
+            multi_devices: collect a batch for every device, and yield lists of dicts.
+            num_places: number of devices; None takes ``CPU_NUM`` or the visible GPUs.
+            drop_last: leave out a last round that has no batch for every device.
+
+        Raises:
+            ValueError: while reading, such a last round when drop_last is False.
+        """
+
+        def feeds() -> Iterator[Any]:
+            if not multi_devices:
+                yield from map(self.feed, reader())
+                return
+            places = self._number_of_places(num_places)
+            round_: list[Samples] = []
+            for samples in reader():
+                round_.append(samples)
+                if len(round_) == places:
+                    yield list(self.feed_parallel(round_, places))
+                    round_ = []
+            if round_ and not drop_last:
+                raise ValueError(
+                    f"the last round has {len(round_)} batches for {places} devices, and "
+                    "drop_last=False is set: give a number of batches that fits, or drop_last=True"
+                )
+
+        return feeds
+
+    def _number_of_places(self, num_places: int | None) -> int:
+        if num_places is not None:
+            return int(num_places)
+        return len(cuda_places() if isinstance(self.place, CUDAPlace) else cpu_places())
+
+
+def refuse_sequences(var: Variable) -> None:
+    """Raise for a variable that holds sequences.
+
+    Raises:
+        EnforceNotMet: ``lod_level`` is above 0.
+    """
+    if var.lod_level:
+        raise EnforceNotMet(
+            f"Variable {var.name!r} holds sequences (lod_level {var.lod_level}), which dpexec "
+            "does not support: feed dense tensors of equal length, lod_level=0"
+        )
+
+
+def stack_samples(var: Variable, column: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """One field of all samples as an array of a variable's type and shape.
+
+    Args:
+        var: what will be fed.
+        column: the field's value in every sample.
+
+    Raises:
+        ValueError: the values do not fit together, or do not fill the shape.
+    """
+    dtype = to_numpy(var.dtype)
+    try:
+        array = np.array(column, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(_misfit(var, column, error)) from error
+    if array.ndim == len(var.shape) or sum(dim < 0 for dim in var.shape) > 1:
+        return array
+    try:
+        return array.reshape(var.shape)
+    except ValueError:
+        raise ValueError(
+            f"Reshape error. What is defined in data layer for Variable {var.name!r} is "
+            f"{var.shape}, but receive {array.shape} ({len(column)} samples)"
+        ) from None
+
+
+def _misfit(var: Variable, column: Sequence[Any], error: Exception) -> str:
+    """Name the first sample that cannot be converted, or is unlike the first one."""
+    first: tuple[int, ...] | None = None
+    for number, value in enumerate(column):
+        try:
+            shape = np.asarray(value, dtype=to_numpy(var.dtype)).shape
+        except (TypeError, ValueError) as why:
+            return f"Variable {var.name!r}, sample {number}: no {dtype_name(var.dtype)}: {why}"
+        first = shape if first is None else first
+        if shape != first:
+            return (
+                f"Variable {var.name!r}: sample {number} has shape {shape}, but sample 0 has "
+                f"{first}; the samples of a batch must be alike"
+            )
+    return f"Variable {var.name!r}: {error}"
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> LoDTensor:
+    tensor = LoDTensor()
+    tensor.array = array  # made here, so that nobody else holds it
+    return tensor
