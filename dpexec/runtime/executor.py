@@ -13,7 +13,7 @@ from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed, split_feed
-from dpexec.runtime.fetch import as_tensors, fetch_names
+from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
 
 __all__ = ["Executor"]
 
@@ -52,7 +52,8 @@ class Executor:
         Args:
             program: None takes the default main program.
             feed: arrays by name; for several devices also a list with a dict for each.
-            fetch_list: Variables or names to return.
+            fetch_list: Variables or names to return. With operators of an optimizer in it (or what
+                ``minimize`` returned) only what these and the fetches need is run.
             feed_var_name: accepted for fluid's sake.
             fetch_var_name: accepted for fluid's sake.
             scope: where variables live; None takes the global scope.
@@ -87,18 +88,20 @@ class Executor:
     def _run_program(
         self, program: Program, feed: Any, fetch_list: Any, scope: Scope, use_prune: bool
     ) -> list[Any]:
+        fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
         if not program.global_block().ops:
             warnings.warn("The current program is empty.", stacklevel=3)
         feeds = single_feed(program.global_block(), {} if feed is None else feed)
-        engine = self._engine_for(program, scope, tuple(names) if use_prune else None)
+        prune = (tuple(names), tuple(updates)) if use_prune or updates else None
+        engine = self._engine_for(program, scope, prune)
         return engine.run(feeds, names)
 
     def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
         key = (program, scope, prune)
         engine = self._engines.pop(key, None)
         if engine is None or engine.version != program._version:
-            source = program if prune is None else _pruned(program, prune)
+            source = program if prune is None else _pruned(program, *prune)
             engine = Engine(source, [self.place], scope, label=program)
         self._engines[key] = engine  # the latest used is last
         if len(self._engines) > _ENGINES_KEPT:
@@ -128,14 +131,16 @@ class Executor:
         self._engines.clear()
 
 
-def _pruned(program: Program, fetch: tuple[str, ...]) -> Program:
-    """What the fetched variables and the parameter updates need of a program."""
+def _pruned(program: Program, fetch: tuple[str, ...], updates: tuple[Operator, ...]) -> Program:
+    """What the fetched variables and some parameter updates (none given: all) need of a program."""
     made = program.clone()
     block = made.global_block()
     needed = set(fetch)
     kept: list[Operator] = []
-    for op in reversed(block.ops):
-        if op.role & roles.OPTIMIZE or needed.intersection(op.output_arg_names):
+    originals = program.global_block().ops
+    for original, op in zip(reversed(originals), reversed(block.ops), strict=True):
+        wanted = original in updates if updates else op.role & roles.OPTIMIZE
+        if wanted or needed.intersection(op.output_arg_names):
             kept.append(op)
             needed.update(op.input_arg_names)
     block.ops = kept[::-1]

@@ -8,9 +8,38 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.tensors import LoDTensor
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
 
-__all__ = ["collect", "fetch_names"]
+__all__ = ["collect", "fetch_names", "split_updates"]
+
+
+def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
+    """Take the optimizer operators, and the results of ``minimize``, out of a fetch list.
+
+    Returns:
+        What remains to be fetched, and the operators.
+
+    Raises:
+        TypeError: an operator that is none of an optimizer.
+    """
+    if not isinstance(fetch_list, (list, tuple)):
+        return fetch_list, []
+    rest: list[Any] = []
+    updates: list[Operator] = []
+    for item in fetch_list:
+        if isinstance(item, tuple) and item and isinstance(item[0], list):
+            item = item[0]  # minimize returns (operators, pairs of parameter and gradient)
+        operators = item if isinstance(item, list) else [item]
+        if not operators or not all(isinstance(op, Operator) for op in operators):
+            rest.append(item)
+            continue
+        for op in operators:
+            if not op.role & roles.OPTIMIZE:
+                raise TypeError(f"operator {op.type} in fetch_list is no optimizer operator")
+        updates += operators
+    return rest, updates
 
 
 def fetch_names(fetch_list: Any) -> list[str]:
