@@ -17,6 +17,7 @@ from dpexec import (
     ops,
     optimizer,
     param_attr,
+    profiler,
     regularizer,
     unique_name,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "ops",
     "optimizer",
     "param_attr",
+    "profiler",
     "program_guard",
     "regularizer",
     "require_version",

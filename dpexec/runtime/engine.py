@@ -5,11 +5,12 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from dpexec.runtime.schedulers.local import (
 )
 from dpexec.runtime.steps import Env, Shard, run_steps
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.trace import profile
 from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -237,7 +239,8 @@ class Engine:
         shards = self._shards(feeds)
         if self._on_cluster:
             cluster = self._cluster_runner()
-            results = cluster.step(plan, feeds, shards, self.replicas, merged)
+            with _profiled("distributed step"):
+                results = cluster.step(plan, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
         self._envs = self._make_envs(plan, feeds, shards)
@@ -296,7 +299,8 @@ class Engine:
             self._run_task(plan, number)
 
         def fetch() -> list[Any]:
-            return collect(self._envs, plan.fetch, plan.active, merged)
+            with _profiled("Fetch"):
+                return collect(self._envs, plan.fetch, plan.active, merged)
 
         strategy = self.execution_strategy
         if strategy is None:
@@ -317,14 +321,13 @@ class Engine:
             self._gate.begin_updates()
         place = self.places[task.device or 0]
         with on_device(place):
-            if self.recorder is None:
+            recorder = profile.with_profile(self.recorder)
+            if recorder is None:
                 run_steps(steps, self._envs)
                 return
             start = time.perf_counter()
-            run_steps(steps, self._envs, self.recorder, task.key[0])
-            self.recorder.add(
-                task.key[0], "task", task.device, task.key[0], start, time.perf_counter()
-            )
+            run_steps(steps, self._envs, recorder, task.key[0])
+            recorder.add(task.key[0], "task", task.device, task.key[0], start, time.perf_counter())
 
     def _thread_pool(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -391,3 +394,13 @@ class Engine:
         return self.recorder.trace(
             devices=len(self.places), num_threads=self.num_threads, cpus=available_cpus()
         )
+
+
+@contextlib.contextmanager
+def _profiled(name: str) -> Iterator[None]:
+    """Tell the profile of the process, if there is one, what a ``with`` block did."""
+    recorder = profile.active()
+    start = time.perf_counter()
+    yield
+    if recorder is not None:
+        recorder.add(name, "op", None, name, start, time.perf_counter())

@@ -1,0 +1,226 @@
+"""``fluid.profiler``: how often operators ran and how long they took, as a table and as a trace.
+
+What runs between start and stop is recorded, by every executor of the process. The table counts
+operators (by type), collectives, ``Fetch``, and ``distributed step``: what a step on a
+``distributed.Client`` took as a whole, since the operators run in other processes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dpexec.trace import chrome, profile
+from dpexec.trace.events import Event, Trace
+
+__all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
+
+_PROFILE_PATH = os.path.join(tempfile.gettempdir(), "profile")
+_PLACES = {"CPU": "CPU", "GPU": "CUDA", "All": "All"}
+_TRACER_OPTIONS = ("Default", "OpDetail", "AllOpDetail")
+_MILLI = 1e3
+
+
+@dataclass
+class _Row:
+    """What the table says of one event, in milliseconds."""
+
+    name: str
+    times: list[float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.times)
+
+
+_ORDERS: dict[str, tuple[str, Callable[[_Row], float] | None]] = {
+    "default": ("event first end time", None),
+    "calls": ("number of calls", lambda row: len(row.times)),
+    "total": ("total time", lambda row: row.total),
+    "max": ("maximum time", lambda row: max(row.times)),
+    "min": ("minimum time", lambda row: min(row.times)),
+    "ave": ("average time", lambda row: row.total / len(row.times)),
+}
+
+_place = "CPU"
+
+
+def start_profiler(state: str, tracer_option: str = "Default") -> None:
+    """Start recording; without effect while a profile is being recorded.
+
+    Args:
+        state: "CPU", "GPU" or "All"; goes into the report, everything is recorded always.
+        tracer_option: "Default", "OpDetail" or "AllOpDetail"; the detail is always the same.
+
+    Raises:
+        ValueError: an argument is something else.
+    """
+    global _place
+    if profile.active() is not None:
+        return
+    if state not in _PLACES:
+        raise ValueError(f"The state must be 'CPU' or 'GPU' or 'All', but received {state!r}.")
+    if tracer_option not in _TRACER_OPTIONS:
+        raise ValueError(
+            f"tracer option must be 'Default', 'OpDetail', 'AllOpDetail', not {tracer_option!r}."
+        )
+    _place = _PLACES[state]
+    profile.start()
+
+
+def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PATH) -> None:
+    """Stop recording, print the report, and write the trace; nothing if nothing was started.
+
+    Args:
+        sorted_key: "calls", "total", "max", "min" or "ave"; None for the order of appearance.
+        profile_path: file for the trace, in the JSON format of Chrome's tracing and Perfetto.
+
+    Raises:
+        ValueError: sorted_key is something else; recording goes on.
+    """
+    recorder = profile.active()
+    if recorder is None:
+        return
+    key = "default" if sorted_key is None else sorted_key
+    if key not in _ORDERS:
+        raise ValueError(
+            "The sorted_key must be None or in 'calls', 'total', 'max', 'min' and 'ave', but "
+            f"received {sorted_key!r}"
+        )
+    profile.stop()
+    trace = recorder.trace()
+    print(_report(trace, key, _place))
+    chrome.save(trace, profile_path)
+
+
+def reset_profiler() -> None:
+    """Forget what was recorded so far; recording goes on."""
+    recorder = profile.active()
+    if recorder is not None:
+        recorder.clear()
+
+
+@contextlib.contextmanager
+def profiler(
+    state: str,
+    sorted_key: str | None = None,
+    profile_path: str = _PROFILE_PATH,
+    tracer_option: str = "Default",
+) -> Iterator[None]:
+    """Profile the block of a ``with`` statement; no report if an exception leaves the block.
+
+    Args:
+        state: as for :func:`start_profiler`.
+        sorted_key: as for :func:`stop_profiler`.
+        profile_path: as for :func:`stop_profiler`.
+        tracer_option: as for :func:`start_profiler`.
+
+    Raises:
+        ValueError: a wrong state or option at the start, a wrong key at the end.
+    """
+    start_profiler(state, tracer_option)
+    try:
+        yield
+        stop_profiler(sorted_key, profile_path)
+    finally:
+        profile.stop()
+
+
+def cuda_profiler(
+    output_file: str, output_mode: str | None = None, config: list[str] | None = None
+) -> NoReturn:
+    """Not available: fluid steers NVIDIA's nvprof with it.
+
+    Raises:
+        ValueError: output_mode is neither "kvp" nor "csv".
+        NotImplementedError: always else.
+    """
+    if output_mode not in (None, "kvp", "csv"):
+        raise ValueError(f"The output mode must be 'kvp' or 'csv', but received {output_mode!r}.")
+    raise NotImplementedError(
+        "cuda_profiler is not supported: nvprof is steered from outside (nsys profile python "
+        "script.py); fluid.profiler.profiler records what dpexec itself does, on GPUs too"
+    )
+
+
+# ---- the report
+
+
+def _rows(events: Iterable[Event], prefix: str = "") -> list[_Row]:
+    """A row per name, in the order of the first end."""
+    found: dict[str, _Row] = {}
+    for event in sorted(events, key=lambda event: event.stop):
+        row = found.setdefault(event.name, _Row(prefix + event.name, []))
+        row.times.append(event.duration * _MILLI)
+    return list(found.values())
+
+
+def _sorted(rows: list[_Row], key: str) -> list[_Row]:
+    order = _ORDERS[key][1]
+    return rows if order is None else sorted(rows, key=order, reverse=True)
+
+
+def _report(trace: Trace, key: str, place: str) -> str:
+    """Both reports: of all threads together, and of each by itself."""
+    counted = [event for event in trace if event.kind != "task"]
+    computation = sum(event.duration for event in counted) * _MILLI
+    tasks = {event.key for event in trace if event.kind == "task"}
+    outer = [event for event in trace if event.kind == "task" or event.key not in tasks]
+    total = max(sum(event.duration for event in outer) * _MILLI, computation)
+    heading = [
+        f"Place: {place}",
+        "Time unit: ms",
+        f"Sorted by {_ORDERS[key][0]} in descending order in the same thread",
+        "",
+    ]
+    merged = [(row, row.total / (total or 1.0)) for row in _sorted(_rows(counted), key)]
+    by_thread: list[tuple[_Row, float]] = []
+    for thread in sorted({event.thread for event in counted}):
+        rows = _rows((e for e in counted if e.thread == thread), f"thread{thread}::")
+        whole = sum(row.total for row in rows)
+        by_thread += [(row, row.total / (whole or 1.0)) for row in _sorted(rows, key)]
+    lines = [
+        *("", _title("------->     Profiling Report     <-------"), ""),
+        "Note! This Report merge all thread info into one.",
+        *heading,
+        *_overview(total, computation),
+        *_table(merged),
+        *("", _title("------->     Profiling Report     <-------"), ""),
+        *heading,
+        *("", *_table(by_thread)),
+    ]
+    return "\n".join(lines)
+
+
+def _title(text: str) -> str:
+    return f"{'-' * 18}{text}{'-' * 18}"
+
+
+def _overview(total: float, computation: float) -> list[str]:
+    share = computation / total * 100 if total else 0.0
+    parts = [("Computation time", computation, share)]
+    parts.append(("Framework overhead", total - computation, 100 - share))
+    lines = [f"Total time: {total:g}"]
+    for name, time, ratio in parts:
+        lines.append(f"  {name:<23}Total: {time:<12g}Ratio: {ratio:g}%")
+    memcpy = f"{'GpuMemcpy':<25}Calls: {0:<12}Total: {0:<12}Ratio: 0%"
+    return [*lines, "", _title("-------     GpuMemCpy Summary     -------"), "", memcpy, ""]
+
+
+def _table(rows: list[tuple[_Row, float]]) -> list[str]:
+    width = max((len(row.name) for row, _ in rows), default=0) + 8
+    lines = [_title("-------       Event Summary       -------"), ""]
+    lines.append(_line("Event", ["Calls", "Total", "Min.", "Max.", "Ave.", "Ratio."], width))
+    for row, ratio in rows:
+        calls = len(row.times)
+        numbers = [row.total, min(row.times), max(row.times), row.total / calls, ratio]
+        lines.append(_line(row.name, [calls, *(f"{number:g}" for number in numbers)], width))
+    return lines
+
+
+def _line(name: str, cells: list[Any], width: int) -> str:
+    return f"{name:<{width}}" + "".join(f"{cell:<12}" for cell in cells)
