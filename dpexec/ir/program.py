@@ -36,6 +36,7 @@ class Program:
         self._op_role_var: list[str] = []
         self._is_test = False
         self._appending_grad_times = 0
+        self._loaders: list[Any] = []  # what feeds it in place of the user
 
     # ---- content
 
@@ -132,6 +133,9 @@ class Program:
 
     # ---- copies
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_loaders": []}  # threads stay where they are
+
     def clone(self, for_test: bool = False) -> Program:
         """A copy that shares no objects; values live in the scope under the same names.
 
@@ -141,6 +145,7 @@ class Program:
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
         made._appending_grad_times = self._appending_grad_times
+        made._loaders = list(self._loaders)
         made.current_block_idx = self.current_block_idx
         made.blocks = [_copy_block(made, block, skip_training=for_test) for block in self.blocks]
         if for_test:

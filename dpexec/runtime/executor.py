@@ -14,6 +14,7 @@ from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed, split_feed
 from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
+from dpexec.runtime.loaders import with_loaders
 
 __all__ = ["Executor"]
 
@@ -51,7 +52,8 @@ class Executor:
 
         Args:
             program: None takes the default main program.
-            feed: arrays by name; for several devices also a list with a dict for each.
+            feed: arrays by name; for several devices also a list with a dict for each. What a
+                DataLoader of the program gives may be missing.
             fetch_list: Variables or names to return. With operators of an optimizer in it (or what
                 ``minimize`` returned) only what these and the fetches need is run.
             feed_var_name: accepted for fluid's sake.
@@ -69,6 +71,7 @@ class Executor:
             RuntimeError: the executor was closed.
             TypeError: not a program, or a feed or fetch of a wrong type.
             ValueError: a feed of a wrong shape or element type.
+            EOFException: a DataLoader of the program has no more data.
             EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
         """
         if self._closed:
@@ -92,6 +95,7 @@ class Executor:
         names = fetch_names(fetch_list)
         if not program.global_block().ops:
             warnings.warn("The current program is empty.", stacklevel=3)
+        feed = with_loaders(program, feed, 1)
         feeds = single_feed(program.global_block(), {} if feed is None else feed)
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
         engine = self._engine_for(program, scope, prune)
@@ -119,9 +123,10 @@ class Executor:
         names = fetch_names(fetch_list)
         engine = compiled._compile(scope, self.place)
         block = engine.program.global_block()
+        devices = len(engine.places)
+        feed = with_loaders(engine.program, feed, devices)
         if not compiled._is_data_parallel:
             return engine.run(single_feed(block, {} if feed is None else feed), names)
-        devices = len(engine.places)
         feeds = split_feed(block, {} if feed is None else feed, devices, not engine.is_training)
         return engine.run(feeds, names, return_merged)
 

@@ -1,0 +1,106 @@
+"""Reading ahead in a background thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+__all__ = ["Prefetch"]
+
+
+class _Buffer:
+    """A bounded queue between one thread that puts and one that gets, which both may close."""
+
+    def __init__(self, capacity: int) -> None:
+        self.closed = False
+        self._items: deque[Any] = deque()
+        self._capacity = capacity
+        self._changed = threading.Condition()
+
+    def put(self, item: Any) -> bool:
+        """Wait for room; False: closed, nobody wants more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.closed or len(self._items) < self._capacity)
+            self._items.append(item)
+            self._changed.notify_all()
+            return not self.closed
+
+    def get(self) -> Any:
+        """Wait for an item."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items)
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+class Prefetch(Iterator[Any]):
+    """Iterates over a source that a thread reads ahead.
+
+    What the source raises is raised where its items are consumed, with the source's traceback.
+    The thread ends with the source, or when the iterator is closed or dropped.
+
+    Args:
+        source: makes the iterable; called in the thread.
+        capacity: most items that wait to be consumed.
+        name: of the thread.
+
+    Example:
+        >>> list(Prefetch(lambda: range(3), capacity=2))
+        [0, 1, 2]
+    """
+
+    def __init__(
+        self, source: Callable[[], Iterable[Any]], capacity: int, name: str = "dpexec-prefetch"
+    ) -> None:
+        self._buffer = _Buffer(max(1, capacity))
+        self._thread = threading.Thread(  # it knows the buffer alone, so that this can be dropped
+            target=_read, args=(source, self._buffer), name=name, daemon=True
+        )
+        self._thread.start()
+
+    def __next__(self) -> Any:
+        if self._buffer.closed:
+            raise StopIteration
+        kind, value = self._buffer.get()
+        if kind == "item":
+            return value
+        self.close()
+        if kind == "error":
+            raise value
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the thread, after the item it reads now."""
+        self._buffer.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def waiting(self) -> int:
+        """Number of items that were read ahead and not consumed."""
+        return len(self._buffer)
+
+    def __del__(self) -> None:
+        buffer = getattr(self, "_buffer", None)
+        if buffer is not None:
+            buffer.close()
+
+
+def _read(source: Callable[[], Iterable[Any]], buffer: _Buffer) -> None:
+    try:
+        for item in source():
+            if not buffer.put(("item", item)):
+                return
+        buffer.put(("end", None))
+    except BaseException as error:
+        buffer.put(("error", error))

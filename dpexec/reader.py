@@ -1,0 +1,306 @@
+"""``fluid.io.DataLoader`` and ``fluid.io.PyReader``: batches read ahead in a thread."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.places import CPUPlace, Place
+from dpexec.core.tensors import LoDTensor
+from dpexec.data_feeder import DataFeeder, refuse_sequences
+from dpexec.errors import EnforceNotMet, EOFException
+from dpexec.ir.program import default_main_program
+from dpexec.ir.variable import Variable
+from dpexec.paddle.reader import batch
+from dpexec.prefetch import Prefetch
+
+__all__ = ["DataLoader", "PyReader"]
+
+Reader = Callable[[], Iterable[Any]]
+
+
+class DataLoader:
+    """Makes loaders; see :meth:`from_generator`."""
+
+    @staticmethod
+    def from_generator(
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> GeneratorLoader:
+        """A loader that a generator in Python gives its data.
+
+        Args:
+            feed_list: the variables that are fed.
+            capacity: number of batches to read ahead.
+            use_double_buffer: accepted for fluid's sake; batches always wait as finished tensors.
+            iterable: iterate over feeds; else the default main program takes its data from here,
+                between ``start()`` and ``reset()``, when it is run without feed.
+            return_list: yield lists of tensors instead of dicts.
+            use_multiprocess: without effect on programs, as in fluid: a thread reads.
+            drop_last: leave out last batches that do not suffice for all devices.
+
+        Raises:
+            ValueError: no capacity, or no feed_list.
+            EnforceNotMet: a variable holds sequences.
+        """
+        return GeneratorLoader(
+            feed_list, capacity, use_double_buffer, iterable, return_list, drop_last
+        )
+
+
+class GeneratorLoader:
+    """Reads batches ahead in a thread and hands them out as feeds.
+
+    Args: as :meth:`DataLoader.from_generator`.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        if not capacity:
+            raise ValueError("Please give value to capacity.")
+        if not feed_list:
+            raise ValueError("Feed list must be given under static mode.")
+        for var in feed_list:
+            refuse_sequences(var)
+        self._feed_list = list(feed_list)
+        self._capacity = capacity
+        self._iterable = iterable
+        self._return_list = return_list
+        self._drop_last = drop_last
+        self._source: Reader | None = None
+        self._places: list[Place] | None = None
+        self._started: Prefetch | None = None
+        if not iterable:
+            default_main_program()._loaders.append(self)
+
+    @property
+    def iterable(self) -> bool:
+        """Whether it is iterated over, instead of started."""
+        return self._iterable
+
+    @property
+    def feed_names(self) -> list[str]:
+        """The variables it feeds."""
+        return [var.name for var in self._feed_list]
+
+    # ---- where the data come from
+
+    def set_sample_generator(
+        self,
+        reader: Reader,
+        batch_size: int,
+        drop_last: bool = True,
+        places: Any = None,
+    ) -> GeneratorLoader:
+        """Take single samples, and make batches of them.
+
+        Args:
+            reader: yields samples: a tuple with one field per variable.
+            batch_size: samples in a batch.
+            drop_last: leave out a last batch that is shorter.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: batch_size is not positive, or places are missing.
+        """
+        assert batch_size > 0, "batch_size must be larger than 0"
+        return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
+
+    def set_sample_list_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take batches as lists of samples.
+
+        Args:
+            reader: yields lists of samples.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: places are missing.
+        """
+        feeder = DataFeeder(self._feed_list, CPUPlace())
+
+        def batches() -> Iterator[list[LoDTensor]]:
+            for samples in reader():
+                yield list(feeder.feed(samples).values())
+
+        return self.set_batch_generator(batches, places)
+
+    def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take whole batches.
+
+        Args:
+            reader: yields lists with one array or LoDTensor per variable.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: places are missing.
+        """
+        if self._iterable:
+            assert places is not None, "Places cannot be None when DataLoader is iterable"
+            self._places = list(places) if isinstance(places, (list, tuple)) else [places]
+        self._source = reader
+        return self
+
+    # ---- iterable
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Iterate over feeds: each a list with a dict (or a list of tensors) per device.
+
+        Raises:
+            AssertionError: not iterable, or no generator was set.
+            EnforceNotMet: a batch has another number of fields than there are variables.
+        """
+        assert self._iterable, "DataLoader is not iterable"
+        assert self._places is not None, "Data source of DataLoader has not set yet"
+        return self._iterate(self._prefetch(), len(self._places))
+
+    def __call__(self) -> Iterator[list[Any]]:
+        """The same as ``iter(loader)``."""
+        return iter(self)
+
+    def _iterate(self, batches: Prefetch, devices: int) -> Iterator[list[Any]]:
+        try:
+            while feeds := self._take(batches, devices):
+                yield [list(feed.values()) for feed in feeds] if self._return_list else feeds
+        finally:
+            batches.close()
+
+    # ---- not iterable: part of the program
+
+    def start(self) -> None:
+        """Begin to read.
+
+        Raises:
+            AssertionError: the loader is iterable, or no generator was set.
+            EnforceNotMet: it was started before and not reset since.
+        """
+        assert not self._iterable, "start() cannot be called when DataLoader is iterable"
+        if self._started is not None:
+            raise EnforceNotMet(f"{self._described} is started already: call reset() first")
+        self._started = self._prefetch()
+
+    def reset(self) -> None:
+        """Stop to read, so that :meth:`start` begins anew.
+
+        Raises:
+            AssertionError: the loader is iterable.
+        """
+        assert not self._iterable, "reset() cannot be called when DataLoader is iterable"
+        if self._started is not None:
+            self._started.close()
+            self._started = None
+
+    def next_feeds(self, devices: int) -> list[dict[str, Any]]:
+        """A batch for each device, for the executor that runs the program.
+
+        Args:
+            devices: how many.
+
+        Raises:
+            EnforceNotMet: not started.
+            EOFException: no batches are left, or with ``drop_last`` not enough for all devices.
+        """
+        if self._started is None:
+            raise EnforceNotMet(
+                f"{self._described} is not started: call its start() before the program is run, "
+                f"or feed {', '.join(self.feed_names)}"
+            )
+        feeds = self._take(self._started, devices)
+        if not feeds:
+            raise EOFException("There is no next data.")
+        return feeds
+
+    @property
+    def _described(self) -> str:
+        return f"the reader of {', '.join(self.feed_names)}"
+
+    # ---- batches
+
+    def _prefetch(self) -> Prefetch:
+        source, names = self._source, self.feed_names
+        assert source is not None, "Data source of DataLoader has not set yet"
+        return Prefetch(lambda: (_feed(names, b) for b in source()), self._capacity)
+
+    def _take(self, batches: Prefetch, devices: int) -> list[dict[str, Any]]:
+        feeds = list(itertools.islice(batches, devices))
+        return [] if self._drop_last and len(feeds) < devices else feeds
+
+
+class PyReader(GeneratorLoader):
+    """The older form of :class:`DataLoader`.
+
+    Args: as :meth:`DataLoader.from_generator`.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> None:
+        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    def decorate_sample_generator(
+        self, sample_generator: Reader, batch_size: int, drop_last: bool = True, places: Any = None
+    ) -> None:
+        """See :meth:`GeneratorLoader.set_sample_generator`."""
+        self.set_sample_generator(sample_generator, batch_size, drop_last, places)
+
+    def decorate_sample_list_generator(self, reader: Reader, places: Any = None) -> None:
+        """See :meth:`GeneratorLoader.set_sample_list_generator`."""
+        self.set_sample_list_generator(reader, places)
+
+    def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
+        """See :meth:`GeneratorLoader.set_batch_generator`."""
+        self.set_batch_generator(reader, places)
+
+
+def _feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
+    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays."""
+    if not isinstance(fields, (list, tuple)):
+        raise EnforceNotMet(
+            f"a batch must be a list or tuple with one array for each of {', '.join(names)}, but "
+            f"the generator gave a {type(fields).__name__}"
+        )
+    if len(fields) != len(names):
+        raise EnforceNotMet(
+            f"a batch must have {len(names)} fields ({', '.join(names)}), but the generator gave "
+            f"{len(fields)}"
+        )
+    return {name: _tensor(name, value) for name, value in zip(names, fields, strict=True)}
+
+
+def _tensor(name: str, value: Any) -> LoDTensor:
+    if isinstance(value, LoDTensor):
+        return value
+    tensor = LoDTensor()
+    try:
+        tensor.set(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"Variable {name!r} of a batch: {error}") from error
+    return tensor
