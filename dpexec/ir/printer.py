@@ -45,7 +45,11 @@ _EMPTY_LISTS = {
     "bool_values": "BOOLEANS",
     "fp32_values": "FLOATS",
     "int64_values": "LONGS",
+    "epmap": "STRINGS",
+    "table_names": "STRINGS",
+    "height_sections": "LONGS",
 }
+_LONG_NUMBERS = {"padding_idx", "min_row_size_to_use_multithread"}
 
 
 # ---- attributes
@@ -77,7 +81,7 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> str:
     elif isinstance(value, (bool, np.bool_)):
         return "BOOLEAN"
     elif isinstance(value, (int, np.integer)):
-        return "INT" if int(value) in _INT32 else "LONG"
+        return "INT" if int(value) in _INT32 and name not in _LONG_NUMBERS else "LONG"
     elif isinstance(value, (float, np.floating)):
         return "FLOAT"
     elif isinstance(value, str):

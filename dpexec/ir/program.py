@@ -6,12 +6,15 @@ import contextlib
 import copy
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from dpexec.ir.desc import ProgramDesc
 
 __all__ = [
     "Program",
@@ -37,6 +40,8 @@ class Program:
         self._is_test = False
         self._appending_grad_times = 0
         self._loaders: list[Any] = []  # what feeds it in place of the user
+        self._feed_names: list[str] = []  # of an inference model
+        self._fetch_names: list[str] = []
 
     # ---- content
 
@@ -145,6 +150,7 @@ class Program:
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
         made._appending_grad_times = self._appending_grad_times
+        made._feed_names, made._fetch_names = list(self._feed_names), list(self._fetch_names)
         made._loaders = list(self._loaders)
         made.current_block_idx = self.current_block_idx
         made.blocks = [_copy_block(made, block, skip_training=for_test) for block in self.blocks]
@@ -155,6 +161,29 @@ class Program:
                     if "is_test" in op.attrs:
                         op.attrs["is_test"] = True
         return made
+
+    # ---- Paddle's own format
+
+    @property
+    def desc(self) -> ProgramDesc:
+        """The program in Paddle 1.x's format: ``program.desc.serialize_to_string()``."""
+        from dpexec.ir.desc import ProgramDesc
+
+        return ProgramDesc(self)
+
+    @staticmethod
+    def parse_from_string(binary_str: bytes) -> Program:
+        """The program in bytes that ``desc.serialize_to_string`` wrote, here or in Paddle 1.x.
+
+        Args:
+            binary_str: a ``ProgramDesc`` message.
+
+        Raises:
+            EnforceNotMet: the bytes are damaged, or an operator in them is unknown.
+        """
+        from dpexec.ir.desc import parse
+
+        return parse(binary_str)
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The program in protobuf text form.

@@ -1,0 +1,297 @@
+"""Programs as Paddle 1.x stores them: ``ProgramDesc`` of its ``framework.proto``, both ways.
+
+The operators ``feed`` and ``fetch`` of saved inference models, with the variables of the same
+names, are not operators here: a program keeps what they say in ``_feed_names`` and
+``_fetch_names``, and they are written again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.errors import EnforceNotMet
+from dpexec.ir import roles, wire
+from dpexec.ir.block import Block
+from dpexec.ir.callsite import CallSite
+from dpexec.ir.operator import Operator
+from dpexec.ir.printer import attribute_type
+from dpexec.ir.variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from dpexec.ir.program import Program
+
+__all__ = ["ProgramDesc", "parse", "serialize"]
+
+_VERSION = 1008005
+_ATTRIBUTES = (  # kind and field, in the order of the enum AttrType
+    ("INT", "i"),
+    ("FLOAT", "f"),
+    ("STRING", "s"),
+    ("INTS", "ints"),
+    ("FLOATS", "floats"),
+    ("STRINGS", "strings"),
+    ("BOOLEAN", "b"),
+    ("BOOLEANS", "bools"),
+    ("BLOCK", "block_idx"),
+    ("LONG", "l"),
+    ("BLOCKS", "blocks_idx"),
+    ("LONGS", "longs"),
+)
+_CODES = {kind: code for code, (kind, _) in enumerate(_ATTRIBUTES)}
+_TENSORS = {VarType.LOD_TENSOR: "lod_tensor", VarType.LOD_TENSOR_ARRAY: "tensor_array"}
+_HOLDERS = {VarType.FEED_MINIBATCH: "feed", VarType.FETCH_LIST: "fetch"}
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
+
+
+class ProgramDesc:
+    """What ``program.desc`` gives: the program in Paddle's own format.
+
+    Args:
+        program: read whenever a method is called.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def serialize_to_string(self) -> bytes:
+        """The program as a ``ProgramDesc`` message, which Paddle 1.x reads."""
+        return serialize(self._program)
+
+    def get_feed_target_names(self) -> list[str]:
+        """What an inference model is fed, in order."""
+        return list(self._program._feed_names)
+
+    def get_fetch_target_names(self) -> list[str]:
+        """What an inference model gives, in order."""
+        return list(self._program._fetch_names)
+
+
+# ---- writing
+
+
+def serialize(program: Program) -> bytes:
+    """A program as bytes of a ``ProgramDesc`` message."""
+    message: wire.Message = {
+        "blocks": [_block_message(block) for block in program.blocks],
+        "version": {"version": _VERSION},
+    }
+    first = message["blocks"][0]
+    feeds, fetches = program._feed_names, program._fetch_names
+    first["ops"][:0] = [_feed(name, column) for column, name in enumerate(feeds)]
+    first["ops"] += [_fetch(name, column) for column, name in enumerate(fetches)]
+    used = {VarType.FEED_MINIBATCH: feeds, VarType.FETCH_LIST: fetches}
+    first["vars"] += [
+        {"name": name, "type": {"type": int(kind)}, "persistable": True}
+        for kind, name in _HOLDERS.items()
+        if used[kind]
+    ]
+    return wire.encode("ProgramDesc", message)
+
+
+def _block_message(block: Block) -> wire.Message:
+    message: wire.Message = {
+        "idx": block.idx,
+        "parent_idx": block.parent_idx,
+        "vars": [_var_message(var) for var in block.vars.values()],
+        "ops": [_op_message(op) for op in block.ops],
+    }
+    if block.forward_block_idx >= 0:
+        message["forward_block_idx"] = block.forward_block_idx
+    return message
+
+
+def _var_message(var: Variable) -> wire.Message:
+    tensor = {"data_type": int(var.dtype), "dims": list(var.shape)}
+    kind: wire.Message = {"type": int(var.type)}
+    if var.type == VarType.SELECTED_ROWS:
+        kind["selected_rows"] = tensor
+    elif var.type in _TENSORS:
+        kind[_TENSORS[var.type]] = {"tensor": tensor, "lod_level": var.lod_level}
+    message = {"name": var.name, "type": kind, "persistable": bool(var.persistable)}
+    if var.need_check_feed:
+        message["need_check_feed"] = True
+    return message
+
+
+def _op_message(op: Operator) -> wire.Message:
+    attrs = {name: value for name, value in op.attrs.items() if value is not None}
+    if op.callsite is not None:
+        attrs.setdefault("op_callstack", [f"  {op.callsite}\n"])
+    return _op(op.type, sorted(op.inputs.items()), sorted(op.outputs.items()), attrs)
+
+
+def _op(type: str, inputs: Iterable[Any], outputs: Iterable[Any], attrs: Any) -> wire.Message:
+    return {
+        "inputs": [{"parameter": slot, "arguments": names} for slot, names in inputs],
+        "outputs": [{"parameter": slot, "arguments": names} for slot, names in outputs],
+        "type": type,
+        "attrs": [_attribute_message(type, name, value) for name, value in attrs.items()],
+    }
+
+
+def _attribute_message(op_type: str, name: str, value: Any) -> wire.Message:
+    kind = attribute_type(value, name, op_type)
+    code = _CODES[kind]
+    if kind == "BLOCK":
+        value = value.idx
+    elif kind == "BLOCKS":
+        value = [block.idx for block in value]
+    return {"name": name, "type": code, _ATTRIBUTES[code][1]: value}
+
+
+def _feed(name: str, column: int) -> wire.Message:
+    return _op("feed", [("X", ["feed"])], [("Out", [name])], {"col": column})
+
+
+def _fetch(name: str, column: int) -> wire.Message:
+    return _op("fetch", [("X", [name])], [("Out", ["fetch"])], {"col": column})
+
+
+# ---- reading
+
+
+def parse(data: bytes) -> Program:
+    """The program that a ``ProgramDesc`` message describes.
+
+    The format does not say which variables are parameters or fed. Parameters are persistable
+    variables that the operators' roles name as trained, and those that forward operators only
+    read; fed are variables that are read but never written.
+
+    Raises:
+        EnforceNotMet: the bytes are damaged.
+        MissingKernelError: the program has an operator that dpexec does not know.
+    """
+    from dpexec.ir.program import Program
+
+    message = wire.decode("ProgramDesc", data)
+    if not message.get("blocks"):
+        raise EnforceNotMet("these bytes are no valid ProgramDesc: it has no blocks")
+    program = Program()
+    try:
+        program.blocks = [
+            Block(program, part["idx"], part["parent_idx"]) for part in message["blocks"]
+        ]
+        for block, part in zip(program.blocks, message["blocks"], strict=True):
+            block.forward_block_idx = part.get("forward_block_idx", -1)
+            for var in part.get("vars", []):
+                _add_var(block, var)
+            for op in part.get("ops", []):
+                _add_op(block, op)
+    except (KeyError, IndexError, ValueError) as error:
+        raise EnforceNotMet(f"these bytes are no valid ProgramDesc: {error!r}") from error
+    _find_parameters(program)
+    _find_data(program)
+    return program
+
+
+def _add_var(block: Block, message: wire.Message) -> None:
+    described = message["type"]
+    kind = VarType(described["type"])
+    if kind in _HOLDERS:
+        return
+    outer = described.get(_TENSORS.get(kind, ""), {})
+    tensor = described.get("selected_rows") or outer.get("tensor", {})
+    name = message["name"]
+    block.vars[name] = Variable(
+        block,
+        type=kind,
+        name=name,
+        shape=tensor.get("dims", []),
+        dtype=VarType(tensor.get("data_type", VarType.FP32)),
+        lod_level=outer.get("lod_level", 0),
+        persistable=message.get("persistable", False),
+        need_check_feed=message.get("need_check_feed", False),
+    )
+
+
+def _add_op(block: Block, message: wire.Message) -> None:
+    inputs, outputs = (
+        {part["parameter"]: part.get("arguments", []) for part in message.get(field, [])}
+        for field in ("inputs", "outputs")
+    )
+    attrs = {part["name"]: _attribute(block.program, part) for part in message.get("attrs", [])}
+    if message["type"] == "feed":
+        _put(block.program._feed_names, attrs["col"], outputs["Out"][0])
+    elif message["type"] == "fetch":
+        _put(block.program._fetch_names, attrs["col"], inputs["X"][0])
+    else:
+        op = Operator(block, message["type"], inputs, outputs, attrs, fill_defaults=False)
+        op.callsite = _user_line(attrs.get("op_callstack", []))
+        block.ops.append(op)
+        for name in op.output_arg_names:
+            if name in block.vars:
+                block.vars[name].op = op
+
+
+def _put(names: list[str], column: int, name: str) -> None:
+    names.extend([""] * (column + 1 - len(names)))
+    names[column] = name
+
+
+def _attribute(program: Program, message: wire.Message) -> Any:
+    kind, field = _ATTRIBUTES[message["type"]]
+    value = message.get(field, []) if kind.endswith("S") else message[field]
+    if kind.startswith("FLOAT"):
+        return [_shortest(v) for v in value] if kind == "FLOATS" else _shortest(value)
+    if kind == "BLOCK":
+        return program.blocks[value]
+    if kind == "BLOCKS":
+        return [program.blocks[index] for index in value]
+    return value
+
+
+def _shortest(value: float) -> float:
+    """The shortest decimal that is this float32: 0.1, as the user wrote it."""
+    return float(str(np.float32(value)))
+
+
+def _user_line(stack: list[str]) -> CallSite | None:
+    """The innermost line outside Paddle itself."""
+    frames = [match for text in stack for match in _FRAME.finditer(text)]
+    own = [frame for frame in frames if "paddle/fluid/" not in frame[1]]
+    return CallSite(own[-1][1], int(own[-1][2]), own[-1][3]) if own else None
+
+
+def _find_parameters(program: Program) -> None:
+    block = program.global_block()
+    trained = {name for op in block.ops for name in op.role_var[::2]}
+    written = {name for op in block.ops for name in op.output_arg_names}
+    forward = {
+        name
+        for op in block.ops
+        if not op.role & (roles.BACKWARD | roles.OPTIMIZE | roles.LR_SCHED)
+        for name in op.input_arg_names
+    }
+    statistics = {
+        name
+        for op in block.ops
+        if op.type == "batch_norm"
+        for slot in ("Mean", "Variance")
+        for name in op.inputs.get(slot, [])
+    }
+    for name, var in list(block.vars.items()):
+        fixed = name in forward and (name not in written or name in statistics)
+        known = var.shape and min(var.shape) >= 0
+        if var.persistable and known and (name in trained or fixed):
+            trainable = name not in statistics and (name in trained or not trained)
+            block.vars[name] = _parameter(var, trainable)
+
+
+def _parameter(var: Variable, trainable: bool) -> Parameter:
+    made = Parameter(var.block, var.shape, var.dtype, var.type, trainable=trainable, name=var.name)
+    made.lod_level, made.op, made.need_check_feed = var.lod_level, var.op, var.need_check_feed
+    return made
+
+
+def _find_data(program: Program) -> None:
+    block = program.global_block()
+    written = {name for b in program.blocks for op in b.ops for name in op.output_arg_names}
+    read = {name for op in block.ops for name in op.input_arg_names}
+    for name, var in block.vars.items():
+        dense = var.type == VarType.LOD_TENSOR and not var.persistable
+        var.is_data = var.need_check_feed or (dense and name in read - written)
