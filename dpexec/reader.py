@@ -14,8 +14,8 @@ from dpexec.data_feeder import DataFeeder, refuse_sequences
 from dpexec.errors import EnforceNotMet, EOFException
 from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
-from dpexec.paddle.reader import batch
 from dpexec.prefetch import Prefetch
+from dpexec.reader_decorators import batch
 
 __all__ = ["DataLoader", "PyReader"]
 

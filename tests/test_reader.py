@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.reader import DataLoader, PyReader
+from dpexec.io import DataLoader, PyReader
 from tests.runtime.nets import classifier, persistables
 
 EnforceNotMet, EOFException = fluid.core.EnforceNotMet, fluid.core.EOFException

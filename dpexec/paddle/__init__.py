@@ -4,6 +4,6 @@
 """
 
 from dpexec.paddle import dataset, reader
-from dpexec.paddle.reader import batch
+from dpexec.reader_decorators import batch
 
 __all__ = ["batch", "dataset", "reader"]

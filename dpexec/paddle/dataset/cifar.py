@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpexec.paddle.dataset.common import local_file
-from dpexec.paddle.reader import Reader
+from dpexec.reader_decorators import Reader
 
 
 def _reader(archive: str, part: str, cycle: bool = False) -> Reader:

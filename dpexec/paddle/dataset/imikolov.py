@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dpexec.paddle.dataset.common import local_file
-from dpexec.paddle.reader import Reader
+from dpexec.reader_decorators import Reader
 
 _TRAIN = "./simple-examples/data/ptb.train.txt"
 _TEST = "./simple-examples/data/ptb.valid.txt"

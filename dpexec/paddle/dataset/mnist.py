@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dpexec.paddle.dataset.common import local_file
-from dpexec.paddle.reader import Reader
+from dpexec.reader_decorators import Reader
 
 _IMAGES, _LABELS = 2051, 2049  # magic numbers of the two kinds of files
 

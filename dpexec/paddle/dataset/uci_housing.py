@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dpexec.paddle.dataset.common import local_file
-from dpexec.paddle.reader import Reader
+from dpexec.reader_decorators import Reader
 
 feature_names = [
     *("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE"),

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from dpexec.paddle import reader as r
+import dpexec as fluid
+from dpexec import reader_decorators as r
+from dpexec.paddle import reader
 
 
 def numbers(n):
@@ -101,3 +103,15 @@ def test_buffered_thread_ends_when_nobody_reads_on():
 def test_xmap_passes_errors_of_the_mapper_on():
     with pytest.raises(ZeroDivisionError):
         list(r.xmap_readers(lambda x: 1 // x, numbers(3), 2, 2)())
+
+
+def test_fluid_io_has_the_decorators_of_paddle_reader():
+    for name in reader.__all__:
+        assert getattr(fluid.io, name) is getattr(reader, name)
+    shuffled = fluid.io.shuffle(lambda: range(7), 3)
+    assert [len(part) for part in fluid.io.batch(shuffled, 3)()] == [3, 3, 1]
+
+
+def test_processes_are_refused():
+    with pytest.raises(NotImplementedError, match="multiprocess_reader is not supported"):
+        r.multiprocess_reader([lambda: range(3)])

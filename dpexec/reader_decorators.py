@@ -1,0 +1,200 @@
+"""Reader decorators, as in paddle.reader and fluid.io.
+
+A reader is a function without arguments that returns an iterable of samples; a decorator takes
+readers and returns a reader. Sources: paddle.reader.decorator, paddle.batch of Paddle 1.8.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn
+
+from dpexec.prefetch import Prefetch
+
+Reader = Callable[[], Iterable[Any]]
+
+__all__ = [
+    "ComposeNotAligned",
+    "Reader",
+    "batch",
+    "buffered",
+    "cache",
+    "chain",
+    "compose",
+    "firstn",
+    "map_readers",
+    "multiprocess_reader",
+    "shuffle",
+    "xmap_readers",
+]
+
+
+class ComposeNotAligned(ValueError):
+    """The readers given to `compose` do not end together."""
+
+
+def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
+    """Collect samples into lists.
+
+    Args:
+        reader: Yields samples.
+        batch_size: Samples in a list.
+        drop_last: Whether to leave out a last list that is shorter.
+
+    Returns:
+        A reader of lists of samples.
+
+    Raises:
+        ValueError: batch_size is not positive.
+
+    Example:
+        >>> list(batch(lambda: range(5), 2)())
+        [[0, 1], [2, 3], [4]]
+    """
+    size = int(batch_size)
+    if size <= 0:
+        raise ValueError(f"batch_size must be positive, not {batch_size}")
+
+    def batched() -> Iterator[list[Any]]:
+        samples = iter(reader())
+        while chunk := list(itertools.islice(samples, size)):
+            if len(chunk) == size or not drop_last:
+                yield chunk
+
+    return batched
+
+
+def cache(reader: Reader) -> Reader:
+    """Read everything once, now, and serve it from memory ever after."""
+    samples = tuple(reader())
+    return lambda: iter(samples)
+
+
+def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
+    """Yield func of one sample of every reader, until the first reader ends.
+
+    Example:
+        >>> list(map_readers(max, lambda: [1, 5], lambda: [4, 2])())
+        [4, 5]
+    """
+    return lambda: map(func, *(reader() for reader in readers))
+
+
+def shuffle(reader: Reader, buf_size: int) -> Reader:
+    """Shuffle within windows of buf_size samples, by Python's global `random`."""
+
+    def shuffled() -> Iterator[Any]:
+        samples = iter(reader())
+        while window := list(itertools.islice(samples, buf_size)):
+            random.shuffle(window)
+            yield from window
+
+    return shuffled
+
+
+def chain(*readers: Reader) -> Reader:
+    """Yield the samples of the first reader, then those of the second, and so on."""
+    return lambda: itertools.chain.from_iterable(reader() for reader in readers)
+
+
+def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
+    """Join one sample of every reader to one flat tuple.
+
+    Args:
+        readers: Yield tuples, or single values that count as tuples of one.
+        check_alignment: Whether readers of different length are an error; else the rest of the
+            longer ones is left out.
+
+    Raises:
+        ComposeNotAligned: While reading, when one reader ends before another.
+
+    Example:
+        >>> list(compose(lambda: [(1, 2)], lambda: [3])())
+        [(1, 2, 3)]
+    """
+
+    def composed() -> Iterator[tuple[Any, ...]]:
+        try:
+            for samples in zip(*(reader() for reader in readers), strict=check_alignment):
+                parts = (sample if isinstance(sample, tuple) else (sample,) for sample in samples)
+                yield tuple(itertools.chain.from_iterable(parts))
+        except ValueError as error:
+            if "is shorter than" in str(error) or "is longer than" in str(error):
+                raise ComposeNotAligned("the readers given to compose differ in length") from error
+            raise
+
+    return composed
+
+
+def firstn(reader: Reader, n: int) -> Reader:
+    """Yield the first n samples."""
+    return lambda: itertools.islice(reader(), n)
+
+
+def buffered(reader: Reader, size: int) -> Reader:
+    """Read ahead in a thread, up to size samples.
+
+    An exception of the reader is raised where its samples are consumed.
+    """
+
+    def read_ahead() -> Iterator[Any]:
+        samples = Prefetch(reader, size, name="dpexec-buffered")
+        try:
+            yield from samples
+        finally:
+            samples.close()
+
+    return read_ahead
+
+
+def xmap_readers(
+    mapper: Callable[[Any], Any],
+    reader: Reader,
+    process_num: int,
+    buffer_size: int,
+    order: bool = False,
+) -> Reader:
+    """Map samples in threads.
+
+    Args:
+        mapper: Called with one sample, in any of the threads.
+        reader: Yields samples.
+        process_num: Number of threads.
+        buffer_size: Most samples under way.
+        order: Accepted for fluid's sake: samples always keep their order here, so that runs can be
+            repeated.
+    """
+
+    def mapped() -> Iterator[Any]:
+        pool = ThreadPoolExecutor(process_num, thread_name_prefix="dpexec-xmap")
+        under_way: deque[Future[Any]] = deque()
+        try:
+            for sample in reader():
+                under_way.append(pool.submit(mapper, sample))
+                if len(under_way) >= max(1, buffer_size):
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    return mapped
+
+
+def multiprocess_reader(
+    readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000
+) -> NoReturn:
+    """Refused: no reader runs in another process.
+
+    Raises:
+        NotImplementedError: always; says what to use.
+    """
+    raise NotImplementedError(
+        "multiprocess_reader is not supported: chain(*readers) reads one after another, "
+        "xmap_readers maps samples in threads, and a Dask collection that is computed by a "
+        "distributed.Client reads in processes"
+    )
