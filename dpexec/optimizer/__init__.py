@@ -2,9 +2,12 @@
 
 from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
 from dpexec.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
+from dpexec.optimizer.averages import ExponentialMovingAverage, ModelAverage
 from dpexec.optimizer.base import Optimizer
 from dpexec.optimizer.ftrl import FtrlOptimizer
+from dpexec.optimizer.lookahead import LookaheadOptimizer
 from dpexec.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
+from dpexec.optimizer.refused import DGCMomentumOptimizer, PipelineOptimizer
 from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
 from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
 
@@ -18,19 +21,24 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentumOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
     "Dpsgd",
     "DpsgdOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
+    "PipelineOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
     "SGDOptimizer",

@@ -1,0 +1,84 @@
+"""``average_accumulates``: running sums of a parameter, for ``fluid.optimizer.ModelAverage``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+
+_MOST = 16384
+"""After so many additions a sum moves on to the next, which keeps its precision."""
+
+_SUMS = "in_sum_1 in_sum_2 in_sum_3"
+_COUNTS = "in_num_accumulates in_old_num_accumulates in_num_updates"
+_INPUTS = f"param {_SUMS} {_COUNTS}"
+_OUTPUTS = f"{_SUMS} {_COUNTS}".replace("in_", "out_")
+
+
+def _infer(param: Spec, *states: Spec) -> tuple[Spec, ...]:
+    for state in states[:3]:
+        require(
+            state.rank == param.rank and all(map(dims_match, state.shape, param.shape)),
+            f"a sum {state} must have the shape of the parameter {param}",
+        )
+    for state in states[3:]:
+        require(state.size in (1, -1), f"a counter {state} must have one element")
+    return states
+
+
+def _samples(_: Any) -> list[Sample]:
+    def case(counts: tuple[int, int, int], sums: tuple[float, ...], after: Any) -> Sample:
+        names = _INPUTS.split()
+        values = [np.array([2.0]), *(np.array([v]) for v in sums), *(np.array([n]) for n in counts)]
+        expected = {k: np.array([v]) for k, v in zip(_OUTPUTS.split(), after, strict=True)}
+        window = {"average_window": 0.5, "min_average_window": 2, "max_average_window": 4}
+        return Sample(dict(zip(names, values, strict=True)), window, expected=expected)
+
+    return [
+        case((0, 0, 0), (0.0, 0.0, 0.0), (2.0, 0.0, 0.0, 1, 0, 1)),
+        case((1, 0, 1), (3.0, 0.5, 0.0), (0.0, 0.0, 5.5, 0, 2, 2)),
+        case((0, 2, _MOST - 1), (3.0, 0.5, 1.0), (0.0, 5.5, 1.0, 1, 2, _MOST)),
+    ]
+
+
+@op(
+    "average_accumulates",
+    inputs=_INPUTS,
+    outputs=_OUTPUTS,
+    infer=_infer,
+    no_grad=True,
+    samples=_samples,
+)
+def average_accumulates(
+    xp: Any,
+    param: Any,
+    sum_1: Any,
+    sum_2: Any,
+    sum_3: Any,
+    num_accumulates: Any,
+    old_num_accumulates: Any,
+    num_updates: Any,
+    *,
+    average_window: float = 0.0,
+    max_average_window: int = 10000,
+    min_average_window: int = 10000,
+) -> Any:
+    """Add the parameter to the sums; when the window is full, the sums become the old ones.
+
+    ``sum_1`` takes the parameter, ``sum_2`` what ``sum_1`` had after 16384 updates, ``sum_3`` the
+    window before. The counters are read on the host. Source: Paddle op ``average_accumulates``.
+    """
+    updates, count = int(num_updates[0]) + 1, int(num_accumulates[0]) + 1
+    old = int(old_num_accumulates[0])
+    sum_1 = sum_1 + param
+    if updates % _MOST == 0:
+        sum_1, sum_2 = xp.zeros_like(sum_1), sum_2 + sum_1
+    full = min(max_average_window, int(updates * average_window))
+    if count >= min_average_window and count >= full:
+        sum_3 = sum_1 + sum_2
+        sum_1, sum_2 = xp.zeros_like(sum_1), xp.zeros_like(sum_2)
+        old, count = count, 0
+    counts = (xp.full((1,), number, num_updates.dtype) for number in (count, old, updates))
+    return (sum_1, sum_2, sum_3, *counts)

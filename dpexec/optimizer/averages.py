@@ -1,0 +1,227 @@
+"""``fluid.optimizer.ExponentialMovingAverage`` and ``ModelAverage``: means of the parameters.
+
+Both keep their means with operators of the training program, and swap them in and out with two
+programs of their own, which a plain Executor runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec import layers
+from dpexec.core import unique_name
+from dpexec.ir.block import Block
+from dpexec.ir.program import Program, default_main_program, name_scope, program_guard
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer
+from dpexec.regularizer import WeightDecayRegularizer
+
+_STEPS = "@EMA_STEP_COUNTER@"
+
+
+def _averaged_parameters() -> list[Any]:
+    params = default_main_program().global_block().all_parameters()
+    return [param for param in params if param.do_model_average is not False]
+
+
+def _stored(block: Block, var: Variable) -> Variable:
+    """A variable of another program, in this block, with a value that outlives a run."""
+    found = block.create_var(name=var.name, persistable=True)
+    found.set_spec(var.spec)
+    return found
+
+
+class _Swapped:
+    """What puts the means into the parameters, and the parameters back."""
+
+    apply_program: Program
+    restore_program: Program
+
+    def _make_restore_program(self, kept: list[tuple[Any, Variable]]) -> None:
+        self.restore_program = Program()
+        block = self.restore_program.global_block()
+        with program_guard(self.restore_program):
+            for param, copy in kept:
+                layers.assign(_stored(block, copy), _stored(block, param))
+
+    @contextlib.contextmanager
+    def apply(self, executor: Any, need_restore: bool = True) -> Iterator[None]:
+        """Use the means as parameters in the block of a ``with`` statement.
+
+        Args:
+            executor: runs the swap, in the global scope.
+            need_restore: put the parameters back at the end of the block.
+        """
+        executor.run(self.apply_program)
+        try:
+            yield
+        finally:
+            if need_restore:
+                self.restore(executor)
+
+    def restore(self, executor: Any) -> None:
+        """Put the parameters back, after ``apply(..., need_restore=False)``."""
+        executor.run(self.restore_program)
+
+
+class ExponentialMovingAverage(_Swapped):
+    """``mean = decay * mean + (1 - decay) * param`` at every step, corrected for its start at 0.
+
+    As in fluid, applying corrects the stored means themselves.
+
+    Args:
+        decay: what is kept of the mean.
+        thres_steps: a variable with the number of the step: the decay is at most
+            ``(thres_steps + 1) / (thres_steps + 10)``.
+        name: in front of the names of the means.
+
+    Source: ``fluid.optimizer.ExponentialMovingAverage``. Its Switch operators are replaced by
+    arithmetic that gives the same values.
+    """
+
+    def __init__(
+        self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None
+    ) -> None:
+        self._decay = decay
+        self._thres_steps = thres_steps
+        self._name = "" if name is None else name
+        self._decay_var = self._make_decay()
+        self._params_tmps: list[tuple[Any, Variable]] = []
+        self._ema_vars: dict[str, Variable] = {}
+        for param in _averaged_parameters():
+            tmp = param.block.create_var(
+                name=unique_name.generate(f"{self._name}{param.name}.ema_tmp"),
+                dtype=param.dtype,
+                shape=param.shape,
+                stop_gradient=True,
+            )
+            self._params_tmps.append((param, tmp))
+        for param, _ in self._params_tmps:
+            self._ema_vars[param.name] = layers.create_global_var(
+                name=unique_name.generate(f"{self._name}{param.name}_ema"),
+                shape=list(param.shape),
+                value=0.0,
+                dtype=param.dtype,
+                persistable=True,
+            )
+        self._make_apply_program()
+        self._make_restore_program(self._params_tmps)
+
+    def _make_decay(self) -> Variable:
+        with default_main_program()._lr_schedule_guard():
+            decay = layers.create_global_var(
+                [1], self._decay, "float32", persistable=True, name="scheduled_ema_decay_rate"
+            )
+            if self._thres_steps is not None:
+                steps: Any = layers.cast(self._thres_steps, "float32")
+                most = layers.fill_constant([1], "float32", self._decay)
+                limit = (steps + 1.0) / (steps + 10.0)
+                layers.assign(layers.elementwise_min(limit, most), decay)
+        return decay
+
+    def _make_apply_program(self) -> None:
+        self.apply_program = Program()
+        block = self.apply_program.global_block()
+        with program_guard(self.apply_program):
+            counter = layers.create_global_var([1], 0, "int64", persistable=True, name=_STEPS)
+            steps: Any = layers.cast(counter, "float32")
+            lost: Any = layers.elementwise_pow(_stored(block, self._decay_var), steps)
+            started: Any = layers.cast(steps > layers.fill_constant([1], "float32", 0.0), "float32")
+            divisor = (1.0 - lost) * started + (1.0 - started)  # 1 before the first update
+            for param, tmp in self._params_tmps:
+                mean = _stored(block, self._ema_vars[param.name])
+                param = _stored(block, param)
+                layers.assign(param, _stored(block, tmp))
+                layers.assign(layers.elementwise_div(mean, divisor), mean)
+                layers.assign(mean, param)
+
+    def update(self) -> None:
+        """Append the operators that update the means; call it after ``minimize``."""
+        layers.autoincreased_step_counter(counter_name=_STEPS)
+        for param, tmp in self._params_tmps:
+            mean: Any = self._ema_vars[param.name]
+            with (
+                param.block.program._optimized_guard([param, tmp]),
+                name_scope("moving_average"),
+            ):
+                new = mean * self._decay_var + param * (1 - self._decay_var)
+                layers.assign(new, mean)
+
+
+_SUMS = ("sum_1", "sum_2", "sum_3")
+_COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
+
+
+class ModelAverage(_Swapped, Optimizer):
+    """The mean of the parameters over a window of the last steps. Make it after ``minimize``.
+
+    Args:
+        average_window_rate: length of the window as a share of the number of updates.
+        min_average_window: its shortest length.
+        max_average_window: its longest length.
+        regularization: as for every optimizer; without effect.
+        name: goes into the names of the states.
+
+    Source: ``fluid.optimizer.ModelAverage``.
+    """
+
+    def __init__(
+        self,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        regularization: WeightDecayRegularizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(0.0, regularization=regularization, name=name)
+        self._window = {
+            "average_window": float(average_window_rate),
+            "min_average_window": min_average_window,
+            "max_average_window": max_average_window,
+        }
+        self.params_grads = [(param, self._copy_of(param)) for param in _averaged_parameters()]
+        for param, copy in self.params_grads:
+            with (
+                param.block.program._optimized_guard([param, copy]),
+                name_scope("move_average"),
+            ):
+                self._append_accumulate_op(param)
+        self._make_apply_program()
+        self._make_restore_program(self.params_grads)
+
+    @staticmethod
+    def _copy_of(param: Any) -> Variable:
+        name = unique_name.generate(f"{param.name}.tmp")
+        copy: Variable = param.block.create_var(
+            name=name, dtype=param.dtype, shape=param.shape, stop_gradient=True
+        )
+        return copy
+
+    def _append_accumulate_op(self, param: Any) -> None:
+        states = {name: self._add_accumulator(name, param) for name in _SUMS}
+        for name in _COUNTS:
+            states[name] = self._add_accumulator(name, param, dtype="int64", shape=[1])
+        param.block.append_op(
+            "average_accumulates",
+            {"param": param, **{f"in_{name}": var for name, var in states.items()}},
+            {f"out_{name}": var for name, var in states.items()},
+            self._window,
+        )
+
+    def _make_apply_program(self) -> None:
+        self.apply_program = Program()
+        block = self.apply_program.global_block()
+        with program_guard(self.apply_program):
+            for param, copy in self.params_grads:
+                found = {
+                    name: _stored(block, self._get_accumulator(name, param))
+                    for name in (*_SUMS, *_COUNTS[:2])
+                }
+                param = _stored(block, param)
+                layers.assign(param, _stored(block, copy))
+                count = layers.sums([found[name] for name in _COUNTS[:2]])
+                total = layers.sums([found[name] for name in _SUMS])
+                mean = layers.elementwise_div(total, layers.cast(count, param.dtype))
+                layers.assign(mean, param)

@@ -1,0 +1,99 @@
+"""``fluid.optimizer.LookaheadOptimizer``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec import layers
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program, default_startup_program, name_scope, program_guard
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import ParamGrad
+
+
+class LookaheadOptimizer:
+    """Every ``k`` steps, parameters and slow copies meet: ``alpha * fast + (1 - alpha) * slow``.
+
+    Args:
+        inner_optimizer: updates the (fast) parameters at every step.
+        alpha: weight of the fast parameters, 0 to 1.
+        k: steps between two meetings.
+
+    Raises:
+        AssertionError: no inner optimizer, or alpha or k out of range.
+
+    Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. Its Switch operator is
+    replaced by arithmetic with a factor of 0 or 1, which gives the same values. The step is
+    counted once per run in Reduce mode too, where the original counts it once per device.
+    """
+
+    type = "lookahead"
+
+    def __init__(self, inner_optimizer: Any, alpha: float = 0.5, k: int = 5) -> None:
+        assert inner_optimizer is not None, "inner optimizer can not be None"
+        assert 0.0 <= alpha <= 1.0, (
+            f"alpha should be larger or equal to 0.0, and less or equal than 1.0, not {alpha}"
+        )
+        assert isinstance(k, int) and k > 0, f"k should be a positive integer, not {k!r}"
+        self.inner_optimizer = inner_optimizer
+        self.alpha = alpha
+        self.k = k
+
+    def minimize(
+        self, loss: Variable, startup_program: Program | None = None
+    ) -> tuple[list[Operator], list[ParamGrad]]:
+        """Append the inner optimizer's operators, then those of the slow parameters.
+
+        Args:
+            loss: shape ``(1,)``.
+            startup_program: initialises the states; by default the default startup program.
+
+        Returns:
+            What the inner optimizer's ``minimize`` returns.
+        """
+        made: tuple[list[Operator], list[ParamGrad]] = self.inner_optimizer.minimize(
+            loss, startup_program=startup_program
+        )
+        startup = default_startup_program() if startup_program is None else startup_program
+        params = loss.block.program.all_parameters()
+        with program_guard(loss.block.program, startup):
+            slow = {param.name: _slow(param, startup) for param in params}
+            meets, alpha = self._schedule(loss.block.program)
+            for param in params:
+                _meet(param, slow[param.name], meets, alpha)
+        return made
+
+    def _schedule(self, program: Program) -> tuple[Any, Any]:
+        """1 in the steps of a meeting, else 0; and alpha."""
+        with program._lr_schedule_guard():
+            k: Any = layers.create_global_var([1], self.k, "int32", True, name="lookahead_k")
+            alpha = layers.create_global_var(
+                [1], float(self.alpha), "float32", True, name="lookahead_alpha"
+            )
+            step: Any = layers.create_global_var([1], 0, "int32", True, name="lookahead_step")
+            layers.increment(step, value=1.0, in_place=True)
+            zero = layers.fill_constant([1], "int32", 0)
+            return layers.cast(layers.equal(step % k, zero), "float32"), alpha
+
+
+def _slow(param: Any, startup: Program) -> Variable:
+    blocks = (param.block, startup.global_block())
+    slow, initial = (
+        block.create_var(
+            name=f"{param.name}@SLOW", shape=param.shape, dtype=param.dtype, persistable=True
+        )
+        for block in blocks
+    )
+    blocks[1].append_op("assign", {"X": blocks[1].var(param.name)}, {"Out": initial})
+    found: Variable = slow
+    return found
+
+
+def _meet(fast: Any, slow: Any, meets: Any, alpha: Any) -> None:
+    with fast.block.program._optimized_guard([fast, slow]), name_scope("lookahead"):
+        middle = fast * alpha + slow * (1.0 - alpha)
+        others = 1.0 - meets
+        new_slow = middle * meets + slow * others
+        new_fast = middle * meets + fast * others
+        layers.assign(new_slow, slow)
+        layers.assign(new_fast, fast)

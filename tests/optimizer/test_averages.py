@@ -1,0 +1,54 @@
+"""Averaged parameters, Lookahead, and the optimizers that are refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.fixtures import average_pieces
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDED = json.loads((FIXTURES / "averages.json").read_text())
+
+
+@pytest.mark.parametrize(("devices", "mode"), [(1, "AllReduce"), (2, "AllReduce"), (2, "Reduce")])
+@pytest.mark.parametrize("name", average_pieces.CASES)
+def test_values_are_those_of_the_original_with_all_reduce(name, devices, mode):
+    found = average_pieces.train(name, fluid, devices, mode)
+    assert found.keys() == RECORDED[name].keys()
+    for when, params in RECORDED[name].items():
+        for param, value in params.items():
+            np.testing.assert_allclose(
+                found[when][param], value, rtol=1e-4, atol=1e-6, err_msg=f"{param} {when}"
+            )
+
+
+@pytest.mark.parametrize("name", average_pieces.CASES)
+def test_reduce_and_all_reduce_agree(name):
+    one, other = (average_pieces.train(name, fluid, 2, mode) for mode in ("AllReduce", "Reduce"))
+    for when in one:
+        for param in one[when]:
+            np.testing.assert_allclose(one[when][param], other[when][param], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"alpha": 1.5}, {"k": 0}, {"k": 2.0}])
+def test_lookahead_refuses_wrong_arguments(options):
+    with pytest.raises(AssertionError, match=r"alpha|k should be"):
+        fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), **options)
+
+
+def test_lookahead_needs_an_inner_optimizer():
+    with pytest.raises(AssertionError, match="inner optimizer"):
+        fluid.optimizer.LookaheadOptimizer(None)
+
+
+def test_pipeline_is_refused_by_name():
+    with pytest.raises(NotImplementedError, match="PipelineOptimizer"):
+        fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1))
+
+
+def test_compressed_gradients_are_refused_by_name():
+    with pytest.raises((AssertionError, NotImplementedError), match="DGCMomentumOptimizer"):
+        fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, 0)
