@@ -4,4 +4,5 @@ import importlib
 import pkgutil
 
 for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+    if _module.name != "__main__":
+        importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,77 @@
+"""``python -m dpexec.ops coverage``: which operators there are, and which are missing.
+
+``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
+fluid use, the most frequent first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from importlib import resources
+
+import dpexec.ops  # noqa: F401 - registers all operators
+from dpexec.ir import opdef
+from dpexec.ir.opdef import OpDef, SampleRng
+
+__all__ = ["coverage", "main", "missing", "tier1"]
+
+WITHOUT_OPERATOR = {"feed", "fetch"}
+"""What the executors do themselves."""
+
+
+def tier1() -> list[str]:
+    """The operator types that programs use, the most frequent first."""
+    return resources.files("dpexec.ops").joinpath("tier1.txt").read_text("utf-8").split()
+
+
+def missing(types: Iterable[str]) -> list[str]:
+    """Those of the types that dpexec has no operator for."""
+    return [t for t in types if t not in opdef.registered() and t not in WITHOUT_OPERATOR]
+
+
+def coverage() -> str:
+    """The table of all operators, and what is missing of ``tier1.txt``, as text."""
+    known = opdef.registered()
+    width = max(map(len, known)) + 2
+    wanted = tier1()
+    lines = [f"{'operator':<{width}}{'kernel':<8}{'gradient':<10}{'samples':<9}tier 1"]
+    for name in sorted(known):
+        sampled = _samples(known[name])
+        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}"
+        lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
+    absent = missing(wanted)
+    lines += [
+        "",
+        f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
+        f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types; the executors feed and fetch "
+        "without operators.",
+        "missing: " + (", ".join(absent) if absent else "nothing"),
+    ]
+    return "\n".join(lines)
+
+
+def _gradient(definition: OpDef) -> str:
+    if definition.make_grad is not None:
+        return "yes"
+    return "none" if definition.no_grad else "-"
+
+
+def _samples(definition: OpDef) -> str:
+    if definition.samples is not None:
+        return str(len(definition.samples(SampleRng())))
+    forward = definition.type.removesuffix("_grad")
+    return "by x" if forward != definition.type else "0"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser("python -m dpexec.ops", description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["coverage"], help="print the table of operators")
+    parser.parse_args(arguments)
+    print(coverage())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
