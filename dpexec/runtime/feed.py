@@ -13,6 +13,7 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
+from dpexec.runtime.dask_feed import computed, row_blocks
 
 __all__ = ["Feeds", "single_feed", "split_feed"]
 
@@ -66,7 +67,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             f"Not compiled with data parallel, but the feed is for {len(feed)} devices"
         )
         feed = feed[0]
-    values = _arrays(block, feed)
+    values = _arrays(block, computed(feed))
     for name, array in values.items():
         _check(block.vars[name], array, "")
     return Feeds([values], [_samples(block, values) or 1], _persistable(block, values))
@@ -76,7 +77,8 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
     """The feeds of all devices.
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
-    the last devices stay idle. A list gives each device its own dict.
+    the last devices stay idle. A Dask array with as many blocks of rows as there are devices says
+    how all are split: a block for each device. A list gives each device its own dict.
 
     Args:
         block: the global block.
@@ -91,9 +93,11 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        shards = _split(block, _arrays(block, feed), devices)
+        batch = [name for name in feed if name in block.vars and not block.vars[name].persistable]
+        rows = row_blocks(feed, batch, devices)
+        shards = _split(block, _arrays(block, computed(feed)), devices, rows)
     elif isinstance(feed, (list, tuple)):
-        shards = _listed(block, feed, devices, partial)
+        shards = _listed(block, computed(feed), devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:
@@ -188,7 +192,10 @@ def _samples(block: Block, values: Mapping[str, np.ndarray[Any, Any]]) -> int:
 
 
 def _split(
-    block: Block, values: dict[str, np.ndarray[Any, Any]], devices: int
+    block: Block,
+    values: dict[str, np.ndarray[Any, Any]],
+    devices: int,
+    rows: Sequence[int] | None = None,
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
     batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
@@ -198,12 +205,14 @@ def _split(
         names = ", ".join(batch)
         raise EnforceNotMet(f"the batch is empty: fed Variables {names} have no samples")
     for name, array in batch.items():
-        if array.ndim == 0 or array.shape[0] < active:
+        length = array.shape[0] if array.ndim else 0
+        if length < active if rows is None else length != sum(rows):
             raise EnforceNotMet(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
                 f"{active} devices: other fed Variables have {samples} samples"
             )
-        for shard, part in zip(shards, np.array_split(array, active), strict=False):
+        cuts: Any = active if rows is None else np.cumsum(rows)[:-1]
+        for shard, part in zip(shards, np.array_split(array, cuts), strict=False):
             shard[name] = part
     for name in values.keys() - batch.keys():
         for device, row in enumerate(_rows(name, values[name], devices)):
