@@ -1,4 +1,4 @@
-"""Metrics, averages and flags against the real Paddle's."""
+"""Metrics, averages, flags and memory estimates against the real Paddle's."""
 
 import json
 import warnings

@@ -1,0 +1,57 @@
+"""``fluid.contrib.memory_usage``: an estimate of what a program's variables take."""
+
+from __future__ import annotations
+
+import math
+
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.ir import roles
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+
+__all__ = ["memory_usage"]
+
+
+def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
+    """Estimate the memory of everything that the operators of a program write.
+
+    Nothing is taken off for temporaries that are freed during a run: the executors need less.
+
+    Args:
+        program: only its global block counts.
+        batch_size: what an unknown dimension stands for; more than 0.
+
+    Returns:
+        A lower and an upper estimate (the sum plus 5 and 10 percent), and their unit: "B", "KB"
+        or "MB".
+
+    Raises:
+        TypeError: ``program`` is no program.
+        ValueError: the batch size is not positive, or a variable has two unknown dimensions.
+
+    Source: ``fluid.contrib.memory_usage``.
+    """
+    if not isinstance(program, Program):
+        raise TypeError(
+            "Calculating Memory Usage requires Program as its Parameter. But you passed in "
+            f"{type(program)}"
+        )
+    if batch_size <= 0:
+        raise ValueError(f"The batch size need to be positive, but received {batch_size}.")
+    block = program.global_block()
+    names = {name for op in block.ops for name in op.output_arg_names} - {roles.EMPTY}
+    total = float(sum(_size(block.vars[name], batch_size) for name in names))
+    unit = "B"
+    for larger in ("KB", "MB"):
+        if total > 1024:
+            total, unit = total / 1024, larger
+    return total * 1.05, total * 1.1, unit
+
+
+def _size(var: Variable, batch_size: int) -> int:
+    if var.type != VarType.LOD_TENSOR:
+        return 0
+    if sum(dim < 0 for dim in var.shape) > 1:
+        raise ValueError(f"Var {var.name} has more than one negative dim: {var.shape}")
+    count = math.prod(dim if dim >= 0 else batch_size * -dim for dim in var.shape)
+    return int(count * to_numpy(var.dtype).itemsize)
