@@ -17,7 +17,7 @@ from dpexec.ir.variable import Variable
 from dpexec.prefetch import Prefetch
 from dpexec.reader_decorators import batch
 
-__all__ = ["DataLoader", "PyReader"]
+__all__ = ["DataLoader", "ProgramReader", "PyReader"]
 
 Reader = Callable[[], Iterable[Any]]
 
@@ -278,6 +278,27 @@ class PyReader(GeneratorLoader):
     def decorate_batch_generator(self, reader: Reader, places: Any = None) -> None:
         """See :meth:`GeneratorLoader.set_batch_generator`."""
         self.set_batch_generator(reader, places)
+
+
+class ProgramReader(PyReader):
+    """What ``layers.py_reader`` makes: a :class:`PyReader` that belongs to a program.
+
+    Args:
+        variables: what the batches are stored in.
+        capacity: number of batches to read ahead.
+    """
+
+    def __init__(self, variables: Sequence[Variable], capacity: int) -> None:
+        super().__init__(variables, capacity, iterable=False)
+        self.variables = list(variables)
+
+    def decorate_paddle_reader(self, reader: Reader) -> None:
+        """See :meth:`GeneratorLoader.set_sample_list_generator`."""
+        self.set_sample_list_generator(reader)
+
+    def decorate_tensor_provider(self, func: Reader) -> None:
+        """See :meth:`GeneratorLoader.set_batch_generator`."""
+        self.set_batch_generator(func)
 
 
 def _feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:

@@ -1,0 +1,77 @@
+"""Readers of fluid.layers: names, shapes and results are those of Paddle 1.8.5."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+ALL = [[10.0], [12.0], [14.0], [16.0], [18.0]]
+
+
+@pytest.fixture(autouse=True)
+def programs():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        yield main
+
+
+def batches():
+    return ((np.array([[i], [i + 10]]),) for i in range(5))
+
+
+def by_data():
+    return fluid.layers.create_py_reader_by_data(4, [fluid.data("y", [None, 1], "int64")])
+
+
+def by_shape():
+    return fluid.layers.py_reader(4, [(-1, 1)], ["int64"])
+
+
+def epoch(program, reader, total):
+    exe, results = fluid.Executor(fluid.CPUPlace()), []
+    reader.start()
+    try:
+        while True:
+            results.append(exe.run(program, fetch_list=[total])[0].tolist())
+    except fluid.core.EOFException:
+        reader.reset()
+    return results
+
+
+@pytest.mark.parametrize("make", [by_data, by_shape])
+def test_program_reads_from_its_reader(programs, make):
+    reader = fluid.layers.double_buffer(make())
+    y = fluid.layers.read_file(reader)
+    assert (y.name, y.shape, y.dtype) == ("read_file_0.tmp_0", (-1, 1), fluid.core.VarType.INT64)
+    total = fluid.layers.reduce_sum(fluid.layers.cast(y, "float32"))
+    reader.decorate_tensor_provider(batches)
+    assert epoch(programs, reader, total) == ALL
+    reader.decorate_paddle_reader(lambda: ([(i,), (i + 10,)] for i in range(5)))
+    assert epoch(programs, reader, total) == ALL
+    two = fluid.CompiledProgram(programs).with_data_parallel(places=fluid.cpu_places(2))
+    assert epoch(two, reader, total) == [[10, 12], [14, 16]]
+
+
+def test_several_fields_come_as_a_list(programs):
+    reader = fluid.layers.py_reader(2, [(-1, 4), (-1, 1)], ["float32", "int64"])
+    image, label = fluid.layers.read_file(reader)
+    assert (image.shape, label.shape) == ((-1, 4), (-1, 1))
+    test = programs.clone(for_test=True)
+    reader.decorate_batch_generator(
+        lambda: [(np.ones((3, 4), "float32"), np.ones((3, 1), "int64"))]
+    )
+    total = fluid.layers.reduce_sum(image)  # the label is not used
+    assert epoch(programs, reader, total) == [[12.0]]
+    assert label.name in test.global_block().vars
+
+
+def test_wrong_arguments(programs):
+    with pytest.raises(ValueError, match="2 shapes, 1 dtypes and 2 lod_levels"):
+        fluid.layers.py_reader(2, [(-1, 4), (-1, 1)], ["float32"])
+    with pytest.raises(fluid.core.EnforceNotMet, match="holds sequences"):
+        fluid.layers.py_reader(2, [(-1, 4)], ["float32"], lod_levels=[1])
+    with pytest.raises(TypeError, match="feed_list"):
+        fluid.layers.create_py_reader_by_data(2, (fluid.data("x", [None]),))
+    for layer in (fluid.layers.read_file, fluid.layers.double_buffer):
+        with pytest.raises(TypeError, match=r"'reader' in .* must be ProgramReader"):
+            layer(3)
