@@ -1,5 +1,6 @@
 """DataLoader and PyReader: the expected feeds and errors are those of Paddle 1.8.5."""
 
+import pickle
 import threading
 import traceback
 
@@ -265,6 +266,14 @@ def test_fed_variables_are_not_read(programs, y, loader, total):
     test = programs.clone(for_test=True)
     assert exe.run(test, feed={"y": np.array([[7]])}, fetch_list=[total])[0] == [7]
     assert epoch(loader, runner(test, total)) == ALL
+
+
+def test_a_program_travels_without_its_loaders(programs, loader, total):
+    loader.start()
+    twin = pickle.loads(pickle.dumps(programs))
+    loader.reset()
+    exe = fluid.Executor(fluid.CPUPlace())
+    assert exe.run(twin, feed={"y": np.array([[7]])}, fetch_list=[total.name])[0] == [7]
 
 
 def test_feed_besides_a_loader(programs, loader, total):
