@@ -51,6 +51,7 @@ from dpexec.framework import (
     require_version,
 )
 from dpexec.input import embedding, one_hot
+from dpexec.io import load, save
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 from dpexec.version import __version__
@@ -100,6 +101,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "layer_helper",
     "layers",
+    "load",
     "metrics",
     "name_scope",
     "nets",
@@ -112,6 +114,7 @@ __all__ = [
     "reader",
     "regularizer",
     "require_version",
+    "save",
     "scope_guard",
     "set_flags",
     "unique_name",

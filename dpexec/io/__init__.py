@@ -1,5 +1,22 @@
-"""``fluid.io``: where data come from."""
+"""``fluid.io``: where data come from, and saving and loading in Paddle 1.x's formats."""
 
+from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
+from dpexec.io.inference import load_inference_model, save_inference_model
+from dpexec.io.variables import (
+    get_parameter_value,
+    get_parameter_value_by_name,
+    get_program_parameter,
+    get_program_persistable_vars,
+    is_belong_to_optimizer,
+    is_parameter,
+    is_persistable,
+    load_params,
+    load_persistables,
+    load_vars,
+    save_params,
+    save_persistables,
+    save_vars,
+)
 from dpexec.reader import DataLoader, PyReader
 from dpexec.reader_decorators import (
     ComposeNotAligned,
@@ -25,8 +42,27 @@ __all__ = [
     "chain",
     "compose",
     "firstn",
+    "get_parameter_value",
+    "get_parameter_value_by_name",
+    "get_program_parameter",
+    "get_program_persistable_vars",
+    "is_belong_to_optimizer",
+    "is_parameter",
+    "is_persistable",
+    "load",
+    "load_inference_model",
+    "load_params",
+    "load_persistables",
+    "load_program_state",
+    "load_vars",
     "map_readers",
     "multiprocess_reader",
+    "save",
+    "save_inference_model",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+    "set_program_state",
     "shuffle",
     "xmap_readers",
 ]

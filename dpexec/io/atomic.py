@@ -1,0 +1,78 @@
+"""Writing files so that a process killed at any moment leaves the old ones or the new ones.
+
+All files of a save are written and synced in a hidden folder of the target directory. Renaming
+that folder to ``.dpexec-saved`` is the moment from which the new files count; then they are moved
+to their places. Who reads looks into ``.dpexec-saved`` first, so an interrupted move shows nothing
+old; the next save ends it. One process at a time saves to a directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["stored", "write_files"]
+
+_UNFINISHED, _SAVED = ".dpexec-unfinished", ".dpexec-saved"
+
+
+def stored(directory: str | os.PathLike[str], name: str) -> Path:
+    """Where the latest completely saved file with this name is."""
+    moved = Path(directory, _SAVED, name)
+    return moved if moved.exists() else Path(directory, name)
+
+
+def write_files(
+    directory: str | os.PathLike[str], writers: Mapping[str, Callable[[BinaryIO], None]]
+) -> None:
+    """Write files into a directory, all of them or none.
+
+    Args:
+        directory: made if it is not there.
+        writers: by file name relative to the directory, what writes the content.
+    """
+    home = Path(directory)
+    home.mkdir(parents=True, exist_ok=True)
+    _move(home)
+    unfinished = home / _UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        for name, writer in writers.items():
+            path = unfinished / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "xb") as file:
+                writer(file)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(*(Path(found) for found, _, _ in os.walk(unfinished)))
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    if writers:
+        unfinished.rename(home / _SAVED)
+        _sync(home)
+        _move(home)
+
+
+def _move(home: Path) -> None:
+    """Move saved files to their places; where a killed process stopped, this goes on."""
+    saved = home / _SAVED
+    for folder, _, names in os.walk(saved):
+        target = home / Path(folder).relative_to(saved)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            os.replace(Path(folder, name), target / name)
+        _sync(target)
+    shutil.rmtree(saved, ignore_errors=True)
+
+
+def _sync(*folders: Path) -> None:
+    for folder in folders:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

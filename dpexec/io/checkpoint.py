@@ -1,0 +1,312 @@
+"""``fluid.save`` and ``fluid.load``: parameters, optimizer state and program beside each other.
+
+``.pdparams`` and ``.pdopt`` are pickles of dicts of arrays, as Paddle 1.8 writes them. Only arrays
+and plain containers are unpickled: a file cannot make the reader run code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.scope import global_scope
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.executor import Executor
+from dpexec.io import streams
+from dpexec.io.atomic import stored, write_files
+from dpexec.io.variables import (
+    check_shape,
+    is_belong_to_optimizer,
+    is_parameter,
+    is_persistable,
+    load_vars,
+    put,
+    value_of,
+)
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+
+__all__ = ["load", "load_program_state", "save", "set_program_state"]
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+_log = logging.getLogger(__name__)
+_ENDINGS = (".pdparams", ".pdopt", ".pdmodel")
+_ALLOWED = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): lambda text, encoding: _latin1(text, encoding),
+}
+for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+    _ALLOWED[_module, "_reconstruct"] = np.zeros(0).__reduce__()[0]
+    _ALLOWED[_module, "scalar"] = np.float32(0).__reduce__()[0]
+
+
+# ---- pickles
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes are written as latin1, not as {encoding}")
+    return text.encode("latin1")
+
+
+class _ArrayPickler(pickle.Pickler):
+    """Names nothing that moved between NumPy's versions, so that Paddle's NumPy can read it."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is np.ndarray:
+            return np.ndarray, (obj.shape, obj.dtype, obj.tobytes())
+        return NotImplemented
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"it holds {module}.{name}; only arrays and plain containers are read"
+            ) from None
+
+
+def _dump(file: BinaryIO, arrays: Arrays) -> None:
+    _ArrayPickler(file, protocol=2).dump(arrays)
+
+
+def _load_arrays(path: Any) -> Arrays:
+    try:
+        with open(path, "rb") as file:
+            found = _ArrayUnpickler(file, encoding="latin1").load()
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle raises almost anything
+        raise EnforceNotMet(f"file {path} is damaged: {type(error).__name__}: {error}") from None
+    if not isinstance(found, dict):
+        raise EnforceNotMet(f"file {path} is damaged: it holds no dict of arrays")
+    for name, value in found.items():
+        if not isinstance(value, (np.ndarray, np.generic)) or value.dtype.hasobject:
+            raise EnforceNotMet(f"file {path} is damaged at variable {name}: it is no array")
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+# ---- save and load
+
+
+def _array(var: Variable) -> np.ndarray[Any, Any]:
+    return np.array(value_of(var.name))
+
+
+def save(program: Program, model_path: str) -> None:
+    """Save parameters, optimizer state and the program: ``.pdparams``, ``.pdopt``, ``.pdmodel``.
+
+    A killed process leaves the three old files or the three new ones.
+
+    Args:
+        program: whose variables; their values are those of the global scope.
+        model_path: directory and beginning of the file names.
+
+    Raises:
+        AssertionError: the path names a directory, not the beginning of file names.
+        EnforceNotMet: a variable has no value.
+    """
+    directory, base = os.path.split(model_path)
+    assert base, (
+        "The input model_path MUST be format of dirname/filename, but received "
+        f"{model_path!r}, which has no file name"
+    )
+    variables = list(program.list_vars())
+    params = {var.name: _array(var) for var in variables if is_parameter(var)}
+    others = {var.name: _array(var) for var in variables if is_belong_to_optimizer(var)}
+    model = program.desc.serialize_to_string()
+    writers: dict[str, Callable[[BinaryIO], Any]] = {
+        base + ".pdparams": partial(_dump, arrays=params),
+        base + ".pdopt": partial(_dump, arrays=others),
+        base + ".pdmodel": lambda file: file.write(model),
+    }
+    write_files(directory or ".", writers)
+
+
+def _prefix(model_path: str) -> str:
+    for ending in _ENDINGS:
+        if model_path.endswith(ending):
+            return model_path.removesuffix(ending)
+    return model_path
+
+
+def _file(prefix: str, ending: str) -> Any:
+    directory, base = os.path.split(prefix)
+    return stored(directory or ".", base + ending)
+
+
+def load(
+    program: Program,
+    model_path: str,
+    executor: Executor | None = None,
+    var_list: Iterable[Variable] | None = None,
+) -> None:
+    """Load what :func:`save` or one of the ``fluid.io.save_*`` functions saved, here or in Paddle.
+
+    Args:
+        program: its variables are loaded into the global scope; all or none.
+        model_path: as given to :func:`save`, or a directory or file of ``fluid.io.save_*``.
+        executor: needed for files of ``fluid.io.save_*``, as in fluid.
+        var_list: the variables in one file of ``fluid.io.save_*``.
+
+    Raises:
+        AssertionError: a variable, or the file of the optimizer, is missing.
+        EnforceNotMet: a file is damaged.
+        RuntimeError: a parameter has another shape than in the file.
+        ValueError: ``executor`` or ``var_list`` is needed.
+    """
+    assert executor is None or isinstance(executor, Executor)
+    prefix = _prefix(model_path)
+    if not _file(prefix, ".pdparams").exists():
+        _load_streams(program, model_path, executor, var_list)
+        return
+    variables = list(program.list_vars())
+    found: dict[str, LoDTensor] = {}
+    for ending, chosen in (
+        (".pdparams", list(filter(is_parameter, variables))),
+        (".pdopt", list(filter(is_belong_to_optimizer, variables))),
+    ):
+        if not chosen:
+            continue
+        path = _file(prefix, ending)
+        assert path.exists(), f"Optimizer file [{path}] not exits"
+        arrays = _load_arrays(path)
+        for var in chosen:
+            assert var.name in arrays, f"Can not find [{var.name}] in model file [{path}]"
+            check_shape(var, arrays[var.name].shape)
+            tensor = found[var.name] = LoDTensor()
+            tensor.array = arrays[var.name]
+    for name, tensor in found.items():
+        put(name, tensor)
+
+
+def _load_streams(
+    program: Program,
+    model_path: str,
+    executor: Executor | None,
+    var_list: Iterable[Variable] | None,
+) -> None:
+    if executor is None:
+        raise ValueError(
+            "executor is required when loading model file saved with "
+            "[ save_params, save_persistables, save_vars ]"
+        )
+    if os.path.isdir(model_path):
+        files = set(_files(model_path))
+        chosen = [var for var in program.list_vars() if var.name in files]
+        unused = sorted(files - {var.name for var in chosen})
+        if unused:
+            _log.warning("variable file [ %s ] not used", " ".join(unused))
+        load_vars(executor, model_path, program, chosen)
+        return
+    directory, base = os.path.split(model_path)
+    if not stored(directory or ".", base).exists():
+        raise EnforceNotMet(f"there is neither {model_path}.pdparams nor {model_path}")
+    if var_list is None:
+        raise ValueError(
+            "var_list is required when loading model file saved with "
+            "[ save_params, save_persistables, save_vars ]"
+        )
+    chosen = list(var_list)
+    names = {var.name for var in program.list_vars()}
+    for var in chosen:
+        if var.name not in names:
+            raise LookupError(f"loaded var [{var.name}] is not in program variable list")
+    load_vars(executor, directory or ".", program, chosen, filename=base)
+
+
+def _files(directory: str) -> list[str]:
+    found = []
+    for home in (directory, os.path.join(directory, ".dpexec-saved")):
+        for folder, folders, names in os.walk(home):
+            folders[:] = [name for name in folders if not name.startswith(".dpexec-")]
+            found += [os.path.relpath(os.path.join(folder, name), home) for name in names]
+    return found
+
+
+def load_program_state(model_path: str, var_list: Iterable[Variable] | None = None) -> Arrays:
+    """The arrays that were saved, by name; nothing is written to a scope.
+
+    Args:
+        model_path: as for :func:`load`.
+        var_list: the variables in one file of ``fluid.io.save_*``; else all that were saved.
+
+    Raises:
+        EnforceNotMet: a file is missing or damaged.
+        ValueError: ``var_list`` is needed.
+    """
+    prefix = _prefix(model_path)
+    if _file(prefix, ".pdparams").exists():
+        state = _load_arrays(_file(prefix, ".pdparams"))
+        if _file(prefix, ".pdopt").exists():
+            state.update(_load_arrays(_file(prefix, ".pdopt")))
+        return state
+    if os.path.isdir(model_path):
+        wanted = _files(model_path) if var_list is None else [var.name for var in var_list]
+        return {name: _read(stored(model_path, name), [name])[name] for name in wanted}
+    if var_list is None:
+        raise ValueError("var_list can not be None when model_path is a file type")
+    directory, base = os.path.split(model_path)
+    return _read(stored(directory or ".", base), sorted(var.name for var in var_list))
+
+
+def _read(path: Any, names: list[str]) -> Arrays:
+    try:
+        with open(path, "rb") as file:
+            tensors = {n: streams.read(file, VarType.LOD_TENSOR, n, path) for n in names}
+    except OSError as error:
+        raise EnforceNotMet(
+            f"cannot read file {path} for variable {names[0]}: {error.strerror}"
+        ) from None
+    return {name: np.array(tensor) for name, tensor in tensors.items()}
+
+
+def set_program_state(program: Program, state_dict: Arrays) -> None:
+    """Write arrays into the persistable variables of a program, in the global scope.
+
+    Args:
+        program: its startup program has been run.
+        state_dict: arrays by name; names that the program does not have give a warning.
+
+    Raises:
+        AssertionError: a variable has no value yet, or an array has another shape or type.
+    """
+    known = {var.name for var in program.list_vars() if is_persistable(var)}
+    for name in sorted(known):
+        holder = global_scope().find_var(name)
+        assert holder is not None, (
+            f"Variable [ {name} ] Not found, Please make sure run startup program"
+        )
+        if name not in state_dict:
+            continue
+        old, new = np.asarray(holder.get_tensor()), state_dict[name]
+        for what in ("shape", "dtype"):
+            assert getattr(old, what) == getattr(new, what), (
+                f"Parameter's {what} does not match, the Program requires a parameter with a "
+                f"{what} of ({getattr(old, what)}), while the loaded parameter (namely [ {name} ]) "
+                f"has a {what} of ({getattr(new, what)})."
+            )
+    for name in sorted(known.intersection(state_dict)):
+        tensor = LoDTensor()
+        tensor.array = np.asarray(state_dict[name])
+        put(name, tensor)
+    unused = [name for name in state_dict if name not in known]
+    if unused:
+        warnings.warn(
+            "This list is not set, Because of Paramerter not found in program. There are: "
+            + " ".join(unused),
+            stacklevel=2,
+        )

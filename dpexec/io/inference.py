@@ -1,0 +1,195 @@
+"""Saving and loading a program for prediction together with its parameters."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from dpexec.errors import EnforceNotMet
+from dpexec.io import streams
+from dpexec.io.atomic import stored, write_files
+from dpexec.io.variables import (
+    get_program_persistable_vars,
+    load_persistables,
+    valid_program,
+    value_of,
+)
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+
+__all__ = ["load_inference_model", "save_inference_model"]
+
+
+def save_inference_model(
+    dirname: str,
+    feeded_var_names: str | Sequence[str],
+    target_vars: Variable | Sequence[Variable],
+    executor: Any,
+    main_program: Program | None = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Save what computes ``target_vars`` from what is fed, with its parameters, as Paddle does.
+
+    A killed process leaves the old model with its parameters or the new one.
+
+    Args:
+        dirname: the directory.
+        feeded_var_names: what will be fed.
+        target_vars: what will be fetched.
+        executor: accepted for fluid's sake.
+        main_program: None takes the default main program; it is not changed.
+        model_filename: of the program, ``__model__`` by default.
+        params_filename: one file for all parameters; None writes a file for each.
+        export_for_deployment: prune the program; else it is saved whole, as
+            ``<model_filename>.main_program``.
+        program_only: leave out the parameters.
+
+    Returns:
+        The names under which the targets are fetched from the saved program.
+
+    Raises:
+        ValueError: names or targets are not what they should be.
+        EnforceNotMet: a parameter has no value.
+    """
+    feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
+    targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
+    if not all(isinstance(name, str) for name in feeds):
+        raise ValueError("'feed_var_names' should be a list of str.")
+    if not targets or not all(isinstance(var, Variable) for var in targets):
+        raise ValueError("'target_vars' should be a list of Variable.")
+    program = valid_program(main_program).clone()
+    names = _name_targets(program, targets)
+    base = os.path.basename(model_filename or "__model__")
+    if export_for_deployment:
+        _prune(program, feeds, names)
+    else:
+        base += ".main_program"
+    model = program.desc.serialize_to_string()
+    writers: dict[str, Any] = {base: lambda file: file.write(model)}
+    if program_only:
+        warnings.warn(
+            "save_inference_model specified the param `program_only` to True, It will not save "
+            "params of Program.",
+            stacklevel=2,
+        )
+    else:
+        writers.update(_parameter_writers(program, params_filename))
+    write_files(dirname, writers)
+    return names
+
+
+def _parameter_writers(program: Program, filename: str | None) -> dict[str, Any]:
+    values = {v.name: value_of(v.name) for v in get_program_persistable_vars(program)}
+    if filename is None:
+        return {name: partial(streams.write, value=value) for name, value in values.items()}
+    ordered = [values[name] for name in sorted(values)]
+
+    def write(file: Any) -> None:
+        for value in ordered:
+            streams.write(file, value)
+
+    return {os.path.basename(filename): write}
+
+
+def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
+    """Let each target end in a variable of its own, which the saved program fetches."""
+    block = program.global_block()
+    names = []
+    for index, target in enumerate(targets):
+        var = block.var(target.name)
+        made = block.create_var(
+            name=f"save_infer_model/scale_{index}.tmp_0", shape=var.shape, dtype=var.dtype
+        )
+        block.append_op("scale", {"X": [var]}, {"Out": [made]}, {"scale": 1.0})
+        names.append(made.name)
+    return names
+
+
+def _prune(program: Program, feeds: list[str], targets: list[str]) -> None:
+    """Keep what computes the targets from the feeds, in test mode."""
+    block = program.global_block()
+    for name in feeds:
+        block.var(name)
+    needed = set(targets)
+    kept: list[Operator] = []
+    for op in reversed(block.ops):
+        training = op.role & (roles.BACKWARD | roles.OPTIMIZE)
+        made = needed.intersection(op.output_arg_names).difference(feeds)
+        if made and not training:
+            kept.append(op)
+            needed.update(op.input_arg_names)
+    block.ops = kept[::-1]
+    for op in block.ops:
+        if "is_test" in op.attrs:
+            op._set_attr("is_test", True)
+    used = {name for op in kept for name in (*op.input_arg_names, *op.output_arg_names)}
+    for name in list(block.vars):
+        if name not in used and name not in feeds:
+            del block.vars[name]
+    program._feed_names, program._fetch_names = list(feeds), list(targets)
+
+
+def load_inference_model(
+    dirname: str | None,
+    executor: Any,
+    model_filename: str | bytes | None = None,
+    params_filename: str | bytes | None = None,
+    pserver_endpoints: Any = None,
+) -> list[Any]:
+    """Load what :func:`save_inference_model` or Paddle 1.x saved.
+
+    Args:
+        dirname: the directory; None if program and parameters are given as bytes.
+        executor: accepted for fluid's sake.
+        model_filename: of the program, ``__model__`` by default, or its bytes.
+        params_filename: the file with all parameters, or its bytes; None for a file for each.
+        pserver_endpoints: parameter servers are not supported.
+
+    Returns:
+        The program, the names to feed, the variables to fetch. Parameters are in the global scope.
+
+    Raises:
+        EnforceNotMet: a file is missing or damaged.
+        NotImplementedError: ``pserver_endpoints`` is given.
+        ValueError: there is no such directory, or no parameters are given.
+    """
+    if pserver_endpoints:
+        raise NotImplementedError("parameter servers are not supported: pserver_endpoints")
+    if dirname is None:
+        if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
+            raise ValueError(
+                "without a directory, model_filename and params_filename must be the bytes of "
+                "program and parameters"
+            )
+        program = Program.parse_from_string(model_filename)
+    else:
+        if not os.path.isdir(dirname):
+            raise ValueError(f"There is no directory named '{dirname}'")
+        program = _read_program(dirname, os.path.basename(str(model_filename or "__model__")))
+        if params_filename is not None:
+            params_filename = os.path.basename(str(params_filename))
+    if get_program_persistable_vars(program):
+        load_persistables(executor, dirname, program, params_filename)
+    block = program.global_block()
+    targets = [block.var(name) for name in program.desc.get_fetch_target_names()]
+    return [program, program.desc.get_feed_target_names(), targets]
+
+
+def _read_program(directory: str, name: str) -> Program:
+    path = stored(directory, name)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise EnforceNotMet(f"cannot read the program in file {path}: {error.strerror}") from None
+    try:
+        return Program.parse_from_string(data)
+    except EnforceNotMet as error:
+        raise type(error)(f"file {path}: {error}") from None

@@ -1,0 +1,327 @@
+"""Saving and loading the variables of a program: a file each, or one for all."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpexec.compiler import CompiledProgram
+from dpexec.core.dtypes import VarType
+from dpexec.core.scope import global_scope
+from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.errors import EnforceNotMet
+from dpexec.io import streams
+from dpexec.io.atomic import stored, write_files
+from dpexec.ir.program import Program, default_main_program
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "get_parameter_value",
+    "get_parameter_value_by_name",
+    "get_program_parameter",
+    "get_program_persistable_vars",
+    "is_belong_to_optimizer",
+    "is_parameter",
+    "is_persistable",
+    "load_params",
+    "load_persistables",
+    "load_vars",
+    "save_params",
+    "save_persistables",
+    "save_vars",
+]
+
+_NOT_SAVED = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER)
+
+
+# ---- which variables
+
+
+def is_parameter(var: Variable) -> bool:
+    """Whether a variable is a parameter."""
+    return isinstance(var, Parameter)
+
+
+def is_persistable(var: Variable) -> bool:
+    """Whether the value of a variable outlives a run and can be saved."""
+    return var.type not in _NOT_SAVED and var.persistable
+
+
+def is_belong_to_optimizer(var: Variable) -> bool:
+    """Whether a variable is state besides the parameters: accumulators, counters, rates."""
+    return is_persistable(var) and not is_parameter(var) and not var.need_check_feed
+
+
+def get_program_parameter(program: Program) -> list[Variable]:
+    """All parameters of a program."""
+    return list(filter(is_parameter, program.list_vars()))
+
+
+def get_program_persistable_vars(program: Program) -> list[Variable]:
+    """All persistable variables of a program."""
+    return list(filter(is_persistable, program.list_vars()))
+
+
+def valid_program(program: Any) -> Program:
+    """The program that is meant: None is the default one, a compiled one is unwrapped.
+
+    Raises:
+        TypeError: it is no program.
+    """
+    if program is None:
+        return default_main_program()
+    if isinstance(program, CompiledProgram):
+        warnings.warn("The input is a CompiledProgram, this is not recommended.", stacklevel=3)
+        program = program._program
+    if not isinstance(program, Program):
+        raise TypeError(
+            "The type of input main_program is invalid, expected type is fluid.Program, "
+            f"but received {type(program)}"
+        )
+    return program
+
+
+# ---- values in the scope
+
+
+def value_of(name: str) -> LoDTensor | SelectedRows:
+    """The value of a variable in the global scope.
+
+    Raises:
+        EnforceNotMet: there is none.
+    """
+    holder = global_scope().find_var(name)
+    value = None if holder is None else holder.value
+    if isinstance(value, SelectedRows) and value.value is not None:
+        return value
+    if isinstance(value, LoDTensor) and value._is_initialized():
+        return value
+    raise EnforceNotMet(f"variable {name} has no value to save: run the startup program first")
+
+
+def put(name: str, value: LoDTensor | SelectedRows) -> None:
+    """Store a value in the global scope, where all devices notice it."""
+    scope = global_scope()
+    holder = scope.find_var(name) or scope.var(name)
+    if isinstance(value, SelectedRows):
+        rows = holder.get_selected_rows()
+        rows.set_rows(value.rows())
+        rows.set_height(value.height())
+        rows.get_tensor().set(value.get_tensor())
+    else:
+        tensor = holder.get_tensor()
+        tensor.set(value, tensor._place())
+        tensor.set_lod(value.lod())
+
+
+def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
+    """The value of a parameter in the global scope.
+
+    Args:
+        para: the parameter.
+        executor: accepted for fluid's sake.
+
+    Raises:
+        AssertionError: it is no parameter.
+    """
+    assert is_parameter(para), "The input variable is not parameter."
+    return np.array(value_of(para.name))
+
+
+def get_parameter_value_by_name(
+    name: str, executor: Any, program: Program | None = None
+) -> np.ndarray[Any, Any]:
+    """The value of a parameter by its name; arguments as for :func:`get_parameter_value`."""
+    return get_parameter_value(valid_program(program).global_block().var(name), executor)
+
+
+# ---- saving
+
+
+def save_vars(
+    executor: Any,
+    dirname: str | None,
+    main_program: Program | None = None,
+    vars: Iterable[Variable] | None = None,
+    predicate: Callable[[Variable], bool] | None = None,
+    filename: str | None = None,
+) -> bytes | None:
+    """Save variables in Paddle 1.x's format; a killed process leaves the old or the new files.
+
+    Args:
+        executor: accepted for fluid's sake.
+        dirname: the directory; None, with ``filename`` None too, returns the bytes instead.
+        main_program: whose variables; None takes the default main program.
+        vars: which ones; None takes those for which ``predicate`` is true.
+        predicate: function of a variable.
+        filename: one file for all, sorted by name; None writes a file per variable.
+
+    Returns:
+        The content of the file if nothing is written, else None.
+
+    Raises:
+        EnforceNotMet: a variable has no value.
+    """
+    program = valid_program(main_program)
+    chosen = list(filter(predicate, program.list_vars())) if vars is None else list(vars)
+    if not chosen:
+        warnings.warn(
+            "no variable in your model, please ensure there are any variables in your model "
+            "to save",
+            stacklevel=2,
+        )
+        return None
+    names = sorted({var.name for var in chosen if var.type != VarType.RAW})
+    values = {name: value_of(name) for name in names}
+    if filename is None and dirname is not None:
+        writers = {name: partial(_write, values=[value]) for name, value in values.items()}
+        write_files(dirname, writers)
+        return None
+    if dirname is None:
+        buffer = io.BytesIO()
+        _write(buffer, list(values.values()))
+        return buffer.getvalue()
+    write_files(dirname, {str(filename): partial(_write, values=list(values.values()))})
+    return None
+
+
+def _write(file: BinaryIO, values: list[LoDTensor | SelectedRows]) -> None:
+    for value in values:
+        streams.write(file, value)
+
+
+def save_params(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> bytes | None:
+    """Save all parameters; arguments as for :func:`save_vars`."""
+    return save_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def save_persistables(
+    executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
+) -> bytes | None:
+    """Save all persistable variables: parameters, accumulators, counters and learning rates."""
+    return save_vars(executor, dirname, main_program, None, is_persistable, filename)
+
+
+# ---- loading
+
+
+def load_vars(
+    executor: Any,
+    dirname: str | None,
+    main_program: Program | None = None,
+    vars: Iterable[Variable] | None = None,
+    predicate: Callable[[Variable], bool] | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load what :func:`save_vars` or Paddle 1.x saved, on all devices; all variables or none.
+
+    Args:
+        executor: accepted for fluid's sake.
+        dirname: the directory; None if ``filename`` is the content itself.
+        main_program: whose variables; None takes the default main program.
+        vars: which ones; None takes those for which ``predicate`` is true.
+        predicate: function of a variable.
+        filename: the file that holds all, None for a file per variable.
+
+    Raises:
+        EnforceNotMet: a file is missing or damaged; the file and the variable are named.
+        RuntimeError: a parameter has another shape than in the file.
+        ValueError: neither a directory nor content is given.
+    """
+    program = valid_program(main_program)
+    chosen = list(filter(predicate, program.list_vars())) if vars is None else list(vars)
+    wanted = {var.name: var for var in chosen if var.type != VarType.RAW}
+    if filename is None and dirname is None:
+        raise ValueError("The directory path and params cannot be None at the same time.")
+    if filename is None:
+        found = {name: _read_one(str(dirname), var) for name, var in wanted.items()}
+    else:
+        found = _read_all(dirname, filename, [wanted[name] for name in sorted(wanted)])
+    for name, value in found.items():
+        check_shape(wanted[name], np.shape(value.numpy()) if isinstance(value, LoDTensor) else None)
+    for name, value in found.items():
+        put(name, value)
+
+
+def check_shape(var: Variable, shape: tuple[int, ...] | None) -> None:
+    """Check that a loaded value fits a parameter.
+
+    Raises:
+        RuntimeError: it has another shape.
+    """
+    if isinstance(var, Parameter) and shape is not None and shape != var.shape:
+        raise RuntimeError(
+            f"Variable's shape does not match, the Program requires a parameter with the shape of "
+            f"({var.shape}), while the loaded parameter (namely [ {var.name} ]) has a shape of "
+            f"({shape})."
+        )
+
+
+def _open(directory: str | None, name: str, variable: str) -> BinaryIO:
+    path = stored(directory or "", name)
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise EnforceNotMet(
+            f"cannot read file {path} for variable {variable}: {error.strerror}"
+        ) from None
+
+
+def _read_one(directory: str, var: Variable) -> LoDTensor | SelectedRows:
+    with _open(directory, var.name, var.name) as file:
+        value = streams.read(file, var.type, var.name, file.name)
+        _at_end(file, var.name, file.name)
+        return value
+
+
+def _read_all(
+    directory: str | None, filename: str | bytes, variables: list[Variable]
+) -> dict[str, LoDTensor | SelectedRows]:
+    if not variables:
+        return {}
+    last = variables[-1].name
+    if isinstance(filename, bytes):
+        file: BinaryIO = io.BytesIO(filename)
+        path = "in memory"
+    else:
+        file = _open(directory, filename, variables[0].name)
+        path = os.fspath(file.name)
+    with file:
+        found = {var.name: streams.read(file, var.type, var.name, path) for var in variables}
+        _at_end(file, last, path)
+    return found
+
+
+def _at_end(file: BinaryIO, name: str, path: str) -> None:
+    if file.read(1):
+        raise EnforceNotMet(
+            f"file {path} goes on after variable {name}: it holds something else than asked for"
+        )
+
+
+def load_params(
+    executor: Any,
+    dirname: str | None,
+    main_program: Program | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load all parameters; arguments as for :func:`load_vars`."""
+    load_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def load_persistables(
+    executor: Any,
+    dirname: str | None,
+    main_program: Program | None = None,
+    filename: str | bytes | None = None,
+) -> None:
+    """Load all persistable variables; arguments as for :func:`load_vars`."""
+    load_vars(executor, dirname, main_program, None, is_persistable, filename)

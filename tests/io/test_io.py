@@ -1,0 +1,279 @@
+"""Saving and loading, in the formats of the real Paddle 1.8.5 (tests/fixtures/record_saved.py)."""
+
+import io
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.io import streams
+from tests.fixtures import programs, saved_cases
+from tests.runtime import nets
+
+SAVED = Path(__file__).parents[1] / "fixtures" / "saved"
+
+
+@pytest.fixture(autouse=True)
+def _own_scope():
+    with fluid.scope_guard(fluid.Scope()):
+        yield
+
+
+@pytest.fixture
+def line():
+    """The network of the recorded checkpoints: executor, main program, prediction."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        prediction, loss = saved_cases.line(fluid)
+        fluid.optimizer.Adam(0.01).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    return exe, main, prediction
+
+
+def recorded():
+    with np.load(SAVED / "values.npz") as values:
+        return {name: values[name] for name in values.files if name != "prediction"}
+
+
+def assert_state(main, wanted):
+    found = programs.state(fluid, main)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert found[name].dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def set_to(main, number):
+    for var in fluid.io.get_program_persistable_vars(main):
+        tensor = fluid.global_scope().find_var(var.name).get_tensor()
+        tensor.set(np.full(tensor.shape(), number, "float32"))
+
+
+def files(directory):
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*")}
+
+
+# ---- what the real Paddle wrote
+
+
+def test_real_separate_files_are_read_and_written_alike(line, tmp_path):
+    exe, main, _ = line
+    fluid.io.load_persistables(exe, str(SAVED / "separate"), main)
+    assert_state(main, recorded())
+    fluid.io.save_persistables(exe, str(tmp_path), main)
+    assert files(tmp_path) == files(SAVED / "separate")
+
+
+def test_real_combined_file_is_read_and_written_alike(line, tmp_path):
+    exe, main, _ = line
+    fluid.io.load_persistables(exe, str(SAVED), main, "combined")
+    assert_state(main, recorded())
+    fluid.io.save_persistables(exe, str(tmp_path), main, "combined")
+    assert (tmp_path / "combined").read_bytes() == (SAVED / "combined").read_bytes()
+
+
+def test_real_checkpoint_is_read(line):
+    _, main, _ = line
+    fluid.load(main, str(SAVED / "checkpoint"))
+    assert_state(main, recorded())
+    state = fluid.io.load_program_state(str(SAVED / "checkpoint"))
+    assert state.keys() == recorded().keys()
+    model = fluid.Program.parse_from_string((SAVED / "checkpoint.pdmodel").read_bytes())
+    assert [op.type for op in model.global_block().ops] == [
+        op.type for op in main.global_block().ops
+    ]
+
+
+def test_real_inference_model_predicts_the_recorded_values():
+    exe = fluid.Executor(fluid.CPUPlace())
+    program, feeds, targets = fluid.io.load_inference_model(str(SAVED / "inference"), exe)
+    assert feeds == ["x"]
+    x = programs.CASES["fit_a_line"].feeds()[0]["x"]
+    with np.load(SAVED / "values.npz") as values:
+        wanted = values["prediction"]
+    found = exe.run(program, feed={"x": x}, fetch_list=targets)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+# ---- own files
+
+
+def test_save_and_load_every_kind(line, tmp_path):
+    exe, main, _ = line
+    fluid.load(main, str(SAVED / "checkpoint"))
+    fluid.save(main, str(tmp_path / "own"))
+    fluid.io.save_persistables(exe, str(tmp_path / "separate"), main)
+    fluid.io.save_persistables(exe, str(tmp_path), main, "combined")
+    everything = list(filter(fluid.io.is_persistable, main.list_vars()))
+    for path in ("own", "own.pdparams", "separate", "combined"):
+        set_to(main, 7)
+        fluid.load(main, str(tmp_path / path), exe, everything)
+        assert_state(main, recorded())
+        state = fluid.io.load_program_state(
+            str(tmp_path / path), everything if path == "combined" else None
+        )
+        set_to(main, 7)
+        fluid.io.set_program_state(main, state)
+        assert_state(main, recorded())
+
+
+def test_params_are_the_parameters_alone(line, tmp_path):
+    exe, main, _ = line
+    fluid.io.save_params(exe, str(tmp_path), main)
+    assert sorted(files(tmp_path)) == ["fc_0.b_0", "fc_0.w_0"]
+    before = fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main)
+    set_to(main, 7)
+    fluid.io.load_params(exe, str(tmp_path), main)
+    np.testing.assert_array_equal(
+        fluid.io.get_parameter_value_by_name("fc_0.w_0", exe, main), before
+    )
+
+
+def test_memory_instead_of_files(line):
+    exe, main, _ = line
+    fluid.load(main, str(SAVED / "checkpoint"))
+    content = fluid.io.save_persistables(exe, None, main)
+    set_to(main, 7)
+    fluid.io.load_persistables(exe, None, main, content)
+    assert_state(main, recorded())
+
+
+@pytest.mark.parametrize("filename", [None, "all"])
+def test_inference_model_predicts_as_the_program(tmp_path, filename):
+    net = nets.classifier(batch_norm=True, dropout=0.5)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup)
+    feeds = nets.batches(4)
+    for feed in feeds:
+        exe.run(net.main, feed=feed, fetch_list=[net.loss])
+    operators = len(net.main.global_block().ops)
+    wanted = exe.run(net.test, feed=feeds[0], fetch_list=[net.prediction])[0]
+    names = fluid.io.save_inference_model(
+        str(tmp_path), ["x"], [net.prediction], exe, net.main, params_filename=filename
+    )
+    assert len(net.main.global_block().ops) == operators
+    with fluid.scope_guard(fluid.Scope()):
+        program, feed_names, targets = fluid.io.load_inference_model(
+            str(tmp_path), exe, params_filename=filename
+        )
+        assert feed_names == ["x"]
+        assert [target.name for target in targets] == names
+        assert not any("grad" in op.type for op in program.global_block().ops)
+        found = exe.run(program, feed={"x": feeds[0]["x"]}, fetch_list=targets)[0]
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("mode", [nets.AllReduce, nets.Reduce])
+def test_loading_after_a_parallel_run_reaches_all_replicas(tmp_path, mode):
+    net = nets.classifier(fluid.optimizer.Adam(0.01))
+    feeds = nets.batches(6)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup)
+    build, execution = nets.strategies(mode)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, execution, places=[fluid.CPUPlace()] * 3
+    )
+
+    def train(chosen):
+        return [exe.run(compiled, feed=feed, fetch_list=[net.loss])[0] for feed in chosen]
+
+    train(feeds[:2])
+    fluid.save(net.main, str(tmp_path / "model"))
+    wanted = train(feeds[2:])
+    fluid.load(net.main, str(tmp_path / "model"), exe)
+    np.testing.assert_array_equal(train(feeds[2:]), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "int32", "int64", "float16", "float64", "int8"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+def test_streams_keep_values_and_offsets(dtype, shape):
+    tensor = fluid.LoDTensor()
+    tensor.set(np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype))
+    tensor.set_lod([[0, 1, 2], [0, 1, 2]])
+    file = io.BytesIO()
+    streams.write(file, tensor)
+    file.seek(0)
+    found = streams.read(file, fluid.core.VarType.LOD_TENSOR, "x", "f")
+    np.testing.assert_array_equal(found.numpy(), tensor.numpy())
+    assert found.numpy().dtype == tensor.numpy().dtype
+    assert found.lod() == tensor.lod()
+
+
+def test_selected_rows_survive():
+    value = np.arange(6, dtype="float32").reshape(2, 3)
+    file = io.BytesIO()
+    streams.write(file, fluid.core.SelectedRows([4, 1], 9, value))
+    file.seek(0)
+    found = streams.read(file, fluid.core.VarType.SELECTED_ROWS, "x", "f")
+    assert (found.rows(), found.height()) == ([4, 1], 9)
+    np.testing.assert_array_equal(found.value, value)
+
+
+# ---- damage
+
+
+def test_every_truncation_names_file_and_variable_and_changes_nothing(line, tmp_path):
+    exe, main, _ = line
+    content = (SAVED / "combined").read_bytes()
+    set_to(main, 7)
+    before = programs.state(fluid, main)
+    for size in range(0, len(content), 5):
+        (tmp_path / "cut").write_bytes(content[:size])
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"cut is damaged at variable (fc|lear)"):
+            fluid.io.load_persistables(exe, str(tmp_path), main, "cut")
+    assert_state(main, before)
+
+
+def test_damaged_and_missing_files_are_named(line, tmp_path):
+    exe, main, _ = line
+    shutil.copytree(SAVED / "separate", tmp_path / "d")
+    (tmp_path / "d" / "fc_0.w_0").write_bytes(b"nonsense")
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0.w_0 is damaged at variable fc_0.w_0"):
+        fluid.io.load_persistables(exe, str(tmp_path / "d"), main)
+    (tmp_path / "d" / "fc_0.w_0").unlink()
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"cannot read file .*fc_0.w_0 for variable"):
+        fluid.io.load_persistables(exe, str(tmp_path / "d"), main)
+    (tmp_path / "more").write_bytes((SAVED / "combined").read_bytes() + b"x")
+    with pytest.raises(fluid.core.EnforceNotMet, match="more goes on after variable"):
+        fluid.io.load_persistables(exe, str(tmp_path), main, "more")
+
+
+def test_a_pickle_cannot_run_code(line, tmp_path):
+    _, main, _ = line
+    ran = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (ran,)
+
+    with open(tmp_path / "m.pdparams", "wb") as file:
+        pickle.dump({"fc_0.w_0": Evil()}, file, protocol=2)
+    with pytest.raises(fluid.core.EnforceNotMet, match="only arrays and plain containers"):
+        fluid.load(main, str(tmp_path / "m"))
+    assert not ran.exists()
+
+
+def test_a_cut_pickle_is_named(line, tmp_path):
+    _, main, _ = line
+    (tmp_path / "m.pdparams").write_bytes((SAVED / "checkpoint.pdparams").read_bytes()[:-20])
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"m.pdparams is damaged"):
+        fluid.load(main, str(tmp_path / "m"))
+
+
+def test_a_parameter_of_another_shape_is_refused(line, tmp_path):
+    exe, main, _ = line
+    shutil.copytree(SAVED / "separate", tmp_path / "d")
+    shutil.copy(SAVED / "separate" / "fc_0.b_0", tmp_path / "d" / "fc_0.w_0")
+    with pytest.raises(RuntimeError, match=r"fc_0.w_0"):
+        fluid.io.load_persistables(exe, str(tmp_path / "d"), main)
+
+
+def test_saving_before_startup_names_the_variable(tmp_path):
+    net = nets.classifier()
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0\.\w_0 has no value"):
+        fluid.io.save_params(fluid.Executor(fluid.CPUPlace()), str(tmp_path), net.main)
+    assert files(tmp_path) == {}
