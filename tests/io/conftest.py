@@ -1,0 +1,3 @@
+"""What needs the real Paddle is no test."""
+
+collect_ignore = ["read_in_paddle.py"]
