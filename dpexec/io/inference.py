@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Sequence
@@ -105,9 +106,9 @@ def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
     names = []
     for index, target in enumerate(targets):
         var = block.var(target.name)
-        made = block.create_var(
-            name=f"save_infer_model/scale_{index}.tmp_0", shape=var.shape, dtype=var.dtype
-        )
+        candidates = (f"save_infer_model/scale_{index}.tmp_{n}" for n in itertools.count())
+        free = next(name for name in candidates if not block.has_var(name))
+        made = block.create_var(name=free, shape=var.shape, dtype=var.dtype)
         block.append_op("scale", {"X": [var]}, {"Out": [made]}, {"scale": 1.0})
         names.append(made.name)
     return names

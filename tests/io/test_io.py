@@ -99,6 +99,19 @@ def test_real_inference_model_predicts_the_recorded_values():
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+def test_a_loaded_inference_model_can_be_saved_again(tmp_path):
+    exe = fluid.Executor(fluid.CPUPlace())
+    program, feeds, targets = fluid.io.load_inference_model(str(SAVED / "inference"), exe)
+    x = programs.CASES["fit_a_line"].feeds()[0]["x"]
+    wanted = exe.run(program, feed={"x": x}, fetch_list=targets)[0]
+    names = fluid.io.save_inference_model(str(tmp_path), feeds, targets, exe, program)
+    assert names == ["save_infer_model/scale_0.tmp_1"]
+    again, feeds, targets = fluid.io.load_inference_model(str(tmp_path), exe)
+    assert feeds == ["x"]
+    found = exe.run(again, feed={"x": x}, fetch_list=targets)[0]
+    np.testing.assert_array_equal(found, wanted)
+
+
 # ---- own files
 
 
@@ -240,6 +253,14 @@ def test_damaged_and_missing_files_are_named(line, tmp_path):
     (tmp_path / "more").write_bytes((SAVED / "combined").read_bytes() + b"x")
     with pytest.raises(fluid.core.EnforceNotMet, match="more goes on after variable"):
         fluid.io.load_persistables(exe, str(tmp_path), main, "more")
+
+
+def test_a_damaged_model_is_named(tmp_path):
+    shutil.copytree(SAVED / "inference", tmp_path / "d")
+    content = (tmp_path / "d" / "__model__").read_bytes()
+    (tmp_path / "d" / "__model__").write_bytes(content[:500])
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"__model__: .*no valid ProgramDesc"):
+        fluid.io.load_inference_model(str(tmp_path / "d"), fluid.Executor(fluid.CPUPlace()))
 
 
 def test_a_pickle_cannot_run_code(line, tmp_path):
