@@ -20,7 +20,7 @@ from tests.runtime.nets import (
 @pytest.fixture(scope="module")
 def client():
     with Client(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as client:
         yield client
 
@@ -58,3 +58,13 @@ def test_error_on_a_worker_names_the_line_and_leaves_the_state(client):
             exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
         loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
     assert np.array_equal(loss, train(net, feeds, 2).losses[1])
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_workers_of_one_process_do_not_disturb_each_other(mode):
+    net, feeds = classifier(fluid.optimizer.Momentum(0.1, 0.9)), batches(5, rows=11)
+    expected = train(net, feeds, 3)
+    with Client(
+        n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
+    ) as inproc:
+        assert_same_bits(train(net, feeds, 3, mode, scheduler=inproc), expected)

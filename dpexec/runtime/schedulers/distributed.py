@@ -53,6 +53,9 @@ class ProgramSpec:
         return PassManager(self.passes).run(graph)
 
 
+Value = tuple[int, str]
+"""A variable of a device."""
+
 PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]
 
 
@@ -152,31 +155,36 @@ def _run_task(
     key: PlanKey,
     step: int,
     number: int,
-    exports: Sequence[tuple[int, str]],
-    *imports: Any,
-) -> dict[tuple[int, str], Any]:
+    exports: Sequence[Value],
+    wanted: Sequence[Sequence[Value]],
+    *after: Any,
+) -> dict[Value, Any]:
     replicas = _workers[token]
     plan = replicas.plan(key)
     envs = replicas.envs(plan, step)
     replicas.once(number)
-    for values in imports:
-        for (device, name), value in (values or {}).items():
-            envs[device][name] = value
+    for names, values in zip(wanted, after, strict=False):
+        for device, name in names:
+            envs[device][name] = values[device, name]
     with one_kernel_thread():
         run_steps(plan.steps[number], envs)
     return {(device, name): envs[device][name] for device, name in exports}
 
 
 def _finish(
-    token: str, key: PlanKey, step: int, device: int, fed: Sequence[str], *after: Any
+    token: str,
+    key: PlanKey,
+    step: int,
+    device: int,
+    fed: Sequence[str],
+    wanted: Sequence[Sequence[Value]],
+    *after: Any,
 ) -> dict[str, Any]:
     replicas = _workers[token]
     plan = replicas.plan(key)
     env = replicas.envs(plan, step)[device]
-    for values in after:
-        for (target, name), value in (values or {}).items():
-            if target == device:
-                env[name] = value
+    for taken, values in zip(wanted, after, strict=False):
+        env.update({name: values[device, name] for _, name in taken})
     store = replicas.stores.setdefault(device, {})
     names = {name for where, name in plan.commits if where == device}
     for name in sorted(names | set(fed)):
@@ -264,37 +272,22 @@ class ClusterRunner:
             add(f"feed_dev{device}", device, _feed, device, shards[device], feeds.values[device])
             for device in range(len(self.spec.places))
         ]
-        exports = _exports(plan)
+        exports, imports = _flows(plan)
         keys: list[tuple[str, str]] = []
         for task in plan.tasks:
             home = _home(plan, task.id)
+            wanted = [imports.get((index, task.id), []) for index in task.after]
             refs = [TaskRef(keys[index]) for index in task.after]
-            name = f"{task.key[0]}-{task.id}"
-            keys.append(
-                add(
-                    name,
-                    home,
-                    _run_task,
-                    task.id,
-                    exports[task.id],
-                    *refs,
-                    TaskRef(feed_keys[home]),
-                )
-            )
+            args = (task.id, exports[task.id], wanted, *refs, TaskRef(feed_keys[home]))
+            keys.append(add(f"{task.key[0]}-{task.id}", home, _run_task, *args))
         ends = []
         for device in range(len(self.spec.places)):
-            refs = [TaskRef(keys[t.id]) for t in plan.tasks if _touches(plan, t.id, device)]
-            ends.append(
-                add(
-                    f"finish_dev{device}",
-                    device,
-                    _finish,
-                    device,
-                    sorted(feeds.persistable),
-                    TaskRef(feed_keys[device]),
-                    *refs,
-                )
-            )
+            made = [(t.id, _made_for(plan, t.id, device)) for t in plan.tasks]
+            made = [(index, names) for index, names in made if names]
+            wanted = [names if plan.tasks[i].is_collective else [] for i, names in made]
+            refs = [TaskRef(keys[index]) for index, _ in made]
+            args = (device, sorted(feeds.persistable), wanted, *refs, TaskRef(feed_keys[device]))
+            ends.append(add(f"finish_dev{device}", device, _finish, *args))
         return graph, ends, where
 
     def _defer(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
@@ -320,27 +313,35 @@ def _home(plan: Plan, number: int) -> int:
     return task.nodes[0].inputs[0].device if task.device is None else task.device
 
 
-def _touches(plan: Plan, number: int, device: int) -> bool:
-    task = plan.tasks[number]
-    return any(var.device == device for node in task.nodes for var in node.outputs)
+def _made_for(plan: Plan, number: int, device: int) -> list[Value]:
+    """The values of a device that a task makes."""
+    outputs = (var for node in plan.tasks[number].nodes for var in node.outputs)
+    names = dict.fromkeys(var.name for var in outputs if var.device == device and var.kind == "var")
+    return [(device, name) for name in names if name]
 
 
-def _exports(plan: Plan) -> list[list[tuple[int, str]]]:
-    """Per task, the values that other tasks take from it."""
+def _flows(plan: Plan) -> tuple[list[list[Value]], dict[tuple[int, int], list[Value]]]:
+    """What travels between collectives and segments.
+
+    A task imports just what its nodes read from the task that made that version: an older version
+    must never replace a newer one, which on workers of one process would happen in all envs.
+
+    Returns:
+        The values that each task hands out, and by (maker, reader) those that the reader takes.
+    """
     made_by = {var: task.id for task in plan.tasks for node in task.nodes for var in node.outputs}
-    exports: list[dict[tuple[int, str], None]] = [{} for _ in plan.tasks]
+    exports: list[dict[Value, None]] = [{} for _ in plan.tasks]
+    imports: dict[tuple[int, int], list[Value]] = {}
     for task in plan.tasks:
-        for node in task.nodes:
-            for var in node.inputs:
-                maker = made_by.get(var)
-                if var.kind == "var" and maker is not None and maker != task.id:
-                    crosses = task.is_collective or plan.tasks[maker].is_collective
-                    if crosses and var not in plan.missing:
-                        exports[maker][(var.device, var.name)] = None
-    for task in plan.tasks:
+        for var in dict.fromkeys(var for node in task.nodes for var in node.inputs):
+            maker = made_by.get(var)
+            if var.kind != "var" or var in plan.missing or maker in (None, task.id):
+                continue
+            assert maker is not None
+            if task.is_collective or plan.tasks[maker].is_collective:
+                exports[maker][(var.device, var.name)] = None
+                imports.setdefault((maker, task.id), []).append((var.device, var.name))
         if task.is_collective:
-            for node in task.nodes:
-                for var in node.outputs:
-                    if var.kind == "var":
-                        exports[task.id][(var.device, var.name)] = None
-    return [list(names) for names in exports]
+            values = ((v.device, v.name) for n in task.nodes for v in n.outputs if v.kind == "var")
+            exports[task.id].update(dict.fromkeys(values))
+    return [list(names) for names in exports], imports
