@@ -1,5 +1,7 @@
 """dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""
 
+from typing import TYPE_CHECKING
+
 from dpexec import (
     average,
     backward,
@@ -119,3 +121,6 @@ __all__ = [
     "set_flags",
     "unique_name",
 ]
+
+if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
+    from dpexec.unsupported import __getattr__  # noqa: F401

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import dpexec.viz
+import pytest
 
 import dpexec
 
@@ -35,3 +36,12 @@ def test_every_room_is_listed_for_the_wheel():
 
 def test_viz_lies_beside_dpexec():
     assert Path(dpexec.viz.__file__).parent == ROOT / "viz"
+
+
+def test_missing_name_of_fluid_is_refused_by_name():
+    for name, message in (
+        ("DistributeTranspiler", r"fluid\.DistributeTranspiler is not supported"),
+        ("Executer", "'Executer'; similar: Executor"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(dpexec, name)

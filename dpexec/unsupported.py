@@ -1,0 +1,35 @@
+"""Names of fluid 1.8 that dpexec does not have yet: a program learns which, and what to use."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import Any, NoReturn
+
+_KNOWN = {
+    "DataFeedDesc": "readers of the parameter server; use fluid.io.DataLoader",
+    "DistributeTranspiler": "parameter servers; use a dask cluster as ExecutionStrategy.scheduler",
+    "DistributeTranspilerConfig": "parameter servers; use a dask cluster",
+    "HashName": "parameter servers; use a dask cluster",
+    "RoundRobin": "parameter servers; use a dask cluster",
+    "create_lod_tensor": "sequences (LoD); feed dense tensors",
+    "create_random_int_lodtensor": "sequences (LoD); feed dense tensors",
+    "dygraph": "eager execution; dpexec runs programs",
+    "lod_tensor": "sequences (LoD); feed dense tensors",
+    "memory_optimize": "rewriting a program for memory; set BuildStrategy.memory_optimize",
+    "release_memory": "rewriting a program for memory; temporaries are freed after every run",
+    "transpiler": "parameter servers; use a dask cluster",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise AttributeError for ``fluid.<name>``, saying what the name stands for in fluid.
+
+    Imported by the package as its own, where Python calls it for names that are not found.
+    """
+    if name in _KNOWN:
+        raise AttributeError(f"fluid.{name} is not supported by dpexec: {_KNOWN[name]}")
+    package: Any = sys.modules["dpexec"]
+    close = difflib.get_close_matches(name, getattr(package, "__all__", []), n=3)
+    hint = f"; similar: {', '.join(close)}" if close else ""
+    raise AttributeError(f"module 'dpexec' has no attribute {name!r}{hint}")
