@@ -98,7 +98,9 @@ class Initializer:
         return op
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say which operator fills {var.name}"
+        )
 
     def _put(self, block: Block, **op: Any) -> Operator:
         return block._prepend_op(**op)
@@ -201,7 +203,7 @@ class _Scaled(Initializer):
         self._uniform, self._fan_in, self.seed = uniform, fan_in, seed
 
     def _variance(self, fan_in: float, fan_out: float) -> float:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define its variance")
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
         check_variable_and_dtype(var, "var", FLOATS, type(self).__name__)

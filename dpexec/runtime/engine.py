@@ -18,19 +18,16 @@ from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
-from dpexec.graph.build import ReplicationOptions, build_ssa_graph
-from dpexec.graph.dot import write_graphviz
-from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
-from dpexec.passes import FuseAllReduce, Pass, PassManager, SequentialExecution
 from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.collectives import on_device
+from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.interrupts import InterruptGate
-from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.distributed import ClusterRunner, ProgramSpec
+from dpexec.runtime.schedulers.distributed import ClusterRunner
 from dpexec.runtime.schedulers.local import (
     inline,
     make_graph,
@@ -86,16 +83,14 @@ class Engine:
         self.label = program if label is None else label
         self.version = self.label._version
         self.places = list(places)
-        self._scale_loss_grad = scale_loss_grad
         self.build_strategy = build_strategy
         self.execution_strategy = execution_strategy
-        manager = PassManager(self._passes())
-        self.graph = manager.run(build_ssa_graph(program, self.places, self._options))
-        self.pass_records = manager.records
+        self.compilation = Compilation.of(
+            program, self.places, build_strategy, scale_loss_grad, self._on_cluster
+        )
+        self.graph, self.pass_records = self.compilation.graph()
         if build_strategy is not None and build_strategy.debug_graphviz_path:
-            original, fused = (self._single_device_graph() for _ in range(2))
-            PassManager(self._passes()).run(fused)
-            write_graphviz(build_strategy.debug_graphviz_path, original, fused, self.graph)
+            self.compilation.write_graphviz(build_strategy.debug_graphviz_path, self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
@@ -127,55 +122,20 @@ class Engine:
         return any(node.role == "backward" for node in self.graph.ops)
 
     @property
-    def _options(self) -> ReplicationOptions:
-        strategy = self.build_strategy
-        if strategy is None:
-            return ReplicationOptions(scale_loss_grad=False)
-        reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
-        customized = BuildStrategy.GradientScaleStrategy.Customized
-        return ReplicationOptions(
-            mode="reduce" if reduce else "all_reduce",
-            scale_loss_grad=self._scale_loss_grad,
-            keep_loss_grad=strategy.gradient_scale_strategy == customized,
-            shared_memory=reduce and self._in_one_memory,
-        )
-
-    @property
     def _on_cluster(self) -> bool:
         strategy = self.execution_strategy
         return strategy is not None and not isinstance(strategy.scheduler, str)
 
-    @property
-    def _in_one_memory(self) -> bool:
-        on_gpu = any(isinstance(place, CUDAPlace) for place in self.places)
-        return not on_gpu and not self._on_cluster
-
-    def _passes(self) -> list[Pass]:
-        strategy = self.build_strategy
-        passes: list[Pass] = []
-        if strategy is not None and strategy.fuse_all_reduce_ops:
-            passes.append(FuseAllReduce())
-        if strategy is not None and strategy.enable_sequential_execution:
-            passes.append(SequentialExecution())
-        return passes
-
-    def _single_device_graph(self) -> SSAGraph:
-        options = ReplicationOptions(scale_loss_grad=False)
-        return build_ssa_graph(self.program, self.places[:1], options)
-
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
-            return Replicas(scope, self.places, self._options.shared_memory or self._on_cluster)
+            shared = self.compilation.options.shared_memory or self._on_cluster
+            return Replicas(scope, self.places, shared)
         if len(share_from.places) != len(self.places):
             raise EnforceNotMet(
                 f"share_vars_from has {len(share_from.places)} devices, but this program is "
                 f"compiled for {len(self.places)}; they must be equal"
             )
         return share_from.replicas
-
-    @property
-    def _granularity(self) -> str:
-        return self.build_strategy.task_granularity if self.build_strategy else "segment"
 
     def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         fed = frozenset(name for values in feeds.values for name in values)
@@ -184,9 +144,7 @@ class Engine:
             check_fetch_names(self.program.global_block(), fetch)
             if len(self._plans) >= _PLANS_KEPT:
                 self._graphs.pop(self._plans.pop(next(iter(self._plans))), None)
-            self._plans[key] = make_plan(
-                self.graph, fetch, fed, feeds.idle, self._options.shared_memory, self._granularity
-            )
+            self._plans[key] = self.compilation.plan(self.graph, fetch, fed, feeds.idle)
         return self._plans[key]
 
     # ---- running
@@ -281,10 +239,7 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            spec = ProgramSpec(
-                self.program, self.places, self._options, self._passes(), self._granularity
-            )
-            self._cluster = ClusterRunner(self.execution_strategy.scheduler, spec)
+            self._cluster = ClusterRunner(self.execution_strategy.scheduler, self.compilation)
         return self._cluster
 
     def _on_device(self, device: int, values: dict[str, Any]) -> dict[str, Any]:

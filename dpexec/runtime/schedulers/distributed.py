@@ -12,7 +12,6 @@ import itertools
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -21,36 +20,15 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import Place
-from dpexec.graph.build import ReplicationOptions, build_ssa_graph
-from dpexec.graph.ssa import SSAGraph
-from dpexec.ir.program import Program
-from dpexec.passes import PassManager
-from dpexec.passes.base import Pass
+from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
-from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
 
-__all__ = ["ClusterRunner", "ProgramSpec"]
-
-
-@dataclass(frozen=True)
-class ProgramSpec:
-    """What a worker needs to build the same graph and plans as the client."""
-
-    program: Program
-    places: list[Place]
-    options: ReplicationOptions
-    passes: list[Pass]
-    granularity: str
-
-    def build(self) -> SSAGraph:
-        """The graph, equal in every process."""
-        graph = build_ssa_graph(self.program, self.places, self.options)
-        return PassManager(self.passes).run(graph)
+__all__ = ["ClusterRunner"]
 
 
 Value = tuple[int, str]
@@ -63,15 +41,15 @@ class WorkerReplicas:
     """State of the replicas that live on one worker.
 
     Args:
-        spec: program and options.
+        spec: how program and plans are compiled.
     """
 
-    def __init__(self, spec: ProgramSpec) -> None:
+    def __init__(self, spec: Compilation) -> None:
         import dpexec.ops  # noqa: F401 - the kernels must be registered in this process
 
         keep_freed_memory()
         self.spec = spec
-        self.graph = spec.build()
+        self.graph, _ = spec.graph()
         self.stores: dict[int, dict[str, Any]] = {}
         self._plans: dict[PlanKey, Plan] = {}
         self._envs: list[Env] = []
@@ -84,9 +62,7 @@ class WorkerReplicas:
         with self._lock:
             if key not in self._plans:
                 fetch, fed, idle = key
-                self._plans[key] = make_plan(
-                    self.graph, fetch, fed, idle, shared=False, granularity=self.spec.granularity
-                )
+                self._plans[key] = self.spec.plan(self.graph, fetch, fed, idle)
             return self._plans[key]
 
     def envs(self, plan: Plan, step: int) -> list[Env]:
@@ -122,7 +98,7 @@ class WorkerReplicas:
 _workers: dict[str, WorkerReplicas] = {}
 
 
-def _setup(token: str, spec: ProgramSpec) -> None:
+def _setup(token: str, spec: Compilation) -> None:
     _workers[token] = WorkerReplicas(spec)
 
 
@@ -198,13 +174,13 @@ class ClusterRunner:
 
     Args:
         client: a connected ``distributed.Client``.
-        spec: program and options.
+        spec: how program and plans are compiled.
 
     Raises:
         RuntimeError: the cluster has no workers.
     """
 
-    def __init__(self, client: Any, spec: ProgramSpec) -> None:
+    def __init__(self, client: Any, spec: Compilation) -> None:
         self.client = client
         self.spec = spec
         self.token = uuid.uuid4().hex

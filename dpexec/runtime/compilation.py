@@ -1,0 +1,97 @@
+"""From strategies to graph and plans: the one recipe that every process follows.
+
+A :class:`Compilation` holds all that the result depends on and can be pickled, so the workers of a
+cluster build the very graph and plans that the client has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpexec.core.places import CUDAPlace, Place
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.graph.dot import write_graphviz
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.program import Program
+from dpexec.passes import FuseAllReduce, Pass, PassManager, PassRecord, SequentialExecution
+from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.strategy import BuildStrategy
+
+__all__ = ["Compilation"]
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """How a program becomes a graph and plans.
+
+    Args:
+        program: what is compiled.
+        places: the devices.
+        options: how it is replicated over them.
+        passes: what rewrites the graph, in order.
+        granularity: ``"segment"`` or ``"op"``.
+    """
+
+    program: Program
+    places: list[Place]
+    options: ReplicationOptions
+    passes: list[Pass]
+    granularity: str
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        places: list[Place],
+        strategy: BuildStrategy | None,
+        scale_loss_grad: bool,
+        on_cluster: bool,
+    ) -> Compilation:
+        """What a strategy asks for.
+
+        Args:
+            program: what is compiled.
+            places: the devices.
+            strategy: None runs the operators as they are, on one device.
+            scale_loss_grad: seed the loss gradient with the device's share of the batch.
+            on_cluster: whether the devices are those of workers.
+        """
+        if strategy is None:
+            options = ReplicationOptions(scale_loss_grad=False)
+            return cls(program, places, options, [], "segment")
+        reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
+        customized = BuildStrategy.GradientScaleStrategy.Customized
+        one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
+        options = ReplicationOptions(
+            mode="reduce" if reduce else "all_reduce",
+            scale_loss_grad=scale_loss_grad,
+            keep_loss_grad=strategy.gradient_scale_strategy == customized,
+            shared_memory=reduce and one_memory,
+        )
+        passes: list[Pass] = []
+        if strategy.fuse_all_reduce_ops:
+            passes.append(FuseAllReduce())
+        if strategy.enable_sequential_execution:
+            passes.append(SequentialExecution())
+        return cls(program, places, options, passes, strategy.task_granularity)
+
+    def graph(self) -> tuple[SSAGraph, list[PassRecord]]:
+        """The replicated graph after all passes, and what each pass did."""
+        manager = PassManager(self.passes)
+        graph = manager.run(build_ssa_graph(self.program, self.places, self.options))
+        return graph, manager.records
+
+    def plan(
+        self, graph: SSAGraph, fetch: Sequence[str], fed: Iterable[str], idle: Sequence[int]
+    ) -> Plan:
+        """The plan for a fetch list, fed names, and devices without samples."""
+        shared = self.options.shared_memory
+        return make_plan(graph, fetch, fed, idle, shared, self.granularity)
+
+    def write_graphviz(self, path: str, graph: SSAGraph) -> None:
+        """Write the files of ``BuildStrategy.debug_graphviz_path``."""
+        alone = ReplicationOptions(scale_loss_grad=False)
+        original, fused = (build_ssa_graph(self.program, self.places[:1], alone) for _ in range(2))
+        PassManager(self.passes).run(fused)
+        write_graphviz(path, original, fused, graph)
