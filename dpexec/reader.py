@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.places import CPUPlace, Place
 from dpexec.core.tensors import LoDTensor
+from dpexec.core.unique_name import UniqueNameGenerator
 from dpexec.data_feeder import DataFeeder, refuse_sequences
 from dpexec.errors import EnforceNotMet, EOFException
+from dpexec.ir.block import Block
 from dpexec.ir.program import default_main_program
+from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Variable
 from dpexec.prefetch import Prefetch
 from dpexec.reader_decorators import batch
@@ -20,6 +24,8 @@ from dpexec.reader_decorators import batch
 __all__ = ["DataLoader", "ProgramReader", "PyReader"]
 
 Reader = Callable[[], Iterable[Any]]
+
+_names = UniqueNameGenerator()  # queues are named per process, whatever program they are in
 
 
 class DataLoader:
@@ -86,7 +92,16 @@ class GeneratorLoader:
         self._places: list[Place] | None = None
         self._started: Prefetch | None = None
         if not iterable:
-            default_main_program()._loaders.append(self)
+            self._append_to(default_main_program().global_block(), use_double_buffer)
+
+    def _append_to(self, block: Block, use_double_buffer: bool) -> None:
+        """Let a program read from here."""
+        queue = _names("lod_tensor_blocking_queue")
+        reader = create_reader(block, queue, _names("create_py_reader"), self._feed_list)
+        if use_double_buffer:
+            reader = create_double_buffer(reader, _names("double_buffer"))
+        append_read(reader, self._feed_list, self._drop_last)
+        block.program._loaders.append(self)
 
     @property
     def iterable(self) -> bool:
@@ -284,13 +299,32 @@ class ProgramReader(PyReader):
     """What ``layers.py_reader`` makes: a :class:`PyReader` that belongs to a program.
 
     Args:
-        variables: what the batches are stored in.
+        reader: the variable of the program that stands for it.
         capacity: number of batches to read ahead.
     """
 
-    def __init__(self, variables: Sequence[Variable], capacity: int) -> None:
-        super().__init__(variables, capacity, iterable=False)
-        self.variables = list(variables)
+    def __init__(self, reader: Variable, capacity: int) -> None:
+        super().__init__([reader], capacity)
+        self._iterable = False
+        self._feed_list = []  # what it feeds is known when the program reads it
+        self.reader = reader
+
+    @property
+    def name(self) -> str:
+        """Name of the variable that stands for it."""
+        return self.reader.name
+
+    def read_into(self, variables: Sequence[Variable]) -> None:
+        """Let the program read a batch into variables.
+
+        Raises:
+            EnforceNotMet: it does so already, into others.
+        """
+        if self._feed_list:
+            raise EnforceNotMet(f"{self._described} is read already: a batch goes to one place")
+        append_read(self.reader, variables, self._drop_last)
+        self._feed_list = list(variables)
+        self.reader.block.program._loaders.append(self)
 
     def decorate_paddle_reader(self, reader: Reader) -> None:
         """See :meth:`GeneratorLoader.set_sample_list_generator`."""
@@ -299,6 +333,51 @@ class ProgramReader(PyReader):
     def decorate_tensor_provider(self, func: Reader) -> None:
         """See :meth:`GeneratorLoader.set_batch_generator`."""
         self.set_batch_generator(func)
+
+
+# ---- readers as operators of a program
+
+
+def declare_reader(block: Block, name: str, fields: Sequence[Spec]) -> Variable:
+    """The variable that stands for a reader in a program."""
+    return block.create_var(
+        type=VarType.READER, name=name, persistable=True, stop_gradient=True, fields=fields
+    )
+
+
+def create_reader(
+    block: Block, queue: str, name: str, variables: Sequence[Variable | Spec]
+) -> Variable:
+    """Append the operator that makes a reader with fields like some variables."""
+    fields = [Spec(v.shape, v.dtype, lod_level=v.lod_level) for v in variables]
+    reader = declare_reader(block, name, fields)
+    attrs = {
+        "shape_concat": [dim for field in fields for dim in field.shape],
+        "ranks": [field.rank for field in fields],
+        "lod_levels": [field.lod_level for field in fields],
+        "dtypes": [int(field.dtype) for field in fields],
+        "need_check_feed": [int(getattr(v, "need_check_feed", False)) for v in variables],
+    }
+    block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [reader]}, attrs)
+    return reader
+
+
+def create_double_buffer(reader: Variable, name: str, place: str = "AUTO") -> Variable:
+    """Append the operator that lets a reader read ahead onto a device."""
+    made = declare_reader(reader.block, name, reader.fields)
+    reader.block.append_op(
+        "create_double_buffer_reader",
+        {"UnderlyingReader": [reader]},
+        {"Out": [made]},
+        {"place": place},
+    )
+    return made
+
+
+def append_read(reader: Variable, variables: Sequence[Variable], drop_last: bool) -> None:
+    """Append the operator that takes the next batch."""
+    outputs = {"Out": list(variables)}
+    reader.block.append_op("read", {"Reader": [reader]}, outputs, {"drop_last": drop_last})
 
 
 def _feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:

@@ -68,6 +68,8 @@ class _Builder:
     def build(self) -> SSAGraph:
         control = _control_dependencies(self.block.ops)
         for index, op in enumerate(self.block.ops):
+            if op.definition.by_executor:
+                continue
             for node in self._place(op):
                 device = node.device
                 assert device is not None

@@ -166,6 +166,16 @@ class Block:
         self.program._changed()
         return op
 
+    def _outer_names(self) -> tuple[list[str], list[str]]:
+        """What this block, as a body, reads before writing it, and writes, of those around it."""
+        reads: dict[str, None] = {}
+        writes: dict[str, None] = {}
+        for op in self.ops:
+            outside = [n for n in op.needs if _names_outside(self, n)]
+            reads.update(dict.fromkeys(name for name in outside if name not in writes))
+            writes.update(dict.fromkeys(n for n in op.writes if _names_outside(self, n)))
+        return list(reads), list(writes)
+
     def _remove_op(self, index: int) -> None:
         del self.ops[index]
         self.program._changed()
@@ -190,6 +200,10 @@ def _names(value: Any) -> list[str]:
         roles.EMPTY if item is None else item if isinstance(item, str) else item.name
         for item in items
     ]
+
+
+def _names_outside(block: Block, name: str) -> bool:
+    return name not in block.vars and name not in ("", roles.EMPTY)
 
 
 def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:

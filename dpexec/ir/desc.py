@@ -20,6 +20,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.callsite import CallSite
 from dpexec.ir.operator import Operator
 from dpexec.ir.printer import attribute_type
+from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
@@ -106,9 +107,12 @@ def _block_message(block: Block) -> wire.Message:
 
 
 def _var_message(var: Variable) -> wire.Message:
-    tensor = {"data_type": int(var.dtype), "dims": list(var.shape)}
+    tensor = _tensor_message(var)
     kind: wire.Message = {"type": int(var.type)}
-    if var.type == VarType.SELECTED_ROWS:
+    if var.type == VarType.READER:
+        fields = [{"tensor": _tensor_message(f), "lod_level": f.lod_level} for f in var.fields]
+        kind["reader"] = {"lod_tensor": fields}
+    elif var.type == VarType.SELECTED_ROWS:
         kind["selected_rows"] = tensor
     elif var.type in _TENSORS:
         kind[_TENSORS[var.type]] = {"tensor": tensor, "lod_level": var.lod_level}
@@ -116,6 +120,10 @@ def _var_message(var: Variable) -> wire.Message:
     if var.need_check_feed:
         message["need_check_feed"] = True
     return message
+
+
+def _tensor_message(tensor: Variable | Spec) -> wire.Message:
+    return {"data_type": int(tensor.dtype), "dims": list(tensor.shape)}
 
 
 def _op_message(op: Operator) -> wire.Message:
@@ -206,7 +214,14 @@ def _add_var(block: Block, message: wire.Message) -> None:
         lod_level=outer.get("lod_level", 0),
         persistable=message.get("persistable", False),
         need_check_feed=message.get("need_check_feed", False),
+        fields=[_field(part) for part in described.get("reader", {}).get("lod_tensor", [])],
     )
+
+
+def _field(message: wire.Message) -> Spec:
+    tensor = message["tensor"]
+    dims, dtype = tuple(tensor.get("dims", [])), VarType(tensor["data_type"])
+    return Spec(dims, dtype, lod_level=message.get("lod_level", 0))
 
 
 def _add_op(block: Block, message: wire.Message) -> None:

@@ -103,6 +103,7 @@ class OpDef:
     sparse: frozenset[str] = frozenset()
     no_grad: bool = False
     checks_values: bool = False
+    by_executor: bool = False
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
     kernel_arguments: frozenset[str] = frozenset()
@@ -214,6 +215,33 @@ class OpDef:
 
         return decorate
 
+    def double_grad(
+        self, *inputs: str, outputs: str, infer: Infer, **options: Any
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare the gradient of this gradient operator with the decorated kernel.
+
+        Paddle names slots after the forward operator's: ``DX`` is the gradient of X, which this
+        operator reads or writes, and ``DDX`` what flows into (or out of) that gradient. As an
+        output, ``DX`` like ``X@GRAD`` is the gradient of X itself.
+
+        Args:
+            inputs: slots of ``<type>_grad``.
+            outputs: its outputs.
+            infer: its shapes and types.
+            options: as for :func:`op`.
+        """
+        options.setdefault("attrs", dict(self.attrs))
+        declare = op(
+            self.type + "_grad", inputs=list(inputs), outputs=outputs, infer=infer, **options
+        )
+
+        def decorate(kernel: Kernel) -> OpDef:
+            definition = declare(kernel)
+            self.make_grad = lambda context: [_double_grad_op(context, definition)]
+            return definition
+
+        return decorate
+
     def grad_maker(self, maker: GradMaker) -> GradMaker:
         """Make the decorated function this op's gradient maker."""
         self.make_grad = maker
@@ -238,6 +266,30 @@ def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequenc
     return GradOp(forward.type + "_grad", inputs, made, forward.plain_attrs())
 
 
+def _double_grad_op(context: GradContext, definition: OpDef) -> GradOp:
+    """The gradient of a gradient operator; :meth:`OpDef.double_grad` says what slots stand for."""
+    forward = context.op
+    known = {**forward.inputs, **forward.outputs}
+
+    def read(slot: str) -> list[str]:
+        if slot.startswith("DD"):
+            return list(context.output_grads.get(slot[2:] + GRAD_SUFFIX, []))
+        return list(known.get(slot[1:] + GRAD_SUFFIX if slot.startswith("D") else slot, []))
+
+    def made(slot: str) -> list[str]:
+        if slot.startswith("DD"):
+            return list(context.input_grads.get(slot[2:] + GRAD_SUFFIX, []))
+        base = slot[1:] if slot.startswith("D") else slot.removesuffix(GRAD_SUFFIX)
+        return list(context.input_grads.get(base, []))
+
+    return GradOp(
+        definition.type,
+        {slot.name: read(slot.name) for slot in definition.inputs},
+        {slot.name: made(slot.name) for slot in definition.outputs},
+        forward.plain_attrs(),
+    )
+
+
 _registry: dict[str, OpDef] = {}
 
 
@@ -252,6 +304,7 @@ def op(
     sparse: Sequence[str] = (),
     no_grad: bool = False,
     checks_values: bool = False,
+    by_executor: bool = False,
     samples: Callable[[SampleRng], list[Sample]] | None = None,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
@@ -267,6 +320,8 @@ def op(
         sparse: input slots that also take ``SelectedRows``.
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
+        by_executor: stands in programs for something that the executor does itself, so no kernel
+            runs and the variables are as they were declared.
         samples: makes legal calls of this op.
 
     Raises:
@@ -294,6 +349,7 @@ def op(
             sparse=frozenset(sparse),
             no_grad=no_grad,
             checks_values=checks_values,
+            by_executor=by_executor,
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,

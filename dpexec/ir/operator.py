@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +100,42 @@ class Operator:
         return [name for names in self.outputs.values() for name in names]
 
     @property
+    def bodies(self) -> list[Block]:
+        """The blocks that the operator runs, such as its attribute ``sub_block``."""
+        from dpexec.ir.block import Block
+
+        values = (
+            value if isinstance(value, list) else [value]
+            for name, value in self.attrs.items()
+            if name not in _ROLE_ATTRS
+        )
+        return [item for value in values for item in value if isinstance(item, Block)]
+
+    @property
+    def needs(self) -> list[str]:
+        """What must have a value: all inputs, and what bodies read before they write it."""
+        return self._with_bodies(self.input_arg_names, lambda body: body._outer_names()[0])
+
+    @property
+    def reads(self) -> list[str]:
+        """What the operator depends on: needs, and what bodies may or may not write."""
+        if not self.bodies:
+            return self.input_arg_names
+        return list(dict.fromkeys([*self.needs, *self.writes]))
+
+    @property
+    def writes(self) -> list[str]:
+        """All outputs, and what bodies write of this block and those around it."""
+        return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
+
+    def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
+        found = dict.fromkeys(names)
+        bodies = self.bodies
+        for body in bodies:
+            found.update(dict.fromkeys(outer(body)))
+        return list(found) if bodies else names
+
+    @property
     def attr_names(self) -> list[str]:
         """Names of the attributes."""
         return list(self.attrs)
@@ -119,6 +155,19 @@ class Operator:
                 f"Attribute {name} is not found in operator {self.type}; it has {list(self.attrs)}"
             )
         return self.attrs[name]
+
+    def _block_attr(self, name: str) -> Block:
+        block: Block = self.attr(name)
+        return block
+
+    def _block_attr_id(self, name: str) -> int:
+        return self._block_attr(name).idx
+
+    def _blocks_attr(self, name: str) -> list[Block]:
+        return list(self.attr(name))
+
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        return [block.idx for block in self.attr(name)]
 
     def attr_type(self, name: str) -> str:
         """The protobuf type of an attribute: ``"INT"``, ``"FLOATS"`` ..."""
@@ -170,6 +219,8 @@ class Operator:
             EnforceNotMet: the inputs break a rule; names operator, variables, shapes, user's line.
         """
         definition = self.definition
+        if definition.by_executor:
+            return {}
         try:
             inputs = {
                 slot.name: [

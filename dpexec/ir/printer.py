@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpexec.ir.block import Block
     from dpexec.ir.operator import Operator
     from dpexec.ir.program import Program
+    from dpexec.ir.spec import Spec
     from dpexec.ir.variable import Variable
 
 __all__ = ["attribute_type", "block_text", "operator_text", "program_text", "variable_text"]
@@ -122,9 +123,14 @@ def _message(name: str, lines: Iterable[str]) -> Iterator[str]:
     yield "}"
 
 
-def _tensor(var: Variable) -> Iterator[str]:
-    yield f"data_type: {var.dtype.name}"
-    yield from (f"dims: {dim}" for dim in var.shape)
+def _tensor(tensor: Variable | Spec) -> Iterator[str]:
+    yield f"data_type: {tensor.dtype.name}"
+    yield from (f"dims: {dim}" for dim in tensor.shape)
+
+
+def _field(field: Spec) -> Iterator[str]:
+    yield from _message("tensor", _tensor(field))
+    yield f"lod_level: {field.lod_level}"
 
 
 def _type(var: Variable) -> Iterator[str]:
@@ -137,6 +143,9 @@ def _type(var: Variable) -> Iterator[str]:
             inner.append(f"lod_level: {var.lod_level}")
         name = "lod_tensor" if var.type == VarType.LOD_TENSOR else "tensor_array"
         yield from _message(name, inner)
+    elif var.type == VarType.READER:
+        fields = (line for field in var.fields for line in _message("lod_tensor", _field(field)))
+        yield from _message("reader", fields)
 
 
 def _variable(var: Variable, details: bool) -> Iterator[str]:

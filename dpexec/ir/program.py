@@ -103,6 +103,23 @@ class Program:
     def _rollback(self) -> None:
         self.current_block_idx = self.current_block().parent_idx
 
+    def _drop_unused_blocks(self) -> None:
+        """Remove the bodies of operators that were removed; the others move up."""
+        used = {0, self.current_block_idx}
+        waiting = sorted(used)
+        while waiting:
+            block = self.blocks[waiting.pop()]
+            around = [i for i in (block.parent_idx, block.forward_block_idx) if i >= 0]
+            found = {*around, *(body.idx for op in block.ops for body in op.bodies)} - used
+            used |= found
+            waiting += found
+        number = {old: new for new, old in enumerate(sorted(used))}
+        self.blocks = [self.blocks[old] for old in sorted(used)]
+        for new, block in enumerate(self.blocks):
+            block.idx, block.parent_idx = new, number.get(block.parent_idx, -1)
+            block.forward_block_idx = number.get(block.forward_block_idx, -1)
+        self.current_block_idx = number[self.current_block_idx]
+
     # ---- roles of the operators that are being built
 
     def _op_attrs(self) -> dict[str, Any]:
@@ -153,8 +170,11 @@ class Program:
         made._feed_names, made._fetch_names = list(self._feed_names), list(self._fetch_names)
         made._loaders = list(self._loaders)
         made.current_block_idx = self.current_block_idx
-        made.blocks = [_copy_block(made, block, skip_training=for_test) for block in self.blocks]
+        made.blocks = [Block(made, block.idx, block.parent_idx) for block in self.blocks]
+        for block, twin in zip(self.blocks, made.blocks, strict=True):
+            _copy_block(block, twin, skip_training=for_test)
         if for_test:
+            made._drop_unused_blocks()
             for block in made.blocks:
                 _drop_unused_vars(block)
                 for op in block.ops:
@@ -203,8 +223,7 @@ class Program:
     __hash__ = object.__hash__
 
 
-def _copy_block(program: Program, block: Block, skip_training: bool) -> Block:
-    made = Block(program, block.idx, block.parent_idx)
+def _copy_block(block: Block, made: Block, skip_training: bool) -> None:
     made.forward_block_idx = block.forward_block_idx
     for name, var in block.vars.items():
         twin = copy.copy(var)
@@ -215,17 +234,31 @@ def _copy_block(program: Program, block: Block, skip_training: bool) -> Block:
         if skip_training and op.role & training:
             continue
         twin_op = Operator(
-            made, op.type, op.inputs, op.outputs, copy.deepcopy(op.attrs), op.callsite, False
+            made,
+            op.type,
+            op.inputs,
+            op.outputs,
+            {name: _copy_value(value, made.program) for name, value in op.attrs.items()},
+            op.callsite,
+            False,
         )
         made.ops.append(twin_op)
         for name in op.output_arg_names:
             if name in made.vars:
                 made.vars[name].op = twin_op
-    return made
+
+
+def _copy_value(value: Any, program: Program) -> Any:
+    """A copy of an attribute; blocks become those of ``program``."""
+    if isinstance(value, Block):
+        return program.blocks[value.idx]
+    if isinstance(value, list):
+        return [_copy_value(item, program) for item in value]
+    return value
 
 
 def _drop_unused_vars(block: Block) -> None:
-    used = {name for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    used = {name for op in block.ops for name in (*op.needs, *op.writes)}
     for name, var in list(block.vars.items()):
         if name not in used and not isinstance(var, Parameter) and not var.is_data:
             del block.vars[name]

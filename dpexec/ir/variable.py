@@ -44,6 +44,7 @@ class Variable(Arithmetic):
         stop_gradient: whether gradients stop here.
         is_data: whether it is fed.
         need_check_feed: whether feeds are checked in Python, as for ``fluid.data``.
+        fields: of a ``READER``: shape and type of every field of a batch.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Variable(Arithmetic):
         stop_gradient: bool = False,
         is_data: bool = False,
         need_check_feed: bool = False,
+        fields: Sequence[Spec] = (),
         **_: Any,
     ) -> None:
         self.block = block
@@ -72,6 +74,7 @@ class Variable(Arithmetic):
         self.error_clip = error_clip
         self.is_data = is_data
         self.need_check_feed = need_check_feed
+        self.fields = tuple(fields)
         self.op: Operator | None = None
 
     @property

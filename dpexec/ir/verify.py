@@ -128,7 +128,8 @@ def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
 def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
     """Every variable that an operator names exists in its block or in one around it."""
     for name in _present([*op.input_arg_names, *op.output_arg_names]):
-        if op.block._find_var_recursive(name) is None:
+        queue = op.type == "create_py_reader"  # which lives in the scope alone
+        if op.block._find_var_recursive(name) is None and not queue:
             yield f"variable {name} is not declared"
 
 
@@ -187,6 +188,16 @@ def _roles_are_consistent(op: Operator, defined: set[str]) -> Problems:
             yield f"op_role_var names {name}, which is not declared"
 
 
+def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
+    """A body is a block of the same program, right inside the block of its operator."""
+    blocks = op.block.program.blocks
+    for body in op.bodies:
+        if body.idx >= len(blocks) or blocks[body.idx] is not body:
+            yield f"its body is no block of this program (number {body.idx})"
+        elif body.parent_idx != op.block.idx:
+            yield f"its body, block {body.idx}, lies in block {body.parent_idx}"
+
+
 BlockRule = Callable[[Block], Problems]
 OpRule = Callable[[Operator, set[str]], Problems]
 
@@ -204,6 +215,7 @@ _OP_RULES: dict[int, OpRule] = {
     9: _outputs_are_distinct,
     10: _attributes_can_be_saved,
     11: _roles_are_consistent,
+    12: _bodies_are_blocks_inside,
 }
 _EVERY_RULE: dict[int, Any] = {**_BLOCK_RULES, **_OP_RULES}
 RULES = {number: rule.__doc__ or "" for number, rule in _EVERY_RULE.items()}
@@ -225,7 +237,7 @@ def verify(program: Program) -> None:
             for number, op_rule in _OP_RULES.items():
                 for problem in op_rule(op, defined):
                     raise op_error(op, f"rule {number} ({RULES[number]}): {problem}", _specs(op))
-            defined.update(op.output_arg_names)
+            defined.update(op.writes)
 
 
 def _specs(op: Operator) -> dict[str, opdef.Spec]:

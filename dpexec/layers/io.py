@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
-from dpexec.core.dtypes import VarType
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.program import default_main_program, default_startup_program
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.reader import ProgramReader
+from dpexec.reader import ProgramReader, create_double_buffer, create_reader, declare_reader
 
 __all__ = ["create_py_reader_by_data", "data", "double_buffer", "py_reader", "read_file"]
 
@@ -69,8 +72,8 @@ def py_reader(
         shapes: of each field of a batch.
         dtypes: element type of each field.
         lod_levels: of each field; only 0 is supported.
-        name: accepted for fluid's sake.
-        use_double_buffer: accepted for fluid's sake; batches always wait as finished tensors.
+        name: prefix of the names in the program.
+        use_double_buffer: read ahead onto the device too.
 
     Returns:
         The reader; :func:`read_file` gives its variables.
@@ -85,14 +88,11 @@ def py_reader(
             f"py_reader got {len(shapes)} shapes, {len(dtypes)} dtypes and {len(levels)} "
             "lod_levels: give one of each for every field"
         )
-    helper = LayerHelper("read_file")
-    variables = []
-    for shape, dtype, level in zip(shapes, dtypes, levels, strict=True):
-        var = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-        var.set_spec(Spec(tuple(shape), var.dtype, lod_level=level))
-        var.is_data = True
-        variables.append(var)
-    return ProgramReader(variables, capacity)
+    fields = [
+        Spec(tuple(shape), as_var_type(dtype), lod_level=level)
+        for shape, dtype, level in zip(shapes, dtypes, levels, strict=True)
+    ]
+    return _py_reader(capacity, fields, name, use_double_buffer)
 
 
 def create_py_reader_by_data(
@@ -106,8 +106,8 @@ def create_py_reader_by_data(
     Args:
         capacity: number of batches to read ahead.
         feed_list: variables with the shapes and element types of the fields.
-        name: accepted for fluid's sake.
-        use_double_buffer: accepted for fluid's sake.
+        name: prefix of the names in the program.
+        use_double_buffer: read ahead onto the device too.
 
     Returns:
         The reader; the batches are in the variables that :func:`read_file` gives.
@@ -117,23 +117,48 @@ def create_py_reader_by_data(
         EnforceNotMet: a variable holds sequences.
     """
     check_type(feed_list, "feed_list", list, "create_py_reader_by_data")
-    return py_reader(
-        capacity,
-        [var.shape for var in feed_list],
-        [var.dtype for var in feed_list],
-        [var.lod_level for var in feed_list],
-    )
+    return _py_reader(capacity, feed_list, name, use_double_buffer)
+
+
+def _py_reader(
+    capacity: int, fields: Sequence[Variable | Spec], name: str | None, use_double_buffer: bool
+) -> ProgramReader:
+    for index, field in enumerate(fields):
+        if field.lod_level:
+            raise EnforceNotMet(
+                f"field {index} of the reader holds sequences (lod_level {field.lod_level}), which "
+                "dpexec does not support: read dense tensors of equal length, lod_level=0"
+            )
+    parts = ("queue", "reader", "double_buffer")
+    keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
+    names = [f"{name}_{p}" for p in parts] if name else [unique_name.generate(k) for k in keys]
+    startup = create_reader(default_startup_program().global_block(), names[0], names[1], fields)
+    reader = declare_reader(default_main_program().global_block(), names[1], startup.fields)
+    if use_double_buffer:
+        reader = create_double_buffer(reader, names[2])
+    return ProgramReader(reader, capacity)
 
 
 def double_buffer(
     reader: ProgramReader, place: Any = None, name: str | None = None
 ) -> ProgramReader:
-    """The reader itself: it reads ahead anyway.
+    """Let a reader read ahead onto a device.
+
+    Args:
+        reader: of :func:`py_reader`.
+        place: the device; None takes that of the executor.
+        name: of the variable that stands for it.
+
+    Returns:
+        The reader.
 
     Raises:
         TypeError: not a reader of :func:`py_reader`.
     """
     check_type(reader, "reader", ProgramReader, "double_buffer")
+    where = "AUTO" if place is None else str(place).upper()
+    made = name or unique_name.generate("create_double_buffer_reader")
+    reader.reader = create_double_buffer(reader.reader, made, where)
     return reader
 
 
@@ -142,6 +167,15 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
 
     Raises:
         TypeError: not a reader of :func:`py_reader`.
+        EnforceNotMet: it is read already.
     """
     check_type(reader, "reader", ProgramReader, "read_file")
-    return reader.variables[0] if len(reader.variables) == 1 else list(reader.variables)
+    helper = LayerHelper("read_file")
+    variables = []
+    for field in reader.reader.fields:
+        var = helper.create_variable_for_type_inference(field.dtype, stop_gradient=True)
+        var.set_spec(field)
+        var.is_data = True
+        variables.append(var)
+    reader.read_into(variables)
+    return variables[0] if len(variables) == 1 else variables
