@@ -52,6 +52,8 @@ def erf(xp: Any, x: Any) -> Any:
     Below 0.5 by a rational function of ``x**2``, above it as 1 minus ``exp(-x**2)`` times a
     rational function.
     """
+    if x.dtype == xp.float16:  # cannot hold the coefficients
+        return erf(xp, x.astype(xp.float32)).astype(x.dtype)
     size = xp.minimum(xp.abs(x), _ONE_FROM_HERE)
     square = size * size
     low = xp.minimum(square, _SMALL**2)

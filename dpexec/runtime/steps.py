@@ -21,6 +21,7 @@ from dpexec.errors import EOFException
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.half import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
     from dpexec.trace.events import Kind
@@ -150,6 +151,9 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
         )
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
     store = _results(targets, many)
+    if computes_in_single(op, xp):
+        arguments = widening(arguments)
+        store = rounding(store, op, op.output_arg_names)
     if definition.is_random:
         key = zlib.crc32("/".join(op.output_arg_names).encode())
         seed = int(op.attrs.get("seed") or 0)
