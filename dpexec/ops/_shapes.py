@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType, is_float
-from dpexec.ir.opdef import Spec, require
+from dpexec.ir.opdef import Spec, dims_match, require
 
 
 def require_axis(axis: int, spec: Spec, name: str = "X", attribute: str = "axis") -> int:
@@ -32,6 +32,16 @@ def require_integer(spec: Spec, name: str) -> None:
 def require_same_dtype(a: Spec, b: Spec, names: str = "X and Y") -> None:
     """Refuse mixed element types: fluid never converts silently."""
     require(a.dtype == b.dtype, f"{names} must have one data type, but they are {a} and {b}")
+
+
+def same_dims(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes can be equal, for what is known of them."""
+    return len(a) == len(b) and all(map(dims_match, a, b))
+
+
+def require_same_shape(a: Spec, b: Spec, names: str = "X and Y") -> None:
+    """Refuse tensors whose shapes cannot be equal."""
+    require(same_dims(a.shape, b.shape), f"{names} must have one shape, but they are {a} and {b}")
 
 
 def product(dims: Sequence[int]) -> int:
