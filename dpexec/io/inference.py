@@ -123,15 +123,16 @@ def _prune(program: Program, feeds: list[str], targets: list[str]) -> None:
     kept: list[Operator] = []
     for op in reversed(block.ops):
         training = op.role & (roles.BACKWARD | roles.OPTIMIZE)
-        made = needed.intersection(op.output_arg_names).difference(feeds)
+        made = needed.intersection(op.writes).difference(feeds)
         if made and not training:
             kept.append(op)
-            needed.update(op.input_arg_names)
+            needed.update(op.reads)
     block.ops = kept[::-1]
-    for op in block.ops:
+    program._drop_unused_blocks()
+    for op in (op for each in program.blocks for op in each.ops):
         if "is_test" in op.attrs:
             op._set_attr("is_test", True)
-    used = {name for op in kept for name in (*op.input_arg_names, *op.output_arg_names)}
+    used = {name for op in kept for name in (*op.reads, *op.writes)}
     for name in list(block.vars):
         if name not in used and name not in feeds:
             del block.vars[name]

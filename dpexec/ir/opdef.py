@@ -40,7 +40,7 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset({"needs", "rng"})
+RUNTIME_ARGUMENTS = frozenset({"body", "needs", "rng"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +241,18 @@ class OpDef:
             return definition
 
         return decorate
+
+    def grad_is(self, forward: OpDef) -> None:
+        """Make a linear operator the gradient of its own gradient operator, which this one is."""
+        (slot, *others), (out,) = forward.inputs, forward.outputs
+
+        def maker(context: GradContext) -> list[GradOp]:
+            inputs = {s.name: context.op.inputs.get(s.name, []) for s in others}
+            inputs[slot.name] = context.output_grads[slot.name + GRAD_SUFFIX]
+            outputs = {out.name: context.input_grads[out.name + GRAD_SUFFIX]}
+            return [GradOp(forward.type, inputs, outputs, context.op.plain_attrs())]
+
+        self.make_grad = maker
 
     def grad_maker(self, maker: GradMaker) -> GradMaker:
         """Make the decorated function this op's gradient maker."""

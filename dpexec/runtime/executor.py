@@ -146,8 +146,9 @@ def _pruned(program: Program, fetch: tuple[str, ...], updates: tuple[Operator, .
     originals = program.global_block().ops
     for original, op in zip(reversed(originals), reversed(block.ops), strict=True):
         wanted = original in updates if updates else op.role & roles.OPTIMIZE
-        if wanted or needed.intersection(op.output_arg_names):
+        if wanted or needed.intersection(op.writes):
             kept.append(op)
-            needed.update(op.input_arg_names)
+            needed.update(op.reads)
     block.ops = kept[::-1]
+    made._drop_unused_blocks()
     return made

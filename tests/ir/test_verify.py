@@ -90,6 +90,14 @@ def pair_in_forward(program):
     operator(program, "relu").attrs["op_role_var"] = ["hidden.w_0", "hidden.w_0@GRAD"]
 
 
+def take_another_programs_body(program):
+    operator(program, "relu").attrs["sub_block"] = fluid.Program().global_block()
+
+
+def take_the_block_itself_as_body(program):
+    operator(program, "relu").attrs["sub_block"] = program.global_block()
+
+
 BREAKS = {
     move_block: (1, "parent 3"),
     rename_variable: (2, "z"),
@@ -107,6 +115,8 @@ BREAKS = {
     invent_role: (11, "op_role 7"),
     halve_pair: (11, "pairs"),
     pair_in_forward: (11, "forward"),
+    take_another_programs_body: (12, "no block of this program"),
+    take_the_block_itself_as_body: (12, "block 0, lies in block -1"),
 }
 
 
