@@ -1,4 +1,4 @@
-"""``reduce_sum``, ``_mean``, ``_max``, ``_min``, ``_prod``, ``_all`` and ``_any``."""
+"""``reduce_sum``, ``_mean``, ``_max``, ``_min``, ``_prod``, ``_all``, ``_any``; ``frobenius_norm``."""
 
 from __future__ import annotations
 
@@ -126,6 +126,9 @@ def reduce_sum_grad(
     return spread(xp, d_out.astype(x.dtype, copy=False), x.shape, _axes(x.ndim, dim, reduce_all))
 
 
+reduce_sum_grad.grad_is(reduce_sum)
+
+
 @op("reduce_mean", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(3.0))
 def reduce_mean(
     xp: Any,
@@ -151,6 +154,9 @@ def reduce_mean_grad(
     """An equal share for each element of a mean; a read-only view."""
     share = (d_out / d_out.dtype.type(x.size / d_out.size)).astype(x.dtype, copy=False)
     return spread(xp, share, x.shape, _axes(x.ndim, dim, reduce_all))
+
+
+reduce_mean_grad.grad_is(reduce_mean)
 
 
 @op("reduce_max", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(6.0))
@@ -246,6 +252,44 @@ def reduce_prod_grad(
     product = xp.prod(others, axis=axes, keepdims=True)
     reaches = (count == 0) | ((count == 1) & zero)
     return grad * xp.where(reaches, product / others, 0)
+
+
+@op(
+    "frobenius_norm",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    attrs=ATTRS,
+    samples=lambda r: [
+        *(Sample({"X": r.distinct((2, 3, 4)) + 0.5}, attrs) for attrs in _CASES[:4]),
+        Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
+    ],
+)
+def frobenius_norm(
+    xp: Any,
+    x: Any,
+    *,
+    dim: Dims = (0,),
+    keep_dim: bool = False,
+    reduce_all: bool = False,
+    out_dtype: int = -1,
+) -> Any:
+    """The root of the sum of squares over the dimensions ``dim``, or all.
+
+    Right also where ``dim`` names all three dimensions (Paddle gives 0 then). Source: Paddle op ``frobenius_norm``.
+    """
+    return _reduce(
+        lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, dim, keep_dim, reduce_all, out_dtype
+    )
+
+
+@frobenius_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+def frobenius_norm_grad(
+    xp: Any, x: Any, out: Any, d_out: Any, *, dim: Dims = (0,), reduce_all: bool = False
+) -> Any:
+    """``x / out`` times the gradient; 0 where all elements are."""
+    share = (d_out / xp.where(out == 0, 1, out)).astype(x.dtype, copy=False)
+    return x * spread(xp, share, x.shape, _axes(x.ndim, dim, reduce_all))
 
 
 def _logical_samples(known: bool) -> Callable[[SampleRng], list[Sample]]:
