@@ -1,4 +1,4 @@
-"""``reduce_sum``, ``_mean``, ``_max``, ``_min``, ``_prod``, ``_all``, ``_any``; ``frobenius_norm``."""
+"""``reduce_sum`` and its kin, from ``reduce_mean`` to ``frobenius_norm``."""
 
 from __future__ import annotations
 
@@ -276,7 +276,8 @@ def frobenius_norm(
 ) -> Any:
     """The root of the sum of squares over the dimensions ``dim``, or all.
 
-    Right also where ``dim`` names all three dimensions (Paddle gives 0 then). Source: Paddle op ``frobenius_norm``.
+    Right also where ``dim`` names three dimensions (Paddle gives 0 then). Source: Paddle op
+    ``frobenius_norm``.
     """
     return _reduce(
         lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, dim, keep_dim, reduce_all, out_dtype
