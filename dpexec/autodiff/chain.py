@@ -209,6 +209,8 @@ def add_up(
 def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
     """Put ``fill_zeros_like`` before steps that read gradients which nothing contributes to.
 
+    Zeros for the gradient of a gradient are like the variable of the forward pass.
+
     Args:
         steps: in order.
         origin: the variable that each gradient belongs to.
@@ -218,7 +220,8 @@ def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
     for step in steps:
         for name in step.reads():
             if name in origin and name not in have:
-                zeros = Step("fill_zeros_like", {"X": [origin[name]]}, {"Out": [name]})
+                like = origin[name].partition(roles.GRAD_SUFFIX)[0].rpartition("grad/")[2]
+                zeros = Step("fill_zeros_like", {"X": [like]}, {"Out": [name]})
                 zeros.callsite = step.callsite
                 filled.append(zeros)
                 have.add(name)
