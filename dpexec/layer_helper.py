@@ -14,7 +14,7 @@ from dpexec.initializer import Initializer
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program, default_startup_program
 from dpexec.ir.variable import Parameter, Variable
-from dpexec.param_attr import ParamAttr
+from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 
 __all__ = ["LayerHelper"]
 
@@ -172,7 +172,8 @@ class LayerHelper:
             type: what the variable holds.
 
         Returns:
-            The parameter of the main program, None if ``attr`` is False.
+            The parameter of the main program, None if ``attr`` is False; for a
+            WeightNormParamAttr the variable that is computed from two parameters.
 
         Raises:
             TypeError: there is no initializer and no default one for this data type.
@@ -197,6 +198,10 @@ class LayerHelper:
             attr._set_default_bias_initializer()
         else:
             attr._set_default_param_initializer()
+        if isinstance(attr, WeightNormParamAttr):
+            from dpexec.weight_norm import create_normalized_weight  # made of layers
+
+            return create_normalized_weight(self, attr, shape, dtype)
         self.startup_program.global_block().create_parameter(
             dtype=dtype, shape=shape, type=type, **attr._to_kwargs(with_initializer=True)
         )

@@ -107,14 +107,39 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """Weight normalisation (Salimans, Kingma, 2016) is not supported.
+    """Attributes of a weight that is learnt as a direction and a length, ``g * v / norm(v)``.
 
-    Raises:
-        NotImplementedError: always.
+    The layer makes two parameters, ``<name>_g`` and ``<name>_v``. Source: Salimans and Kingma,
+    Weight normalization, 2016.
+
+    Args:
+        dim: the dimension of the weight along which each slice has a length of its own; None for
+            one length of the whole weight.
+        name: as for :class:`ParamAttr`, as all that follow.
+        initializer: of the weight.
+        learning_rate: factor on the optimizer's learning rate.
+        regularizer: weight decay of both parameters.
+        trainable: whether optimizers update them.
+        do_model_average: whether ModelAverage takes them in.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", shape=[None, 4])
+        ...     y = fluid.layers.fc(x, 3, param_attr=WeightNormParamAttr(dim=1), bias_attr=False)
+        ...     [(p.name, p.shape) for p in fluid.default_main_program().all_parameters()]
+        [('fc_0.w_0_g', (1, 3)), ('fc_0.w_0_v', (4, 3))]
     """
 
-    def __init__(self, dim: int | None = None, *_: Any, **__: Any) -> None:
-        raise NotImplementedError(
-            "WeightNormParamAttr is not supported; use ParamAttr, or divide the weight by its "
-            "norm with layers.l2_normalize"
-        )
+    def __init__(
+        self,
+        dim: int | None = None,
+        name: str | None = None,
+        initializer: Initializer | None = None,
+        learning_rate: float = 1.0,
+        regularizer: WeightDecayRegularizer | None = None,
+        trainable: bool = True,
+        do_model_average: bool = False,
+    ) -> None:
+        super().__init__(name, initializer, learning_rate, regularizer, trainable, do_model_average)
+        self.dim = dim

@@ -1,5 +1,6 @@
 """LayerHelper and ParamAttr, as layers that users write themselves see them."""
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
@@ -113,6 +114,28 @@ def test_attributes_reach_the_parameter():
     assert (weight.trainable, weight.do_model_average) == (False, False)
 
 
-def test_weight_normalisation_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match="WeightNormParamAttr is not supported"):
-        fluid.WeightNormParamAttr(dim=0)
+@pytest.mark.parametrize("dim", [None, 0, 1, 2, 3])
+def test_normalised_weights_start_as_given_and_keep_their_direction(dim):
+    values = np.random.default_rng(3).normal(size=(4, 3, 2, 2)).astype("float32")
+    given = fluid.initializer.NumpyArrayInitializer(values)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+        attr = fluid.WeightNormParamAttr(dim, "w", given)
+        weight = LayerHelper("any").create_parameter(attr, values.shape, "float32")
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+        made = exe.run(main, fetch_list=[weight])[0]
+        np.testing.assert_allclose(made, values, rtol=1e-5)
+        g = fluid.global_scope().find_var("w_g").get_tensor()
+        g.set(np.array(g) * 2, fluid.CPUPlace())
+        doubled = exe.run(main, fetch_list=[weight])[0]
+    np.testing.assert_allclose(doubled, 2 * values, rtol=1e-5)
+    axes = tuple(axis for axis in range(4) if axis != dim)
+    assert g.shape() == [n if axis == dim else 1 for axis, n in enumerate(values.shape)]
+    norm = np.sqrt((values**2).sum(axis=axes, keepdims=True))
+    np.testing.assert_allclose(np.array(g), 2 * norm, rtol=1e-5)
+
+
+def test_a_weight_without_that_dimension_cannot_be_normalised_along_it():
+    with pytest.raises(ValueError, match="dim of WeightNormParamAttr is 2, but w has rank 2"):
+        LayerHelper("any").create_parameter(fluid.WeightNormParamAttr(2, "w"), [3, 4], "float32")

@@ -3,20 +3,25 @@
 Recorded by tests/fixtures/record_saved.py.
 """
 
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.ir import wire
-from tests.fixtures import programs, saved_cases
+from tests.fixtures import saved_cases
+from tests.fixtures.saved_cases import recorded
 
-SAVED = Path(__file__).parents[1] / "fixtures" / "saved"
+
+@pytest.fixture(scope="module")
+def losses():
+    with np.load(os.path.join(saved_cases.SAVED, "losses.npz")) as arrays:
+        return dict(arrays)
 
 
-def parsed(name):
-    return fluid.Program.parse_from_string((SAVED / name).read_bytes())
+def parsed(name, part="main"):
+    return fluid.Program.parse_from_string(recorded(name, part))
 
 
 def content(data):
@@ -45,32 +50,44 @@ def content(data):
 @pytest.mark.parametrize("part", ["main", "startup"])
 @pytest.mark.parametrize("name", saved_cases.CASES)
 def test_a_real_program_is_written_back_as_it_was(name, part):
-    data = (SAVED / f"{name}.{part}").read_bytes()
-    assert content(parsed(f"{name}.{part}").desc.serialize_to_string()) == content(data)
+    written = parsed(name, part).desc.serialize_to_string()
+    assert content(written) == content(recorded(name, part))
 
 
 @pytest.mark.parametrize("name", saved_cases.CASES)
-def test_a_real_program_trains_with_the_recorded_losses(name, monkeypatch):
+def test_a_real_program_trains_with_the_recorded_losses(name, losses, monkeypatch):
     monkeypatch.setenv("CPU_NUM", "2")
-    with np.load(SAVED / "losses.npz") as recorded:
-        wanted, loss = recorded[name], str(recorded[name + "/loss"])
-    main, startup = parsed(name + ".main"), parsed(name + ".startup")
-    losses = saved_cases.train(fluid, main, startup, loss, name)
-    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    found = saved_cases.train(fluid, *programs_of(name, losses))
+    np.testing.assert_allclose(found, losses[name], rtol=1e-5)
+
+
+def programs_of(name, losses):
+    return parsed(name), parsed(name, "startup"), str(losses[name + "/loss"]), name
+
+
+def test_two_real_programs_train_in_turn_on_shared_parameters(losses, monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    parts = [programs_of(name, losses) for name in saved_cases.GAN]
+    for number, found in enumerate(saved_cases.train_in_turn(fluid, parts)):
+        np.testing.assert_allclose(found, losses[f"dcgan/{number}"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", saved_cases.CASES)
 def test_parameters_are_those_of_the_built_program(name):
-    built, _, _ = programs.CASES[name].build(fluid)
-    found = {
-        p.name: (p.shape, p.dtype, p.trainable) for p in parsed(name + ".main").all_parameters()
-    }
-    assert found == {p.name: (p.shape, p.dtype, p.trainable) for p in built.all_parameters()}
+    built, _, _ = saved_cases.build(fluid, name)
+    assert parameters(parsed(name), name) == parameters(built, name)
+
+
+def parameters(program, name):
+    return {
+        p.name: (p.shape, p.dtype, p.trainable or name in saved_cases.GAN)
+        for p in program.all_parameters()
+    }  # a serialised program does not say that others train what it does not
 
 
 @pytest.mark.parametrize("name", saved_cases.CASES)
 def test_own_programs_keep_their_bytes_and_text(name):
-    for program in programs.CASES[name].build(fluid)[:2]:
+    for program in saved_cases.build(fluid, name)[:2]:
         data = program.desc.serialize_to_string()
         twin = fluid.Program.parse_from_string(data)
         assert twin.desc.serialize_to_string() == data
@@ -78,12 +95,12 @@ def test_own_programs_keep_their_bytes_and_text(name):
 
 
 def test_a_parsed_operator_names_the_line_that_made_it():
-    op = parsed("fit_a_line.main").global_block().ops[0]
+    op = parsed("fit_a_line").global_block().ops[0]
     assert (op.callsite.filename, op.callsite.line) == ("train.py", 7)
 
 
 def test_every_truncation_is_noticed():
-    data = (SAVED / "fit_a_line.startup").read_bytes()
+    data = recorded("fit_a_line", "startup")
     version = wire.encode("ProgramDesc", {"version": {"version": 0}})
     for size in range(len(data) - len(version) - 2):
         with pytest.raises(fluid.core.EnforceNotMet, match="no valid ProgramDesc"):
@@ -91,7 +108,7 @@ def test_every_truncation_is_noticed():
 
 
 def test_unknown_operator_is_named():
-    data = (SAVED / "fit_a_line.main").read_bytes()
+    data = recorded("fit_a_line", "main")
     with pytest.raises(fluid.core.EnforceNotMet, match="operator sxd is not supported"):
         fluid.Program.parse_from_string(data.replace(b"\x1a\x03sgd", b"\x1a\x03sxd"))
 

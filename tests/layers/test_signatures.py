@@ -26,7 +26,6 @@ PUBLIC = [
     *("data", "embedding", "one_hot", "get_flags", "set_flags"),
 ]
 NOT_COMPARED = {
-    "param_attr.WeightNormParamAttr",  # takes anything, to say that it is not supported
     *("optimizer.Lamb", "optimizer.RMSProp"),  # in fluid.optimizer.__all__ by their long names only
     "optimizer.Optimizer",  # the base class
 }

@@ -1,0 +1,112 @@
+"""Weight normalisation: a weight as its direction and its length (Salimans, Kingma, 2016)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec import layers
+from dpexec.core import unique_name
+from dpexec.ir.block import Block
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.param_attr import WeightNormParamAttr
+
+__all__ = ["create_normalized_weight"]
+
+
+def create_normalized_weight(
+    helper: LayerHelper, attr: WeightNormParamAttr, shape: Sequence[int], dtype: Any
+) -> Variable:
+    """Make the parameters ``<name>_g`` and ``<name>_v`` and, from them, the weight of a layer.
+
+    The startup program initialises v as the weight would be, and g with its norm.
+
+    Args:
+        helper: of the layer.
+        attr: with a name and an initializer.
+        shape: of the weight.
+        dtype: of the weight.
+
+    Returns:
+        ``g * v / norm(v)``, where the norm is over all dimensions but ``attr.dim``.
+
+    Raises:
+        ValueError: the weight has no dimension ``attr.dim``.
+    """
+    rank, dim = len(shape), attr.dim
+    if dim is not None and not 0 <= dim < rank:
+        raise ValueError(f"dim of WeightNormParamAttr is {dim}, but {attr.name} has rank {rank}")
+    lengths = [size if axis == dim else 1 for axis, size in enumerate(shape)]
+    g_attr, v_attr = copy.deepcopy(attr), copy.deepcopy(attr)
+    g_attr.name, v_attr.name = f"{attr.name}_g", f"{attr.name}_v"
+
+    startup = helper.startup_program.global_block()
+    make = startup.create_parameter
+    g = make(dtype=dtype, shape=lengths, **g_attr._to_kwargs())
+    v = make(dtype=dtype, shape=shape, **v_attr._to_kwargs(with_initializer=True))
+    maker = _Norm(startup, helper.name, dtype)
+    maker.norm(v, dim, g)
+    maker.op("reshape", g, g, {"shape": lengths})
+
+    make = helper.main_program.global_block().create_parameter
+    g = make(dtype=dtype, shape=lengths, **g_attr._to_kwargs())
+    v = make(dtype=dtype, shape=shape, **v_attr._to_kwargs())
+    maker = _Norm(helper.main_program.current_block(), helper.name, dtype)
+    norm = maker.norm(v, dim, maker.temporary("norm"))
+    scale = layers.elementwise_div(g, norm)
+    if dim is None:
+        return layers.elementwise_mul(v, scale)
+    return layers.elementwise_mul(v, layers.reshape(scale, shape=[shape[dim]]), axis=dim)
+
+
+class _Norm:
+    """Adds the operators of a norm to a block."""
+
+    def __init__(self, block: Block, layer: str, dtype: Any) -> None:
+        self.block = block
+        self.layer = layer
+        self.dtype = dtype
+
+    def temporary(self, what: str) -> Variable:
+        name = unique_name.generate(f"{self.layer}.weight_norm_{what}")
+        return self.block.create_var(name=name, dtype=self.dtype, persistable=False)
+
+    def op(self, type: str, x: Variable, out: Variable, attrs: dict[str, Any]) -> Variable:
+        self.block.append_op(type, {"X": x}, {"Out": out}, attrs)
+        return out
+
+    def norm(self, x: Variable, dim: int | None, out: Variable) -> Variable:
+        """The norm over all dimensions but ``dim``, whose rank is kept."""
+        if dim is None:
+            return self.total(x, None, out)
+        rank = len(x.shape)
+        if 0 < dim < rank - 1:
+            order = list(range(rank))
+            order[0], order[dim] = dim, 0
+            turned = self.op("transpose", x, self.temporary("transpose"), {"axis": order})
+            kept = self.norm_of_rows(turned, self.temporary("reshape"))
+            return self.op("transpose", kept, out, {"axis": order})
+        if dim == 0:
+            return self.norm_of_rows(x, out)
+        flat = self.flat(x, [-1, x.shape[-1]])
+        made = self.total(flat, [0], self.temporary("norm"))
+        return self.op("reshape", made, out, {"shape": [1] * (rank - 1) + [x.shape[-1]]})
+
+    def norm_of_rows(self, x: Variable, out: Variable) -> Variable:
+        flat = self.flat(x, [x.shape[0], -1])
+        made = self.total(flat, [1], self.temporary("norm"))
+        shape = [x.shape[0]] + [1] * (len(x.shape) - 1)
+        return self.op("reshape", made, out, {"shape": shape})
+
+    def flat(self, x: Variable, shape: list[int]) -> Variable:
+        return self.op("reshape", x, self.temporary("reshape"), {"shape": shape})
+
+    def total(self, x: Variable, dim: list[int] | None, out: Variable) -> Variable:
+        """The root of the sum of squares over ``dim``, or over everything."""
+        x = self.op("abs", x, self.temporary("abs"), {})
+        x = self.op("pow", x, self.temporary("pow"), {"factor": 2.0})
+        attrs = {"dim": dim, "keep_dim": False, "reduce_all": dim is None}
+        x = self.op("reduce_sum", x, self.temporary("sum"), attrs)
+        return self.op("pow", x, out, {"factor": 0.5})
