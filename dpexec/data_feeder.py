@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpexec.core.dtypes import dtype_name, to_numpy
+from dpexec.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Variable
 
-__all__ = ["DataFeeder", "refuse_sequences", "stack_samples"]
+__all__ = ["DataFeeder", "refuse_sequences"]
 
 Samples = Iterable[Sequence[Any]]
+
+
+class Field(NamedTuple):
+    """What a feeder needs of a variable: little, so that it travels to other processes."""
+
+    name: str
+    dtype: VarType
+    shape: tuple[int, ...]
 
 
 class DataFeeder:
@@ -46,7 +54,7 @@ class DataFeeder:
         self, feed_list: Sequence[Variable | str], place: Place, program: Program | None = None
     ) -> None:
         block = (default_main_program() if program is None else program).global_block()
-        self._vars: list[Variable] = []
+        fields: list[Field] = []
         for item in feed_list:
             var: Any = block.var(item) if isinstance(item, str) else item
             if not isinstance(var, Variable):
@@ -54,10 +62,11 @@ class DataFeeder:
                     f"Feed list should contain a list of variable, but has a {type(item).__name__}"
                 )
             refuse_sequences(var)
-            self._vars.append(var)
-        self.feed_names = [var.name for var in self._vars]
-        self.feed_dtypes = [var.dtype for var in self._vars]
-        self.feed_shapes = [var.shape for var in self._vars]
+            fields.append(Field(var.name, var.dtype, var.shape))
+        self._fields = fields
+        self.feed_names = [field.name for field in fields]
+        self.feed_dtypes = [field.dtype for field in fields]
+        self.feed_shapes = [field.shape for field in fields]
         self.place = place
 
     def feed(self, iterable: Samples) -> dict[str, LoDTensor]:
@@ -76,17 +85,17 @@ class DataFeeder:
 
         Source: ``DataFeeder.feed`` of Paddle 1.8.
         """
-        fields: list[list[Any]] = [[] for _ in self._vars]
+        columns: list[list[Any]] = [[] for _ in self._fields]
         for number, sample in enumerate(iterable):
-            assert len(sample) == len(fields), (
+            assert len(sample) == len(columns), (
                 f"The number of fields in data ({len(sample)}) does not match len(feed_list) "
-                f"({len(fields)}): sample {number}, variables {', '.join(self.feed_names)}"
+                f"({len(columns)}): sample {number}, variables {', '.join(self.feed_names)}"
             )
-            for column, value in zip(fields, sample, strict=True):
+            for column, value in zip(columns, sample, strict=True):
                 column.append(value)
         return {
-            var.name: _tensor(stack_samples(var, column))
-            for var, column in zip(self._vars, fields, strict=True)
+            field.name: _tensor(_stack(field, column))
+            for field, column in zip(self._fields, columns, strict=True)
         }
 
     def feed_parallel(
@@ -170,47 +179,39 @@ def refuse_sequences(var: Variable) -> None:
         )
 
 
-def stack_samples(var: Variable, column: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """One field of all samples as an array of a variable's type and shape.
-
-    Args:
-        var: what will be fed.
-        column: the field's value in every sample.
-
-    Raises:
-        ValueError: the values do not fit together, or do not fill the shape.
-    """
-    dtype = to_numpy(var.dtype)
+def _stack(field: Field, column: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """One field of all samples as an array of its variable's type and shape."""
+    dtype = to_numpy(field.dtype)
     try:
         array = np.array(column, dtype=dtype)
     except (TypeError, ValueError) as error:
-        raise ValueError(_misfit(var, column, error)) from error
-    if array.ndim == len(var.shape) or sum(dim < 0 for dim in var.shape) > 1:
+        raise ValueError(_misfit(field, column, error)) from error
+    if array.ndim == len(field.shape) or sum(dim < 0 for dim in field.shape) > 1:
         return array
     try:
-        return array.reshape(var.shape)
+        return array.reshape(field.shape)
     except ValueError:
         raise ValueError(
-            f"Reshape error. What is defined in data layer for Variable {var.name!r} is "
-            f"{var.shape}, but receive {array.shape} ({len(column)} samples)"
+            f"Reshape error. What is defined in data layer for Variable {field.name!r} is "
+            f"{field.shape}, but receive {array.shape} ({len(column)} samples)"
         ) from None
 
 
-def _misfit(var: Variable, column: Sequence[Any], error: Exception) -> str:
+def _misfit(field: Field, column: Sequence[Any], error: Exception) -> str:
     """Name the first sample that cannot be converted, or is unlike the first one."""
     first: tuple[int, ...] | None = None
     for number, value in enumerate(column):
         try:
-            shape = np.asarray(value, dtype=to_numpy(var.dtype)).shape
+            shape = np.asarray(value, dtype=to_numpy(field.dtype)).shape
         except (TypeError, ValueError) as why:
-            return f"Variable {var.name!r}, sample {number}: no {dtype_name(var.dtype)}: {why}"
+            return f"Variable {field.name!r}, sample {number}: no {dtype_name(field.dtype)}: {why}"
         first = shape if first is None else first
         if shape != first:
             return (
-                f"Variable {var.name!r}: sample {number} has shape {shape}, but sample 0 has "
+                f"Variable {field.name!r}: sample {number} has shape {shape}, but sample 0 has "
                 f"{first}; the samples of a batch must be alike"
             )
-    return f"Variable {var.name!r}: {error}"
+    return f"Variable {field.name!r}: {error}"
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> LoDTensor:

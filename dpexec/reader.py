@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.places import CPUPlace, Place
+from dpexec.core.places import CPUPlace, CUDAPlace, Place, transfers
 from dpexec.core.tensors import LoDTensor
 from dpexec.core.unique_name import UniqueNameGenerator
 from dpexec.data_feeder import DataFeeder, refuse_sequences
@@ -19,6 +20,7 @@ from dpexec.ir.program import default_main_program
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Variable
 from dpexec.prefetch import Prefetch
+from dpexec.process_reader import in_process
 from dpexec.reader_decorators import batch
 
 __all__ = ["DataLoader", "ProgramReader", "PyReader"]
@@ -46,11 +48,12 @@ class DataLoader:
         Args:
             feed_list: the variables that are fed.
             capacity: number of batches to read ahead.
-            use_double_buffer: accepted for fluid's sake; batches always wait as finished tensors.
+            use_double_buffer: copy batches to GPUs ahead too; on CPUs there is nothing to copy.
             iterable: iterate over feeds; else the default main program takes its data from here,
                 between ``start()`` and ``reset()``, when it is run without feed.
             return_list: yield lists of tensors instead of dicts.
-            use_multiprocess: without effect on programs, as in fluid: a thread reads.
+            use_multiprocess: run the generator in a process of its own (in fluid: only in eager
+                mode); what it is made of and what it yields must be picklable.
             drop_last: leave out last batches that do not suffice for all devices.
 
         Raises:
@@ -58,7 +61,13 @@ class DataLoader:
             EnforceNotMet: a variable holds sequences.
         """
         return GeneratorLoader(
-            feed_list, capacity, use_double_buffer, iterable, return_list, drop_last
+            feed_list,
+            capacity,
+            use_double_buffer,
+            iterable,
+            return_list,
+            drop_last,
+            use_multiprocess,
         )
 
 
@@ -76,6 +85,7 @@ class GeneratorLoader:
         iterable: bool = True,
         return_list: bool = False,
         drop_last: bool = True,
+        use_multiprocess: bool = False,
     ) -> None:
         if not capacity:
             raise ValueError("Please give value to capacity.")
@@ -88,17 +98,20 @@ class GeneratorLoader:
         self._iterable = iterable
         self._return_list = return_list
         self._drop_last = drop_last
+        self._use_double_buffer = use_double_buffer
+        self._use_multiprocess = use_multiprocess
         self._source: Reader | None = None
         self._places: list[Place] | None = None
         self._started: Prefetch | None = None
+        self._started_for: list[Place] | None = None
         if not iterable:
-            self._append_to(default_main_program().global_block(), use_double_buffer)
+            self._append_to(default_main_program().global_block())
 
-    def _append_to(self, block: Block, use_double_buffer: bool) -> None:
+    def _append_to(self, block: Block) -> None:
         """Let a program read from here."""
         queue = _names("lod_tensor_blocking_queue")
         reader = create_reader(block, queue, _names("create_py_reader"), self._feed_list)
-        if use_double_buffer:
+        if self._use_double_buffer:
             reader = create_double_buffer(reader, _names("double_buffer"))
         append_read(reader, self._feed_list, self._drop_last)
         block.program._loaders.append(self)
@@ -153,11 +166,7 @@ class GeneratorLoader:
             AssertionError: places are missing.
         """
         feeder = DataFeeder(self._feed_list, CPUPlace())
-
-        def batches() -> Iterator[list[LoDTensor]]:
-            for samples in reader():
-                yield list(feeder.feed(samples).values())
-
+        batches = partial(_stacked, feeder, reader)
         return self.set_batch_generator(batches, places)
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
@@ -190,7 +199,8 @@ class GeneratorLoader:
         """
         assert self._iterable, "DataLoader is not iterable"
         assert self._places is not None, "Data source of DataLoader has not set yet"
-        return self._iterate(self._prefetch(), len(self._places))
+        batches = self._onto(self._prefetch(), self._places)
+        return self._iterate(batches, len(self._places))
 
     def __call__(self) -> Iterator[list[Any]]:
         """The same as ``iter(loader)``."""
@@ -226,13 +236,13 @@ class GeneratorLoader:
         assert not self._iterable, "reset() cannot be called when DataLoader is iterable"
         if self._started is not None:
             self._started.close()
-            self._started = None
+            self._started = self._started_for = None
 
-    def next_feeds(self, devices: int) -> list[dict[str, Any]]:
+    def next_feeds(self, places: Sequence[Place]) -> list[dict[str, Any]]:
         """A batch for each device, for the executor that runs the program.
 
         Args:
-            devices: how many.
+            places: the devices.
 
         Raises:
             EnforceNotMet: not started.
@@ -243,7 +253,10 @@ class GeneratorLoader:
                 f"{self._described} is not started: call its start() before the program is run, "
                 f"or feed {', '.join(self.feed_names)}"
             )
-        feeds = self._take(self._started, devices)
+        if self._started_for is None:
+            self._started_for = list(places)
+            self._started = self._onto(self._started, places)
+        feeds = self._take(self._started, len(places))
         if not feeds:
             raise EOFException("There is no next data.")
         return feeds
@@ -257,7 +270,14 @@ class GeneratorLoader:
     def _prefetch(self) -> Prefetch:
         source, names = self._source, self.feed_names
         assert source is not None, "Data source of DataLoader has not set yet"
-        return Prefetch(lambda: (_feed(names, b) for b in source()), self._capacity)
+        read = in_process(source) if self._use_multiprocess else source
+        return Prefetch(lambda: (_feed(names, b) for b in read()), self._capacity)
+
+    def _onto(self, batches: Prefetch, places: Sequence[Place]) -> Prefetch:
+        """Copy batches to GPUs ahead of the steps, in turn."""
+        if not (self._use_double_buffer and any(isinstance(p, CUDAPlace) for p in places)):
+            return batches
+        return Prefetch(partial(_copied, batches, places), len(places))
 
     def _take(self, batches: Prefetch, devices: int) -> list[dict[str, Any]]:
         feeds = list(itertools.islice(batches, devices))
@@ -378,6 +398,24 @@ def append_read(reader: Variable, variables: Sequence[Variable], drop_last: bool
     """Append the operator that takes the next batch."""
     outputs = {"Out": list(variables)}
     reader.block.append_op("read", {"Reader": [reader]}, outputs, {"drop_last": drop_last})
+
+
+def _stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:
+    """Batches of lists of samples."""
+    for samples in reader():
+        yield list(feeder.feed(samples).values())
+
+
+def _copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoDTensor]]:
+    """Batches on the devices, in turn."""
+    try:
+        for place, feed in zip(itertools.cycle(places), batches, strict=False):
+            with transfers(place):
+                for tensor in feed.values():
+                    tensor.set(tensor.array, place)
+            yield feed
+    finally:
+        batches.close()
 
 
 def _feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:

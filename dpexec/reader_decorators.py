@@ -11,9 +11,10 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Any
 
 from dpexec.prefetch import Prefetch
+from dpexec.process_reader import in_process
 
 Reader = Callable[[], Iterable[Any]]
 
@@ -31,6 +32,9 @@ __all__ = [
     "shuffle",
     "xmap_readers",
 ]
+
+
+_ENDED = object()
 
 
 class ComposeNotAligned(ValueError):
@@ -187,14 +191,36 @@ def xmap_readers(
 
 def multiprocess_reader(
     readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000
-) -> NoReturn:
-    """Refused: no reader runs in another process.
+) -> Reader:
+    """Read from several readers, each in a process of its own.
+
+    Their samples come in turn, one of each, so that runs can be repeated.
+
+    Args:
+        readers: yield samples that can be pickled; a reader that ends is left out from then on.
+        use_pipe: accepted for fluid's sake.
+        queue_size: most samples that wait to be consumed.
+
+    Returns:
+        A reader.
 
     Raises:
-        NotImplementedError: always; says what to use.
+        AssertionError: no readers.
+
+    Example:
+        >>> list(multiprocess_reader([lambda: range(3), lambda: "ab"])())
+        [0, 'a', 1, 'b', 2]
     """
-    raise NotImplementedError(
-        "multiprocess_reader is not supported: chain(*readers) reads one after another, "
-        "xmap_readers maps samples in threads, and a Dask collection that is computed by a "
-        "distributed.Client reads in processes"
-    )
+    assert readers, "multiprocess_reader needs at least one reader"
+    most = max(1, min(queue_size // (2 * len(readers)), 64))
+
+    def read() -> Iterator[Any]:
+        readings = [in_process(reader, most)() for reader in readers]
+        try:
+            for round_ in itertools.zip_longest(*readings, fillvalue=_ENDED):
+                yield from (sample for sample in round_ if sample is not _ENDED)
+        finally:
+            for reading in readings:
+                reading.close()
+
+    return read

@@ -1,5 +1,6 @@
 """DataLoader and PyReader: the expected feeds and errors are those of Paddle 1.8.5."""
 
+import os
 import pickle
 import threading
 import traceback
@@ -242,6 +243,15 @@ def test_devices_take_a_batch_each(programs, y, total, drop_last, expected):
     assert epoch(loader, runner(fluid.CompiledProgram(programs), total)) == ALL
 
 
+def test_every_iteration_of_a_run_takes_a_batch(programs, loader, total):
+    strategy = fluid.ExecutionStrategy()
+    strategy.num_iteration_per_run = 2
+    two = fluid.CompiledProgram(programs).with_data_parallel(places=cpus(1), exec_strategy=strategy)
+    exe = fluid.Executor(fluid.CPUPlace())
+    results = epoch(loader, lambda: exe.run(two, fetch_list=[total])[0])
+    assert results == [ALL[1], ALL[3], ALL[4]]  # the last one alone
+
+
 def test_parallel_executor_takes_batches(programs, loader, total, monkeypatch):
     monkeypatch.setenv("CPU_NUM", "2")
     executor = fluid.ParallelExecutor(False, main_program=programs)
@@ -337,3 +347,19 @@ def test_training_equals_training_with_feeds():
 
     fed, read_ = train(True), train(False)
     assert all(np.array_equal(fed[name], read_[name]) for name in fed) and fed
+
+
+def whoami():
+    return ([(os.getpid(),)] for _ in range(2))
+
+
+@pytest.mark.parametrize("iterable", [True, False])
+def test_a_generator_in_a_process_of_its_own(programs, y, total, iterable):
+    loader = DataLoader.from_generator([y], 2, iterable=iterable, use_multiprocess=True)
+    loader.set_sample_list_generator(whoami, places=cpus(1) if iterable else None)
+    if iterable:
+        found = [first for feeds in read(loader) for ((first,),) in [feeds]]
+    else:
+        exe = fluid.Executor(fluid.CPUPlace())
+        found = [f for (f,) in epoch(loader, lambda: exe.run(programs, fetch_list=[total])[0])]
+    assert len(set(found)) == 1 and os.getpid() not in found

@@ -1,5 +1,7 @@
 """Reader decorators."""
 
+import os
+import pickle
 import random
 import threading
 import time
@@ -112,6 +114,48 @@ def test_fluid_io_has_the_decorators_of_paddle_reader():
     assert [len(part) for part in fluid.io.batch(shuffled, 3)()] == [3, 3, 1]
 
 
-def test_processes_are_refused():
-    with pytest.raises(NotImplementedError, match="multiprocess_reader is not supported"):
-        r.multiprocess_reader([lambda: range(3)])
+def test_processes_read_in_turn():
+    assert list(r.multiprocess_reader([numbers(3), lambda: "ab"])()) == [0, "a", 1, "b", 2]
+    pids = set(r.multiprocess_reader([pid, pid])())
+    assert len(pids) == 2 and os.getpid() not in pids
+    with pytest.raises(AssertionError, match="at least one"):
+        r.multiprocess_reader([])
+
+
+def pid():
+    yield os.getpid()
+
+
+def dying():
+    yield 1
+    os._exit(3)
+
+
+def unsendable():
+    yield threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("reader", "error", "message"),
+    [
+        (failing, OSError, "disk"),
+        (dying, RuntimeError, "the process of reader dying died"),
+        (unsendable, pickle.PicklingError, "reader unsendable .* cannot be pickled: .*lock"),
+    ],
+)
+def test_what_happens_in_a_process_is_raised_here(reader, error, message):
+    with pytest.raises(error, match=message):
+        list(r.multiprocess_reader([reader])())
+
+
+def test_breaking_off_ends_the_processes():
+    reading = r.multiprocess_reader([forever])()
+    child = next(reading)
+    reading.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def forever():
+    while True:
+        yield os.getpid()

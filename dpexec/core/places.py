@@ -7,10 +7,11 @@ is compiled, never written. ``CUDA_VISIBLE_DEVICES`` acts through the CUDA runti
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ __all__ = [
     "cuda_places",
     "get_cuda_device_count",
     "is_compiled_with_cuda",
+    "on_device",
+    "transfers",
 ]
 
 
@@ -104,6 +107,34 @@ def is_compiled_with_cuda() -> bool:
 def array_module(place: Place) -> Any:
     """``cupy`` for a GPU, ``numpy`` for everything else: the ``xp`` of every kernel."""
     return _cupy() if isinstance(place, CUDAPlace) else np
+
+
+class on_device:
+    """Make the GPU of a place current inside a ``with`` block; nothing on CPUs."""
+
+    def __init__(self, place: Place) -> None:
+        self._context = None
+        if isinstance(place, CUDAPlace):
+            self._context = array_module(place).cuda.Device(place.device_id)
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        if self._context is not None:
+            self._context.__exit__(*error)
+
+
+@contextlib.contextmanager
+def transfers(place: Place) -> Iterator[None]:
+    """Copies to a GPU inside the block do not wait for its kernels, and are done at its end."""
+    if not isinstance(place, CUDAPlace):
+        yield
+        return
+    with on_device(place), array_module(place).cuda.Stream(non_blocking=True) as stream:
+        yield
+        stream.synchronize()
 
 
 def available_cpus() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type
-from dpexec.core.places import CPUPlace, Place, array_module
+from dpexec.core.places import CPUPlace, Place, array_module, on_device
 
 __all__ = ["LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
 
@@ -76,7 +76,8 @@ class LoDTensor:
             array = array.array
         host = np.array(array, order="C")
         as_var_type(host.dtype)
-        self.array = array_module(place).asarray(host)
+        with on_device(place):
+            self.array = array_module(place).asarray(host)
         self.place = place
         self.touch()
 

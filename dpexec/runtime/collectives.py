@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.places import CUDAPlace, Place, array_module
+from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.steps import Env
 
-__all__ = ["add_in_order", "bind_collective", "on_device"]
+__all__ = ["add_in_order", "bind_collective"]
 
 
 def bind_collective(
@@ -89,20 +89,3 @@ def _at(value: Any, source: Place, target: Place) -> Any:
         with on_device(target):
             return array_module(target).array(value)
     return value.get() if isinstance(source, CUDAPlace) else value
-
-
-class on_device:
-    """Make the GPU of a place current inside a ``with`` block; nothing on CPUs."""
-
-    def __init__(self, place: Place) -> None:
-        self._context = None
-        if isinstance(place, CUDAPlace):
-            self._context = array_module(place).cuda.Device(place.device_id)
-
-    def __enter__(self) -> None:
-        if self._context is not None:
-            self._context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        if self._context is not None:
-            self._context.__exit__(*error)

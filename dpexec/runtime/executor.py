@@ -7,12 +7,13 @@ from typing import Any
 
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.core.scope import Scope, global_scope
+from dpexec.errors import EOFException
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import single_feed, split_feed
+from dpexec.runtime.feed import Feeds, single_feed, split_feed
 from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
 from dpexec.runtime.loaders import with_loaders
 
@@ -96,11 +97,10 @@ class Executor:
         names = fetch_names(fetch_list)
         if not program.global_block().ops:
             warnings.warn("The current program is empty.", stacklevel=3)
-        feed = with_loaders(program, feed, 1)
-        feeds = single_feed(program.global_block(), {} if feed is None else feed)
+        feeds = single_feed(program.global_block(), with_loaders(program, feed, [self.place]))
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
         engine = self._engine_for(program, scope, prune)
-        return engine.run(feeds, names)
+        return engine.run([feeds], names)
 
     def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
         key = (program, scope, prune)
@@ -123,18 +123,33 @@ class Executor:
     ) -> list[Any]:
         names = fetch_names(fetch_list)
         engine = compiled._compile(scope, self.place)
-        block = engine.program.global_block()
-        devices = len(engine.places)
-        feed = with_loaders(engine.program, feed, devices)
-        if not compiled._is_data_parallel:
-            return engine.run(single_feed(block, {} if feed is None else feed), names)
-        feeds = split_feed(block, {} if feed is None else feed, devices, not engine.is_training)
-        return engine.run(feeds, names, return_merged)
+        batches = _batches(engine, feed, compiled._is_data_parallel)
+        return engine.run(batches, names, return_merged or not compiled._is_data_parallel)
 
     def close(self) -> None:
         """Release what the executor holds; it cannot run any more."""
         self._closed = True
         self._engines.clear()
+
+
+def _batches(engine: Engine, feed: Any, split: bool) -> list[Feeds]:
+    """What every step of a run is fed; readers give each its own, or fewer at their end."""
+    block, places = engine.program.global_block(), engine.places
+    batches: list[Feeds] = []
+    for _ in range(engine.steps_per_run):
+        try:
+            values = with_loaders(engine.program, feed, places)
+        except EOFException:
+            if batches:
+                break
+            raise
+        if batches and values is feed:  # no reader gives anything
+            batches.append(batches[0])
+        elif split:
+            batches.append(split_feed(block, values, len(places), not engine.is_training))
+        else:
+            batches.append(single_feed(block, values))
+    return batches
 
 
 def _pruned(program: Program, fetch: tuple[str, ...], updates: tuple[Operator, ...]) -> Program:

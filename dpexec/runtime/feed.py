@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
+from dpexec.core.places import CUDAPlace
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
@@ -133,7 +134,7 @@ def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
                 f"fed Variable {var.name!r} holds sequences (LoD {value.lod()}), which this "
                 "version of dpexec does not support; feed dense tensors"
             )
-        return value.numpy()
+        return value.array if isinstance(value.place, CUDAPlace) else value.numpy()
     if isinstance(value, (list, tuple)):
         raise RuntimeError(
             f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpexec.core.places import Place
 from dpexec.ir.program import Program
 
 __all__ = ["with_loaders"]
 
 
-def with_loaders(program: Program, feed: Any, devices: int) -> Any:
+def with_loaders(program: Program, feed: Any, places: Sequence[Place]) -> Any:
     """A feed, completed by the loaders of a program.
 
     A loader is asked when the feed lacks all its variables; so the copy of a program for testing
@@ -19,10 +20,10 @@ def with_loaders(program: Program, feed: Any, devices: int) -> Any:
     Args:
         program: it, or the program it was cloned from, was current when the loaders were made.
         feed: dict, list with a dict per device, or None.
-        devices: how many.
+        places: the devices.
 
     Returns:
-        The feed as it was, or a list with a dict per device.
+        The feed as it was (empty for None), or a list with a dict per device.
 
     Raises:
         EOFException: a loader has no more data.
@@ -43,13 +44,13 @@ def with_loaders(program: Program, feed: Any, devices: int) -> Any:
         if not both:
             asked.append(loader)
     if not asked:
-        return feed
-    if feed and devices > 1 and isinstance(feed, Mapping):
+        return {} if feed is None else feed
+    if feed and len(places) > 1 and isinstance(feed, Mapping):
         raise ValueError(
-            f"besides a reader, feed a list with a dict for each of the {devices} devices, "
+            f"besides a reader, feed a list with a dict for each of the {len(places)} devices, "
             "not one dict"
         )
-    parts = [loader.next_feeds(devices) for loader in asked]
+    parts = [loader.next_feeds(places) for loader in asked]
     if feed:
         parts.append([feed] if isinstance(feed, Mapping) else feed)
     count = min(len(part) for part in parts)

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dpexec.core import tensors
-from dpexec.core.places import CUDAPlace, Place, array_module
+from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.scope import Scope
 from dpexec.core.tensors import LoDTensor, SelectedRows
-from dpexec.runtime.collectives import on_device
 
 __all__ = ["Replicas"]
 

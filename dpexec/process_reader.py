@@ -1,0 +1,88 @@
+"""Readers that run in a process of their own, so that their Python code does not slow the steps."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor
+from typing import Any
+
+__all__ = ["in_process"]
+
+Reader = Callable[[], Iterable[Any]]
+
+_LONGEST_WAIT = 0.02  # seconds that an item may wait for others to travel with
+_samples: Iterator[Any] = iter(())  # in the reader's process: what is being read
+
+
+def in_process(reader: Reader, most: int = 1) -> Callable[[], Generator[Any, None, None]]:
+    """A reader whose samples another process makes.
+
+    Every reading starts a process with the reader's code and data (``loky`` and cloudpickle: what
+    a script or notebook defines travels too) and ends it, also when the reading is broken off.
+
+    Args:
+        reader: yields samples that can be pickled.
+        most: samples that travel together.
+
+    Raises:
+        PicklingError: while reading: the reader, or a sample, cannot be pickled.
+        RuntimeError: while reading: the process died.
+
+    Example:
+        >>> list(in_process(lambda: range(3))())
+        [0, 1, 2]
+    """
+
+    def read() -> Generator[Any, None, None]:
+        import loky  # takes 50 ms, which programs without such readers need not spend
+
+        pool = loky.ProcessPoolExecutor(max_workers=1)
+        try:
+            pool.submit(_begin, reader).result()
+            chunks = deque(pool.submit(_take, most) for _ in range(2))
+            while items := pickle.loads(chunks.popleft().result()):
+                chunks.append(pool.submit(_take, most))
+                yield from items
+        except pickle.PicklingError as error:
+            raise pickle.PicklingError(
+                f"reader {_name(reader)} runs in a process of its own, but it, or what it yields, "
+                f"cannot be pickled: {_reason(error)}"
+            ) from error
+        except BrokenExecutor as error:
+            raise RuntimeError(f"the process of reader {_name(reader)} died: {error}") from error
+        finally:
+            pool.shutdown(wait=True, kill_workers=True)
+
+    return read
+
+
+def _begin(reader: Reader) -> None:
+    global _samples
+    _samples = iter(reader())
+
+
+def _take(most: int) -> bytes:
+    """Some samples, pickled; none at the end."""
+    end = time.monotonic() + _LONGEST_WAIT
+    taken: list[Any] = []
+    for sample in itertools.islice(_samples, most):
+        taken.append(sample)
+        if time.monotonic() > end:
+            break
+    try:
+        return pickle.dumps(taken, pickle.HIGHEST_PROTOCOL)
+    except (TypeError, AttributeError) as error:  # what pickle says of locks, local functions ...
+        raise pickle.PicklingError(str(error)) from error
+
+
+def _name(reader: Reader) -> str:
+    return getattr(reader, "__qualname__", repr(reader))
+
+
+def _reason(error: BaseException) -> str:
+    """The last line of the worker's traceback, which names the cause."""
+    return str(error.__cause__ or error).strip().strip('"').strip().splitlines()[-1]
