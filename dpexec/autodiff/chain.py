@@ -194,7 +194,7 @@ def add_up(
                     close(name, step.callsite)
                 names[position] = read_as.get(name, name)
         summed.append(step)
-        for names in step.outputs.values():
+        for names in (step.outputs[slot] for slot in sorted(step.outputs)):
             for position, name in enumerate(names):
                 if name in origin:
                     if read_as.pop(name, None):  # read already: this is of an older value
@@ -218,7 +218,8 @@ def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
     filled: list[Step] = []
     have: set[str] = set()
     for step in steps:
-        for name in step.reads():
+        slots = (step.inputs[slot] for slot in sorted(step.inputs))
+        for name in (name for names in slots for name in names):
             if name in origin and name not in have:
                 like = origin[name].partition(roles.GRAD_SUFFIX)[0].rpartition("grad/")[2]
                 zeros = Step("fill_zeros_like", {"X": [like]}, {"Out": [name]})

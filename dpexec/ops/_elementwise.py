@@ -131,3 +131,26 @@ def samples(
         ]
 
     return call
+
+
+def infer_flow(y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None) -> Spec:
+    """What flows back into the gradient of the result is like that gradient."""
+    return d_out
+
+
+def in_result(xp: Any, values: Any, shape: Shape, axis: int) -> Any:
+    """What flows into the gradient of an input, repeated to the shape of the result.
+
+    Args:
+        xp: array module.
+        values: in the shape of the input; None for zeros.
+        shape: of the result.
+        axis: as in the forward operator.
+
+    Returns:
+        A view; the number 0 for zeros.
+    """
+    if values is None:
+        return 0
+    laid = padded(values.shape, len(shape), axis) if values.ndim < len(shape) else values.shape
+    return xp.broadcast_to(values.reshape(laid), shape)

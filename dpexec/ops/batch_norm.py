@@ -127,7 +127,6 @@ def batch_norm(
     inputs="X Scale Bias SavedMean SavedVariance Mean? Variance? Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     infer=lambda x, scale, bias, *_: (x, scale, bias),
-    no_grad=True,
 )
 def batch_norm_grad(
     xp: Any,

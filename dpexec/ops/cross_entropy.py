@@ -147,7 +147,6 @@ def _infer2_grad(x_shape: Spec, match: Spec, label: Spec, d_y: Spec) -> Spec:
     inputs="XShape MatchX Label Y@GRAD",
     outputs="X@GRAD",
     infer=_infer2_grad,
-    no_grad=True,
     checks_values=True,
 )
 def cross_entropy_grad2(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import op
-from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+from dpexec.ops._elementwise import (
+    ATTRS,
+    aligned,
+    in_result,
+    infer_elementwise,
+    infer_flow,
+    samples,
+    unbroadcast,
+)
 
 
 @op(
@@ -34,3 +42,12 @@ def elementwise_add_grad(
         unbroadcast(xp, d_out, x, y, axis) if needs[0] else None,
         unbroadcast(xp, d_out, y, x, axis) if needs[1] else None,
     )
+
+
+@elementwise_add_grad.double_grad("Y", "DOut", "DDX?", "DDY?", outputs="DDOut", infer=infer_flow)
+def elementwise_add_grad_grad(
+    xp: Any, y: Any, d_out: Any, ddx: Any, ddy: Any, *, axis: int = -1
+) -> Any:
+    """``ddx + ddy``."""
+    shape = d_out.shape
+    return in_result(xp, ddx, shape, axis) + in_result(xp, ddy, shape, axis)

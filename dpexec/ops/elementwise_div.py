@@ -6,8 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import op
-from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+from dpexec.ir.opdef import Spec, op, require
+from dpexec.ops._elementwise import (
+    ATTRS,
+    aligned,
+    in_result,
+    infer_elementwise,
+    samples,
+    unbroadcast,
+)
 from dpexec.ops._integers import truncated_quotient
 
 
@@ -46,4 +53,43 @@ def elementwise_div_grad(
     return (
         unbroadcast(xp, quotient, x, y, axis) if needs[0] else None,
         -unbroadcast(xp, quotient * out, y, x, axis) if needs[1] else None,
+    )
+
+
+def _infer_double(
+    y: Spec, out: Spec, dx: Spec, ddx: Spec | None, ddy: Spec | None
+) -> tuple[Spec, Spec, Spec]:
+    require(
+        dx.shape == out.shape,
+        f"the gradient of elementwise_div_grad needs an X of the shape of Out {out}, but X, "
+        f"which is repeated, is {dx}",
+    )
+    return y, out, out
+
+
+@elementwise_div_grad.double_grad(
+    "Y", "Out", "DX", "DDX?", "DDY?", outputs="Y@GRAD DOut DDOut", infer=_infer_double
+)
+def elementwise_div_grad_grad(
+    xp: Any,
+    y: Any,
+    out: Any,
+    dx: Any,
+    ddx: Any,
+    ddy: Any,
+    *,
+    axis: int = -1,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Any, Any, Any]:
+    """``dx * (out * ddy - ddx) / y`` for Y, ``-dx * ddy`` for Out, ``(ddx - out * ddy) / y``.
+
+    ``dx`` is the gradient of X, ``d_out / y``.
+    """
+    ddx, ddy = (in_result(xp, v, out.shape, axis) for v in (ddx, ddy))
+    _, y_laid = aligned(out, y, axis)
+    ddout = (ddx - out * ddy) / y_laid
+    return (
+        unbroadcast(xp, -dx * ddout, y, out, axis) if needs[0] else None,
+        -dx * ddy if needs[1] else None,
+        ddout if needs[2] else None,
     )

@@ -7,7 +7,14 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Spec, op, require
-from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, samples, unbroadcast
+from dpexec.ops._elementwise import (
+    ATTRS,
+    aligned,
+    in_result,
+    infer_elementwise,
+    samples,
+    unbroadcast,
+)
 
 
 def _infer(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
@@ -47,4 +54,34 @@ def elementwise_mul_grad(
     return (
         unbroadcast(xp, d_out * y_laid, x, y, axis) if needs[0] else None,
         unbroadcast(xp, d_out * x_laid, y, x, axis) if needs[1] else None,
+    )
+
+
+def _infer_double(
+    x: Spec, y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None
+) -> tuple[Spec, Spec, Spec]:
+    return x, y, d_out
+
+
+@elementwise_mul_grad.double_grad(
+    "X", "Y", "DOut", "DDX?", "DDY?", outputs="X@GRAD Y@GRAD DDOut", infer=_infer_double
+)
+def elementwise_mul_grad_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    ddx: Any,
+    ddy: Any,
+    *,
+    axis: int = -1,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Any, Any, Any]:
+    """``d_out * ddy`` for X, ``d_out * ddx`` for Y and ``ddx * y + x * ddy`` for ``d_out``."""
+    ddx, ddy = (in_result(xp, v, d_out.shape, axis) for v in (ddx, ddy))
+    x_laid, y_laid = aligned(x, y, axis)
+    return (
+        unbroadcast(xp, d_out * ddy, x, y, axis) if needs[0] else None,
+        unbroadcast(xp, d_out * ddx, y, x, axis) if needs[1] else None,
+        ddx * y_laid + x_laid * ddy if needs[2] else None,
     )

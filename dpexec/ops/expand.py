@@ -77,6 +77,9 @@ def expand_grad(
     return _folded(x, d_out, _times(expand_times, tensor, parts))
 
 
+expand_grad.grad_is(expand)
+
+
 def _folded(x: Any, d_out: Any, times: Sequence[int]) -> Any:
     split = [part for pair in zip(times, x.shape, strict=True) for part in pair]
     return d_out.reshape(split).sum(axis=tuple(range(0, len(split), 2)))

@@ -99,6 +99,77 @@ def instance_norm_grad(
     return d_x, d_scale, d_bias
 
 
+def _infer_double(
+    x: Spec,
+    scale: Spec | None,
+    mean: Spec,
+    inverse: Spec,
+    d_y: Spec,
+    ddx: Spec | None,
+    ddscale: Spec | None,
+    ddbias: Spec | None,
+) -> tuple[Spec, Spec, Spec]:
+    return x, x.replace(shape=(x.shape[1],), lod_level=0), d_y
+
+
+@instance_norm_grad.double_grad(
+    "X",
+    "Scale?",
+    "SavedMean",
+    "SavedVariance",
+    "DY",
+    "DDX?",
+    "DDScale?",
+    "DDBias?",
+    outputs="DX DScale DDY",
+    infer=_infer_double,
+)
+def instance_norm_grad_grad(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    mean: Any,
+    inverse: Any,
+    d_y: Any,
+    ddx: Any,
+    ddscale: Any,
+    ddbias: Any,
+    *,
+    needs: Sequence[bool] = (True, True, True),
+) -> tuple[Any, Any, Any]:
+    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``.
+
+    With h for the normalised x, v for the inverse deviation and means over a plane, the gradient
+    of X is ``scale * v * (d_y - mean(d_y) - h * mean(d_y * h))``.
+    """
+    planes, channels = (x.shape[0], x.shape[1], -1), (1, x.shape[1], 1)
+    mean, v = mean.reshape(planes), inverse.reshape(planes)
+    h = (x.reshape(planes) - mean) * v
+    d_y, ddx = (xp.zeros_like(h) if a is None else a.reshape(planes) for a in (d_y, ddx))
+    gamma, ddgamma, ddbeta = (
+        xp.full(channels, missing, x.dtype) if a is None else a.reshape(channels)
+        for a, missing in ((scale, 1), (ddscale, 0), (ddbias, 0))
+    )
+
+    def centred(a: Any) -> Any:
+        return a - a.mean(axis=2, keepdims=True) - h * (a * h).mean(axis=2, keepdims=True)
+
+    d_x = d_scale = ddy = None
+    inner = centred(d_y)
+    if needs[0]:
+        count = h.shape[2]
+        flow = (ddx * h).sum(axis=2, keepdims=True)
+        share = (d_y * h).mean(axis=2, keepdims=True)
+        d_h = ddgamma * d_y - gamma * v * (share * ddx + flow * d_y / count)
+        d_v = gamma * (ddx * inner).sum(axis=2, keepdims=True)
+        d_x = (v * centred(d_h) - d_v * v * v * h / count).reshape(x.shape)
+    if needs[1]:
+        d_scale = (ddx * v * inner).sum(axis=(0, 2))
+    if needs[2]:
+        ddy = (gamma * v * centred(ddx) + ddgamma * h + ddbeta).reshape(x.shape)
+    return d_x, d_scale, ddy
+
+
 def _channel_axis(rank: int, layout: str) -> int:
     require(layout in ("NCHW", "NHWC"), f"data_layout must be NCHW or NHWC, but is {layout}")
     return rank - 1 if layout == "NHWC" else 1

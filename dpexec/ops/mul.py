@@ -88,3 +88,45 @@ def mul_grad(
         (d_matrix @ y_matrix.T).reshape(x.shape) if needs[0] else None,
         (x_matrix.T @ d_matrix).reshape(y.shape) if needs[1] else None,
     )
+
+
+def _infer_double(
+    x: Spec, y: Spec, d_out: Spec, ddx: Spec | None, ddy: Spec | None
+) -> tuple[Spec, Spec, Spec]:
+    return x, y, d_out
+
+
+@mul_grad.double_grad("X", "Y", "DOut", "DDX?", "DDY?", outputs="DX DY DDOut", infer=_infer_double)
+def mul_grad_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    ddx: Any,
+    ddy: Any,
+    *,
+    x_num_col_dims: int = 1,
+    y_num_col_dims: int = 1,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Any, Any, Any]:
+    """``d_out @ ddy.T`` for X, ``ddx.T @ d_out`` for Y and ``ddx @ y + x @ ddy`` for ``d_out``."""
+    dims = {"x_num_col_dims": x_num_col_dims, "y_num_col_dims": y_num_col_dims}
+    dx = dy = ddout = None
+    if needs[0]:
+        dx = (
+            xp.zeros_like(x)
+            if ddy is None
+            else mul_grad(xp, x, ddy, d_out, **dims, needs=(True, False))[0]
+        )
+    if needs[1]:
+        dy = (
+            xp.zeros_like(y)
+            if ddx is None
+            else mul_grad(xp, ddx, y, d_out, **dims, needs=(False, True))[1]
+        )
+    if needs[2]:
+        parts = [
+            mul(xp, a, b, **dims) for a, b in ((ddx, y), (x, ddy)) if not (a is None or b is None)
+        ]
+        ddout = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    return dx, dy, ddout

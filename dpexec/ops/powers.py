@@ -30,6 +30,14 @@ def square_grad(xp: Any, x: Any, d_out: Any) -> Any:
     return grad
 
 
+@square_grad.double_grad(
+    "X", "DOut", "DDX", outputs="DX DDOut", infer=lambda x, d_out, ddx: (x, d_out)
+)
+def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+    """``2 * d_out * ddx`` for X and ``2 * x * ddx`` for ``d_out``."""
+    return square_grad(xp, d_out, ddx), square_grad(xp, x, ddx)
+
+
 @unary(
     "sqrt",
     lambda r: r.uniform(0.5, 2.0, (3, 4)),
@@ -45,6 +53,15 @@ def sqrt(xp: Any, x: Any) -> Any:
 def sqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``d_out / (2 * out)``."""
     return d_out * 0.5 / out
+
+
+@sqrt_grad.double_grad(
+    "Out", "DX", "DDX", outputs="DOut DDOut", infer=lambda out, dx, ddx: (out, out)
+)
+def sqrt_grad_grad(xp: Any, out: Any, dx: Any, ddx: Any) -> tuple[Any, Any]:
+    """``-dx * ddx / out`` for Out and ``ddx / (2 * out)`` for ``d_out``."""
+    slope = ddx / out
+    return -dx * slope, slope * 0.5
 
 
 @unary(

@@ -24,3 +24,9 @@ def relu(xp: Any, x: Any) -> Any:
 def relu_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """The gradient passes where the output is positive."""
     return d_out * (out > 0)
+
+
+@relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
+def relu_grad_grad(xp: Any, out: Any, ddx: Any) -> Any:
+    """As the gradient: what flows in passes where the output is positive."""
+    return ddx * (out > 0)

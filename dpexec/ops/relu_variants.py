@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.ir.opdef import same_as
 from dpexec.ops._unary import unary
 
 
@@ -25,6 +26,12 @@ def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.02) -> Any:
 def leaky_relu_grad(xp: Any, out: Any, d_out: Any, *, alpha: float = 0.02) -> Any:
     """The gradient, times ``alpha`` where the output is not positive."""
     return xp.where(out > 0, d_out, d_out * alpha)
+
+
+@leaky_relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
+def leaky_relu_grad_grad(xp: Any, out: Any, ddx: Any, *, alpha: float = 0.02) -> Any:
+    """As the gradient: times ``alpha`` where the output is not positive."""
+    return xp.where(out > 0, ddx, ddx * alpha)
 
 
 @unary(
@@ -76,6 +83,15 @@ def elu(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
 def elu_grad(xp: Any, x: Any, d_out: Any, *, alpha: float = 1.0) -> Any:
     """The gradient, times ``alpha * exp(x)`` where ``x`` is not positive."""
     return d_out * xp.where(x > 0, 1, alpha * xp.exp(xp.minimum(x, 0)))
+
+
+@elu_grad.double_grad(
+    "X", "DOut", "DDX", outputs="DX DDOut", infer=lambda x, d_out, ddx: (x, d_out)
+)
+def elu_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any, *, alpha: float = 1.0) -> tuple[Any, Any]:
+    """``ddx * d_out * alpha * exp(x)`` for X where it is negative, the gradient for ``d_out``."""
+    slope = alpha * xp.exp(xp.minimum(x, 0))
+    return ddx * d_out * xp.where(x > 0, 0, slope), ddx * xp.where(x > 0, 1, slope)
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805

@@ -109,6 +109,12 @@ def reshape2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
     return restored(xshape, d_out)
 
 
+@reshape2_grad.double_grad("DOut", "DDX", outputs="DDOut", infer=lambda d_out, ddx: d_out)
+def reshape2_grad_grad(xp: Any, d_out: Any, ddx: Any) -> Any:
+    """What flows in, in the shape of the output; a view."""
+    return ddx.reshape(d_out.shape)
+
+
 def _infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
     shape = (product(x.shape[:axis]), product(x.shape[axis:]))

@@ -179,6 +179,9 @@ def slice_grad(
     return _embedded(xp, x, d_out, _sections(x.shape, axes, starts, ends, [1] * len(axes)))
 
 
+slice_grad.grad_is(slice)
+
+
 def _embedded(xp: Any, x: Any, d_out: Any, sections: tuple[builtins.slice, ...]) -> Any:
     grad = xp.zeros(x.shape, d_out.dtype)
     place = grad[sections]
