@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dpexec.autodiff.chain import Step, add_up, chain_rule, fill_missing, relevant_ops
+from dpexec.autodiff.recompute import chain_rule_with_checkpoints, seed_dropouts
 from dpexec.core import unique_name
 from dpexec.ir import roles
 from dpexec.ir.block import Block
@@ -19,7 +20,7 @@ __all__ = ["append_backward", "calc_gradient", "gradients"]
 Callback = Callable[..., Any]
 
 
-class _GradientNames:
+class GradientNames:
     """Names of gradients that are not taken yet; remembers which variable each belongs to.
 
     A program that has gradients already gets ``grad/`` in front, once per backward pass so far.
@@ -54,7 +55,7 @@ def append_backward(
     parameter_list: Iterable[Variable | str] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
     callbacks: list[Callback] | None = None,
-    checkpoints: Sequence[Variable] | None = None,
+    checkpoints: Sequence[Variable | str] | None = None,
 ) -> list[tuple[Variable, Variable]]:
     """Append the operators that compute the gradients of a loss.
 
@@ -66,7 +67,8 @@ def append_backward(
             ``stop_gradient``.
         callbacks: called as ``callback(block=..., context=...)`` after every operator; the context
             maps gradients to their variables, and ``"__current_op_desc__"`` to the operator.
-        checkpoints: not supported.
+        checkpoints: variables, or their names, to keep for the backward pass; what lies between
+            them is computed again there. Dropouts get their seeds as variables.
 
     Returns:
         Pairs of parameter and gradient, in the order of ``parameter_list``.
@@ -75,15 +77,14 @@ def append_backward(
         TypeError: an argument is of a wrong type.
         ValueError: a callback cannot be called.
         AssertionError: the loss has another shape.
-        NotImplementedError: checkpoints are given, or the loss lies in a sub-block.
+        NotImplementedError: the loss lies in a sub-block, or one is in the way of recomputation.
         MissingGradientError: an operator between loss and parameters has no gradient.
 
     Source: ``fluid.backward.append_backward``.
     """
     _check_type(loss, "loss", Variable)
     _check_callbacks(callbacks)
-    if checkpoints:
-        raise NotImplementedError("append_backward: checkpoints (recomputation) are not supported")
+    kept = variable_names(checkpoints or [], "checkpoints")
     if loss.block.idx:
         raise NotImplementedError(
             f"append_backward: loss {loss.name} lies in a control flow block; only losses of the "
@@ -98,10 +99,12 @@ def append_backward(
     no_grad = _no_gradient(program, no_grad_set)
     loss_op = _producer(loss)
     program._appending_grad_times += 1
-    grad_of = _GradientNames(block)
+    grad_of = GradientNames(block)
     seed = _seed(loss, grad_of.seed(loss.name), loss_op.callsite)
     path = relevant_ops(block, {loss.name}, set(), no_grad)
-    _append(block, path, [seed], {}, no_grad, grad_of, callbacks or [])
+    if kept:
+        seed_dropouts(block, path)
+    append_gradients(block, path, [seed], {}, no_grad, grad_of, callbacks or [], kept)
     loss_op._set_attr(roles.ROLE, roles.FORWARD | roles.LOSS)
     pairs = [
         (program.global_block().var(name), block.var(grad_of(name)))
@@ -163,7 +166,7 @@ def gradients(
     block, program = targets[0].block, targets[0].block.program
     no_grad = _no_gradient(program, no_grad_set)
     program._appending_grad_times += 1
-    grad_of = _GradientNames(block)
+    grad_of = GradientNames(block)
     supplied: dict[str, list[str]] = {}
     seeds: list[Step] = []
     for target, gradient in zip(targets, given, strict=True):
@@ -174,7 +177,7 @@ def gradients(
     path = relevant_ops(
         block, {target.name for target in targets}, {var.name for var in inputs}, no_grad
     )
-    _append(block, path, seeds, supplied, no_grad, grad_of, [])
+    append_gradients(block, path, seeds, supplied, no_grad, grad_of, [])
     found: list[Variable | None] = []
     for name in (grad_of(var.name) for var in inputs):
         made = name if block.has_var(name) else supplied.get(name, [""])[0]
@@ -199,18 +202,23 @@ def _ones_like(target: Variable, grad: str) -> list[Step]:
     ]
 
 
-def _append(
+def append_gradients(
     block: Block,
     path: list[Operator],
     seeds: list[Step],
     supplied: Mapping[str, list[str]],
     no_grad: set[str],
-    grad_of: _GradientNames,
+    grad_of: GradientNames,
     callbacks: list[Callback],
+    checkpoints: Sequence[str] = (),
 ) -> None:
     """Append the backward pass of ``path``, beginning with ``seeds``."""
     have = {name for seed in seeds for name in seed.writes()} | set(supplied)
-    steps = seeds + chain_rule(path, have, no_grad, grad_of)
+    if checkpoints:
+        steps = chain_rule_with_checkpoints(path, checkpoints, have, no_grad, grad_of)
+    else:
+        steps = chain_rule(path, have, no_grad, grad_of)
+    steps = seeds + steps
     steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin)
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():

@@ -20,6 +20,8 @@ DEVICE = "op_device"
 
 GRAD_SUFFIX = "@GRAD"
 EMPTY = "@EMPTY@"
+RECOMPUTED = ".subprog_"
+"""In the names of activations that the backward pass computes again."""
 
 
 def grad_name(name: str) -> str:
@@ -36,3 +38,8 @@ def role_name(role: int) -> str:
     if role & BACKWARD:
         return "backward"
     return "forward"
+
+
+def original_name(name: str) -> str:
+    """The variable of the forward pass that a recomputed one is equal to, or the name itself."""
+    return name.partition(RECOMPUTED)[0]

@@ -64,15 +64,14 @@ def dropout(
     """Set each element to 0 with a probability; ``Mask`` is 1 where it was kept.
 
     What is kept is divided by ``1 - dropout_prob`` for ``upscale_in_train``; else a test run
-    multiplies everything by that. With ``Seed``, equal seeds give equal masks: recomputation of
-    activations needs that. Source: Paddle op ``dropout``; Srivastava et al. 2014.
+    multiplies everything by that. ``Seed`` is a seed in place of the attribute.
+    Source: Paddle op ``dropout``; Srivastava et al. 2014.
     """
     if is_test:
         upscaled = dropout_implementation == "upscale_in_train"
         return x * x.dtype.type(1 if upscaled else 1 - dropout_prob), None
     if seed is not None:
-        shard = (rng.first_sample, rng.samples)
-        rng = RandomStream(int(seed.reshape(())), key=0, run=0, start=shard)
+        rng = rng.with_seed(int(seed.reshape(())))
     if dropout_prob >= 1:
         mask = xp.zeros(x.shape, dtype=np.uint8)
     else:

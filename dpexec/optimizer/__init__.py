@@ -7,11 +7,8 @@ from dpexec.optimizer.base import Optimizer
 from dpexec.optimizer.ftrl import FtrlOptimizer
 from dpexec.optimizer.lookahead import LookaheadOptimizer
 from dpexec.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
-from dpexec.optimizer.refused import (
-    DGCMomentumOptimizer,
-    PipelineOptimizer,
-    RecomputeOptimizer,
-)
+from dpexec.optimizer.recompute import RecomputeOptimizer
+from dpexec.optimizer.refused import DGCMomentumOptimizer, PipelineOptimizer
 from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
 from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
 

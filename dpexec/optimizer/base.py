@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -100,6 +100,7 @@ class Optimizer:
         self._learning_rate_map: dict[Program, Variable] = {}
         if isinstance(learning_rate, Variable):
             self._learning_rate_map[default_main_program()] = learning_rate
+        self._checkpoints: Sequence[Variable | str] | None = None
         self._states: tuple[State, ...] = ()
         self._attrs: dict[str, Any] = {}
         self._accumulators: defaultdict[str, dict[str, Variable]] = defaultdict(dict)
@@ -165,6 +166,7 @@ class Optimizer:
                 parameter_list or self._parameter_list,
                 no_grad,
                 [error_clip_callback] if callbacks is None else callbacks,
+                self._checkpoints,
             )
 
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:

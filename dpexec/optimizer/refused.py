@@ -59,17 +59,3 @@ class PipelineOptimizer:
             "PipelineOptimizer (a program cut into sections) is not supported; use the inner "
             "optimizer with CompiledProgram.with_data_parallel"
         )
-
-
-class RecomputeOptimizer:
-    """Not available: the backward pass keeps what the forward pass computed.
-
-    Raises:
-        NotImplementedError: always.
-    """
-
-    def __init__(self, optimizer: Any) -> None:
-        raise NotImplementedError(
-            "RecomputeOptimizer (activations computed again in the backward pass) is not "
-            "supported; use the inner optimizer, which gives the same numbers with more memory"
-        )

@@ -213,25 +213,31 @@ def _writes(
 
 
 def _drops(block: Block, tasks: Sequence[Task], fetched: set[str]) -> dict[OpNode, tuple[str, ...]]:
-    """After which node a temporary can go: all its uses are in one segment."""
+    """After which node a temporary can go: the last that uses it, if all others come before."""
+    before = _tasks_before(tasks)
     users: dict[tuple[int, str], set[int]] = {}
+    last: dict[tuple[int, str], OpNode] = {}
+    home: dict[tuple[int, str], Task] = {}
     for task in tasks:
         for node in task.nodes:
             for var in (*node.inputs, *node.outputs):
                 if var.kind == "var":
-                    users.setdefault((var.device, var.name), set()).add(task.id)
-    last: dict[tuple[int, str], OpNode] = {}
-    for task in tasks:
-        if task.is_collective:
-            continue
-        for node in task.nodes:
-            for var in (*node.inputs, *node.outputs):
-                place = (var.device, var.name)
-                if var.kind == "var" and len(users[place]) == 1:
-                    last[place] = node
+                    place = (var.device, var.name)
+                    users.setdefault(place, set()).add(task.id)
+                    last[place], home[place] = node, task
     drops: dict[OpNode, list[str]] = {}
-    for (_, name), node in last.items():
+    for place, node in last.items():
+        name, task = place[1], home[place]
         declared = block.vars.get(name)
-        if name not in fetched and not (declared is not None and declared.persistable):
+        stored = name in fetched or (declared is not None and declared.persistable)
+        if not (stored or task.is_collective) and users[place] <= before[task.id] | {task.id}:
             drops.setdefault(node, []).append(name)
     return {node: tuple(names) for node, names in drops.items()}
+
+
+def _tasks_before(tasks: Sequence[Task]) -> dict[int, set[int]]:
+    """Per task, the tasks that are sure to have ended when it starts."""
+    before: dict[int, set[int]] = {}
+    for task in tasks:  # in a topological order
+        before[task.id] = set(task.after).union(*(before[index] for index in task.after))
+    return before

@@ -1,0 +1,77 @@
+"""``fluid.optimizer.RecomputeOptimizer``: less memory for one forward pass more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer, ParamGrad
+
+
+class RecomputeOptimizer(Optimizer):
+    """Another optimizer, whose backward pass computes activations again instead of keeping them.
+
+    Set the variables to keep with ``_set_checkpoints``, as in fluid; a good choice is about as
+    many of them as there are layers between two. The numbers are those of the other optimizer.
+
+    Args:
+        optimizer: updates the parameters.
+
+    Source: ``fluid.optimizer.RecomputeOptimizer``; Chen, Xu, Zhang, Guestrin 2016.
+    """
+
+    type = "recompute"
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer._learning_rate, optimizer._parameter_list)
+        self._learning_rate_map = optimizer._learning_rate_map
+        self._optimizer = optimizer
+
+    def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
+        """Say which variables, or their names, the backward pass starts from."""
+        self._checkpoints = checkpoints
+
+    def load(self, stat_dict: Any) -> NoReturn:
+        """Not available, as in fluid.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "load function is not supported by Recompute Optimizer; use fluid.load"
+        )
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Variable | str] | None = None,
+        no_grad_set: Iterable[Variable | str] | None = None,
+    ) -> tuple[list[Operator], list[ParamGrad]]:
+        """As for every optimizer.
+
+        Raises:
+            AssertionError: no checkpoints were set, or the loss is no variable.
+        """
+        assert self._checkpoints is not None, "You should call _set_checkpoints first"
+        return super().minimize(loss, startup_program, parameter_list, no_grad_set)
+
+    def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
+        """Append the updates of the other optimizer.
+
+        Args:
+            params_grads: pairs of parameter and gradient.
+
+        Returns:
+            The update operators.
+        """
+        updates: list[Operator] = self._optimizer.apply_gradients(params_grads)
+        return updates
+
+    def get_opti_var_name_list(self) -> list[str]:
+        """Names of the states of the other optimizer."""
+        names: list[str] = self._optimizer.get_opti_var_name_list()
+        return names
