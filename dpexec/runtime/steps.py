@@ -155,7 +155,8 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
     if definition.is_random:
-        names = map(roles.original_name, op.output_arg_names)  # so that recomputation draws the same
+        # a dropout that the backward pass computes again draws the same numbers
+        names = map(roles.original_name, op.output_arg_names)
         key = zlib.crc32("/".join(names).encode())
         seed = int(op.attrs.get("seed") or 0)
 
