@@ -8,8 +8,9 @@ here, below the op files, because building a program needs it; the files fill it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.dtypes import VarType
@@ -77,11 +78,13 @@ class GradContext:
         op: the forward operator.
         output_grads: per output slot the names of the gradients that flow in (``""`` for none).
         input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
+        no_grad: names of variables at which gradients stop.
     """
 
     op: Operator
     output_grads: Mapping[str, list[str]]
     input_grads: Mapping[str, list[str]]
+    no_grad: frozenset[str] = frozenset()
 
 
 GradMaker = Callable[[GradContext], list[GradOp]]
@@ -97,7 +100,7 @@ class OpDef:
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     kernel: Kernel
-    infer: Infer
+    infer: Infer | None
     attrs: dict[str, Any]
     inplace: Mapping[str, str] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
@@ -133,7 +136,7 @@ class OpDef:
 
     def infer_specs(
         self, inputs: Mapping[str, list[Spec]], attrs: Mapping[str, Any]
-    ) -> dict[str, list[Spec | None]]:
+    ) -> dict[str, Iterable[Spec | None]]:
         """Check the inputs and derive the outputs.
 
         Args:
@@ -141,16 +144,19 @@ class OpDef:
             attrs: attributes; missing ones take their defaults.
 
         Returns:
-            Specs per output slot; None for an output that this call does not make.
+            Specs per output slot; None for an output that this call does not make. They are
+            without end where ``infer`` gives one for all variables of a slot.
 
         Raises:
             InvalidOp: a rule of the operator is broken.
         """
+        if self.infer is None:
+            return {}
         args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
         made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
         made = made if isinstance(made, tuple) else (made,)
         return {
-            slot.name: list(spec) if slot.many else [spec]
+            slot.name: [spec] if not slot.many else repeat(spec) if isinstance(spec, Spec) else spec
             for slot, spec in zip(self.outputs, made, strict=True)
         }
 
@@ -310,7 +316,7 @@ def op(
     *,
     inputs: str | Sequence[str],
     outputs: str | Sequence[str],
-    infer: Infer,
+    infer: Infer | None,
     attrs: Mapping[str, Any] | None = None,
     inplace: Mapping[str, str] | None = None,
     sparse: Sequence[str] = (),
@@ -326,14 +332,15 @@ def op(
         inputs: slot names in the order of the kernel's arguments; ``X[]`` takes a list of
             variables, ``Bias?`` may be absent.
         outputs: slot names in the order of the kernel's results.
-        infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays.
+        infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays; None:
+            the variables are as they were declared.
         attrs: attributes that the kernel does not compute with, with their defaults.
         inplace: outputs that overwrite an input when the program gives both the same variable.
         sparse: input slots that also take ``SelectedRows``.
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
         by_executor: stands in programs for something that the executor does itself, so no kernel
-            runs and the variables are as they were declared.
+            runs.
         samples: makes legal calls of this op.
 
     Raises:
@@ -344,7 +351,7 @@ def op(
         if type in _registry:
             raise ValueError(f"operator {type} is declared twice")
         keywords = _keyword_defaults(kernel)
-        infer_keywords = _keyword_defaults(infer)
+        infer_keywords = _keyword_defaults(infer) if infer else {}
         defaults = dict(attrs or {})
         for found in (infer_keywords, keywords):
             for name, default in found.items():
