@@ -55,7 +55,7 @@ class Executor:
             program: None takes the default main program.
             feed: arrays by name; for several devices also a list with a dict for each. What a
                 DataLoader of the program gives may be missing. Dask collections are computed; a
-                Dask array with a block of rows for each device is split at its blocks.
+                Dask array or dataframe with a block of rows for each device is split at them.
             fetch_list: Variables or names to return. With operators of an optimizer in it (or what
                 ``minimize`` returned) only what these and the fetches need is run.
             feed_var_name: accepted for fluid's sake.

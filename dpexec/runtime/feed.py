@@ -68,7 +68,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             f"Not compiled with data parallel, but the feed is for {len(feed)} devices"
         )
         feed = feed[0]
-    values = _arrays(block, computed(feed))
+    values = _arrays(block, computed(feed)[0])
     for name, array in values.items():
         _check(block.vars[name], array, "")
     return Feeds([values], [_samples(block, values) or 1], _persistable(block, values))
@@ -78,8 +78,8 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
     """The feeds of all devices.
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
-    the last devices stay idle. A Dask array with as many blocks of rows as there are devices says
-    how all are split: a block for each device. A list gives each device its own dict.
+    the last devices stay idle. A Dask array or dataframe with as many blocks of rows as there are
+    devices says how all are split: a block for each device. A list gives each device its own dict.
 
     Args:
         block: the global block.
@@ -95,10 +95,11 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
     """
     if isinstance(feed, Mapping):
         batch = [name for name in feed if name in block.vars and not block.vars[name].persistable]
-        rows = row_blocks(feed, batch, devices)
-        shards = _split(block, _arrays(block, computed(feed)), devices, rows)
+        values, blocks = computed(feed)
+        rows = row_blocks(blocks, batch, devices)
+        shards = _split(block, _arrays(block, values), devices, rows)
     elif isinstance(feed, (list, tuple)):
-        shards = _listed(block, computed(feed), devices, partial)
+        shards = _listed(block, computed(feed)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:

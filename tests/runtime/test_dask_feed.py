@@ -2,7 +2,9 @@
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas
 import pytest
 
 import dpexec as fluid
@@ -85,16 +87,29 @@ def test_blocks_do_not_split_persistable_variables(block):
     assert [float(v["lr"][0]) for v in feeds.values] == [0.5, 0.25]
 
 
-def test_dataframes_are_refused(block):
-    class Frame:
-        def __dask_graph__(self):
-            return {"a": 1}
+def frame(partitions):
+    columns = {"a": X[:, 0], "b": X[:, 1], "label": Y[:, 0]}
+    return dd.from_pandas(pandas.DataFrame(columns), npartitions=partitions)
 
-        def to_dask_array(self, lengths):
-            raise AssertionError
 
-    with pytest.raises(TypeError, match=r"'x' is a Dask dataframe.*to_dask_array"):
-        single_feed(block, {"x": Frame()})
+def test_a_partition_of_a_dataframe_for_each_device(block):
+    whole = frame(2)
+    whole = whole[whole["a"] > 0]  # so that the partitions' sizes are unknown before
+    feeds = split_feed(block, {"x": whole[["a", "b"]], "y": whole[["label"]]}, 2, partial=False)
+    assert rows(feeds) == rows(feeds, "y") == [2, 3]
+    assert np.array_equal(np.concatenate([v["x"] for v in feeds.values]), X[1:])
+    assert np.array_equal(np.concatenate([v["y"] for v in feeds.values]), Y[1:])
+
+
+def test_other_partitions_are_split_evenly(block):
+    feeds = split_feed(block, {"x": frame(3)[["a", "b"]], "y": Y}, 2, partial=False)
+    assert rows(feeds) == [3, 3]
+    assert np.array_equal(single_feed(block, {"x": frame(3)[["a", "b"]]}).values[0]["x"], X)
+
+
+def test_dataframes_of_several_types_are_refused(block):
+    with pytest.raises(TypeError, match=r"'x' is a Dask dataframe .*float32, int64.*columns"):
+        single_feed(block, {"x": frame(2)})
 
 
 def test_a_run_on_dask_arrays():
