@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import paddle.fluid as fluid
 
-from tests.fixtures import programs, saved_cases
+from tests.fixtures import saved_cases
 
 
 def load(kind, directory, main, exe):
@@ -30,7 +30,7 @@ def check_case(name, directory):
         with open(os.path.join(directory, part), "rb") as file:
             parts.append(fluid.Program.parse_from_string(file.read()))
     main, startup = parts
-    feeds = programs.CASES[name].feeds()
+    feeds = saved_cases.CASES[name].feeds()
     with np.load(os.path.join(directory, "expected.npz")) as expected:
         wanted, inferred, loss = expected["losses"], expected["inferred"], str(expected["loss"])
     for kind in ("separate", "combined", "model"):

@@ -11,24 +11,23 @@ from pathlib import Path
 import numpy as np
 
 import dpexec as fluid
-from tests.fixtures import programs, saved_cases
+from tests.fixtures import saved_cases
 
 
 def write_case(name, directory):
     """Programs, state in three formats, an inference model, and what dpexec computes from it."""
     os.environ["CPU_NUM"] = "2"
-    main, startup, loss = programs.CASES[name].build(fluid)
+    main, startup, loss = saved_cases.build(fluid, name)
     directory.mkdir(parents=True)
     (directory / "main").write_bytes(main.desc.serialize_to_string())
     (directory / "startup").write_bytes(startup.desc.serialize_to_string())
     with fluid.scope_guard(fluid.Scope()):
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(startup)
-        programs.set_initial_values(fluid, main)
         fluid.io.save_persistables(exe, str(directory / "separate"), main)
         fluid.io.save_persistables(exe, str(directory), main, "combined")
         fluid.save(main, str(directory / "model"))
-        feeds = programs.CASES[name].feeds()
+        feeds = saved_cases.CASES[name].feeds()
         names = [var.name for var in main.list_vars() if var.is_data]
         targets = fluid.io.save_inference_model(
             str(directory / "inference"), names, [loss], exe, main
