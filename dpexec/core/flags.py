@@ -1,13 +1,16 @@
 """``fluid.get_flags`` and ``fluid.set_flags``: the global flags of PaddlePaddle 1.8.5.
 
-Programs set them to tune Paddle's C++ runtime. Here they keep their values and change nothing,
-and the first assignment of another value than the default says so.
+Programs set them to tune Paddle's C++ runtime. ``FLAGS_check_nan_inf`` does here what it does
+there: a run fails at the first operator that computes an infinity or a NaN. The others keep their
+values and change nothing, and the first assignment of another value than the default says so.
+Environment variables of their names set them at the start.
 """
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 __all__ = ["Flags", "get_flags", "globals", "set_flags"]
@@ -40,11 +43,18 @@ _DEFAULTS: dict[str, bool | int | float | str] = {
     "FLAGS_use_pinned_memory": True,
     "FLAGS_use_system_allocator": False,
 }
+_EFFECTIVE = {"FLAGS_check_nan_inf"}
 _PRIVATE = {"FLAGS_free_idle_chunk", "FLAGS_free_when_no_cache_hit", "FLAGS_use_mkldnn"}
 
 
 class Flags:
     """Values of flags by name; each keeps the type of its default.
+
+    Args:
+        environment: texts that replace defaults.
+
+    Raises:
+        RuntimeError: a text is no value of its flag.
 
     Example:
         >>> flags = Flags()
@@ -53,9 +63,12 @@ class Flags:
         0.0
     """
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._values = dict(_DEFAULTS)
         self._said: set[str] = set()
+        given = environment or {}
+        for name in _DEFAULTS.keys() & given.keys():
+            self[name] = _parsed(name, given[name], type(_DEFAULTS[name]))
 
     def keys(self) -> set[str]:
         """Names of all flags."""
@@ -79,7 +92,7 @@ class Flags:
 
     def __setitem__(self, name: str, value: Any) -> None:
         converted = _convert(name, value, type(_DEFAULTS[name]))
-        if converted != _DEFAULTS[name] and name not in self._said:
+        if converted != _DEFAULTS[name] and name not in self._said | _EFFECTIVE:
             self._said.add(name)
             warnings.warn(
                 f"{name} is accepted but has no effect in this version of dpexec", stacklevel=3
@@ -99,7 +112,17 @@ def _convert(name: str, value: Any, kind: type) -> Any:
     raise RuntimeError(f"{name} takes a {kind.__name__}, but received {value!r}")
 
 
-_FLAGS = Flags()
+def _parsed(name: str, text: str, kind: type) -> Any:
+    words = {"1": True, "true": True, "t": True, "yes": True, "y": True}
+    words |= {"0": False, "false": False, "f": False, "no": False, "n": False}
+    try:
+        return words[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        message = f"environment variable {name}={text!r} is no {kind.__name__}"
+        raise RuntimeError(message) from None
+
+
+_FLAGS = Flags(os.environ)
 
 
 def globals() -> Flags:
@@ -127,7 +150,7 @@ def get_flags(flags: str | list[str] | tuple[str, ...]) -> dict[str, bool | int 
 
 
 def set_flags(flags: dict[str, Any]) -> None:
-    """Set flags; they have no effect in dpexec, and a value other than the default says so once.
+    """Set flags. Those without effect in dpexec say so once.
 
     Args:
         flags: value by name.

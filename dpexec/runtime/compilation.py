@@ -83,11 +83,16 @@ class Compilation:
         return graph, manager.records
 
     def plan(
-        self, graph: SSAGraph, fetch: Sequence[str], fed: Iterable[str], idle: Sequence[int]
+        self,
+        graph: SSAGraph,
+        fetch: Sequence[str],
+        fed: Iterable[str],
+        idle: Sequence[int],
+        checked: bool,
     ) -> Plan:
-        """The plan for a fetch list, fed names, and devices without samples."""
+        """The plan for a fetch list, fed names, devices without samples, FLAGS_check_nan_inf."""
         shared = self.options.shared_memory
-        return make_plan(graph, fetch, fed, idle, shared, self.granularity)
+        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked)
 
     def write_graphviz(self, path: str, graph: SSAGraph) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``."""

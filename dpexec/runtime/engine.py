@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
+from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, on_device
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
 from dpexec.runtime.check import check_fetch_names, check_merge, check_run
-from dpexec.runtime.collectives import on_device
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -139,43 +139,54 @@ class Engine:
 
     def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         fed = frozenset(name for values in feeds.values for name in values)
-        key = (fetch, fed, feeds.idle)
+        checked = bool(flags.globals()["FLAGS_check_nan_inf"])
+        key = (fetch, fed, feeds.idle, checked)
         if key not in self._plans:
             check_fetch_names(self.program.global_block(), fetch)
             if len(self._plans) >= _PLANS_KEPT:
                 self._graphs.pop(self._plans.pop(next(iter(self._plans))), None)
-            self._plans[key] = self.compilation.plan(self.graph, fetch, fed, feeds.idle)
+            self._plans[key] = self.compilation.plan(self.graph, *key)
         return self._plans[key]
 
     # ---- running
 
-    def run(self, feeds: Feeds, fetch: Sequence[str], merged: bool = True) -> list[Any]:
-        """Run one step (or ``num_iteration_per_run``).
+    @property
+    def steps_per_run(self) -> int:
+        """How many steps a run makes: ``ExecutionStrategy.num_iteration_per_run``."""
+        strategy = self.execution_strategy
+        return strategy.num_iteration_per_run if strategy else 1
+
+    def run(self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool = True) -> list[Any]:
+        """Run a step for each batch.
 
         Args:
-            feeds: arrays per device.
+            batches: arrays per device, for every step.
             fetch: names of variables to return.
             merged: concatenate the devices' values along axis 0.
 
         Returns:
-            Per name an array, or a list with the array of every device.
+            What the last step gave: per name an array, or a list with the array of every device.
 
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
         with self._busy:
-            plan = self.plan = self._plan_for(tuple(fetch), feeds)
-            self.replicas.sync(plan, plan.reads)
-            self._check(plan, feeds, merged)
+            plans = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
             strategy = self.execution_strategy
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
-            repeats = strategy.num_iteration_per_run if strategy else 1
             with one_kernel_thread():
-                for _ in range(repeats):
+                for plan, feeds in zip(plans, batches, strict=True):
                     results = self._step(plan, feeds, merged)
             self._count_towards_drop()
             return results
+
+    def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Plan:
+        """The plan for a batch, when everything that can be known before says that it will run."""
+        plan = self.plan = self._plan_for(fetch, feeds)
+        self.replicas.sync(plan, plan.reads)
+        self._check(plan, feeds, merged)
+        return plan
 
     def _check(self, plan: Plan, feeds: Feeds, merged: bool) -> None:
         shapes = tuple(

@@ -10,6 +10,7 @@ from dpexec.core.places import array_module
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.runtime.collectives import bind_collective
+from dpexec.runtime.finite import checking_results
 from dpexec.runtime.partition import Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
@@ -32,6 +33,7 @@ class Plan:
         updates: numbers of the tasks that overwrite them.
         active: devices with samples.
         fetch: names that are fetched.
+        checked: whether results that are no finite numbers make the run fail.
     """
 
     graph: SSAGraph
@@ -45,6 +47,7 @@ class Plan:
     updates: frozenset[int]
     active: list[int]
     fetch: tuple[str, ...] = ()
+    checked: bool = False
 
     def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
         """The start of a run on one device.
@@ -77,6 +80,7 @@ def make_plan(
     idle: Sequence[int],
     shared: bool,
     granularity: str = "segment",
+    checked: bool = False,
 ) -> Plan:
     """Choose what runs, group it into tasks, and bind the kernels.
 
@@ -87,17 +91,23 @@ def make_plan(
         idle: devices without samples.
         shared: whether devices share persistable variables.
         granularity: ``"segment"`` or ``"op"``.
+        checked: whether results that are no finite numbers make the run fail; nothing is
+            overwritten then before the end.
     """
     block = graph.program.global_block()
     nodes, missing = live_nodes(graph, idle, fed)
-    in_place = _in_place_nodes(block, nodes)
+    in_place = set() if checked else _in_place_nodes(block, nodes)
     tasks = partition(graph, nodes, in_place, granularity)
     drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
     steps = [
         [
-            Step(node, _bind(graph, node, missing, node in in_place, late), drops.get(node, ()))
+            Step(
+                node,
+                _bind(graph, node, missing, node in in_place, late, checked),
+                drops.get(node, ()),
+            )
             for node in task.nodes
         ]
         for task in tasks
@@ -114,16 +124,24 @@ def make_plan(
         updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),
         active=[device for device in range(len(graph.places)) if device not in idle],
         fetch=tuple(fetch),
+        checked=checked,
     )
 
 
 def _bind(
-    graph: SSAGraph, node: OpNode, missing: set[VarNode], in_place: bool, late: set[str]
+    graph: SSAGraph,
+    node: OpNode,
+    missing: set[VarNode],
+    in_place: bool,
+    late: set[str],
+    checked: bool,
 ) -> Call | CollectiveCall:
     if node.is_collective:
         return bind_collective(node, graph.places, missing)
-    assert node.device is not None
-    return bind_step(node, array_module(graph.places[node.device]), in_place, late)
+    assert node.device is not None and node.op is not None
+    xp = array_module(graph.places[node.device])
+    call = bind_step(node, xp, in_place, late)
+    return checking_results(call, node.op, xp) if checked else call
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:

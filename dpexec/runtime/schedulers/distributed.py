@@ -34,7 +34,8 @@ __all__ = ["ClusterRunner"]
 Value = tuple[int, str]
 """A variable of a device."""
 
-PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...]]
+PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
+"""What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
 
 
 class WorkerReplicas:
@@ -58,11 +59,10 @@ class WorkerReplicas:
         self._lock = threading.Lock()
 
     def plan(self, key: PlanKey) -> Plan:
-        """The plan for a fetch list, fed names and idle devices."""
+        """The plan for a key."""
         with self._lock:
             if key not in self._plans:
-                fetch, fed, idle = key
-                self._plans[key] = self.spec.plan(self.graph, fetch, fed, idle)
+                self._plans[key] = self.spec.plan(self.graph, *key)
             return self._plans[key]
 
     def envs(self, plan: Plan, step: int) -> list[Env]:
@@ -204,7 +204,7 @@ class ClusterRunner:
             self._push(plan, replicas)
             self._generation = replicas.generation
         fed = frozenset(name for values in feeds.values for name in values)
-        key: PlanKey = (plan.fetch, fed, feeds.idle)
+        key: PlanKey = (plan.fetch, fed, feeds.idle, plan.checked)
         number = next(self._steps)
         graph, ends, where = self._graph(plan, key, number, feeds, shards)
         with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
