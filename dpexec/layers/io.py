@@ -133,6 +133,7 @@ def _py_reader(
     keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
     names = [f"{name}_{p}" for p in parts] if name else [unique_name.generate(k) for k in keys]
     startup = create_reader(default_startup_program().global_block(), names[0], names[1], fields)
+    startup.stop_gradient = False  # as fluid leaves it there
     reader = declare_reader(default_main_program().global_block(), names[1], startup.fields)
     if use_double_buffer:
         reader = create_double_buffer(reader, names[2])

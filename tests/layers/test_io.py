@@ -1,10 +1,16 @@
 """Readers of fluid.layers: names, shapes and results are those of Paddle 1.8.5."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.ir.verify import verify
+from tests.fixtures import reader_programs
 
+RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "readers.json").read_text())
 ALL = [[10.0], [12.0], [14.0], [16.0], [18.0]]
 
 
@@ -75,3 +81,21 @@ def test_wrong_arguments(programs):
     for layer in (fluid.layers.read_file, fluid.layers.double_buffer):
         with pytest.raises(TypeError, match=r"'reader' in .* must be ProgramReader"):
             layer(3)
+
+
+@pytest.mark.parametrize("name", reader_programs.CASES)
+def test_a_program_that_reads_is_the_recorded_one(name):
+    assert reader_programs.record(name, fluid) == RECORDED[name]
+    for program in reader_programs.build(name, fluid):
+        verify(program)
+        text = program.desc.serialize_to_string()
+        again = fluid.Program.parse_from_string(text)
+        assert again.desc.serialize_to_string() == text
+        assert str(again).count("READER") == str(program).count("READER")
+
+
+def test_a_reader_goes_to_one_place():
+    reader = by_shape()
+    fluid.layers.read_file(reader)
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"the reader of read_file_0.* already"):
+        fluid.layers.read_file(reader)
