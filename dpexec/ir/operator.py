@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,6 +110,13 @@ class Operator:
             if name not in _ROLE_ATTRS
         )
         return [item for value in values for item in value if isinstance(item, Block)]
+
+    def with_inner(self) -> Iterator[Operator]:
+        """The operator, and those of its bodies and of theirs."""
+        yield self
+        for body in self.bodies:
+            for op in body.ops:
+                yield from op.with_inner()
 
     @property
     def needs(self) -> list[str]:
@@ -219,7 +226,7 @@ class Operator:
             EnforceNotMet: the inputs break a rule; names operator, variables, shapes, user's line.
         """
         definition = self.definition
-        if definition.by_executor:
+        if definition.infer is None:
             return {}
         try:
             inputs = {

@@ -19,6 +19,7 @@ from typing import Any
 
 from dpexec.layers import (
     constants,
+    control_flow,
     elementwise,
     images,
     indexing,
@@ -36,6 +37,7 @@ from dpexec.layers import (
     tensor,
 )
 from dpexec.layers.constants import *  # noqa: F403
+from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -53,6 +55,7 @@ from dpexec.layers.tensor import *  # noqa: F403
 
 _rooms = (
     constants,
+    control_flow,
     elementwise,
     images,
     indexing,

@@ -15,7 +15,8 @@ from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.layers import ops
 from dpexec.layers.constants import fill_constant
-from dpexec.layers.elementwise import elementwise_max, elementwise_min
+from dpexec.layers.control_flow import Switch
+from dpexec.layers.elementwise import elementwise_min
 from dpexec.layers.tensor import (
     assign,
     autoincreased_step_counter,
@@ -138,8 +139,7 @@ def polynomial_decay(
         decay_steps: when the end is reached.
         end_learning_rate: the rate at the end.
         power: the degree.
-        cycle: instead of staying at the end, stretch ``decay_steps`` to its next multiple. Fluid
-            takes a branch in step 0 here; the same value comes from ``elementwise_max``.
+        cycle: instead of staying at the end, stretch ``decay_steps`` to its next multiple.
 
     Returns:
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
@@ -148,7 +148,10 @@ def polynomial_decay(
         step: Any = _step()
         length: Any = decay_steps
         if cycle:
-            cycles: Any = elementwise_max(ops.ceil(step / decay_steps), _constant(1.0))
+            cycles: Any = ops.ceil(step / decay_steps)
+            zero, one = _constant(0.0), _constant(1.0)
+            with Switch() as switch, switch.case(step == zero):
+                assign(one, cycles)
             length = decay_steps * cycles
         else:
             step = elementwise_min(step, _constant(decay_steps))
@@ -159,9 +162,6 @@ def polynomial_decay(
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
     """``values[i]`` from step ``boundaries[i - 1]`` to before ``boundaries[i]``.
-
-    Fluid takes a branch per boundary; here the same values are selected by arithmetic, whose ones
-    and zeros are exact.
 
     Args:
         boundaries: steps at which the rate changes.
@@ -183,10 +183,16 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
     with default_main_program()._lr_schedule_guard():
         step = _step()
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
-        chosen = _constant(values[-1])
-        for boundary, value in reversed(list(zip(boundaries, values, strict=False))):
-            chosen = _select(step < _constant(boundary), _constant(value), chosen)
-        return assign(chosen, rate)
+        with Switch() as switch:
+            for boundary, value in zip(boundaries, values, strict=False):
+                end = fill_constant([1], "float32", float(boundary), force_cpu=True)
+                chosen = _constant(value)
+                with switch.case(step < end):
+                    assign(chosen, rate)
+            last = _constant(values[-1])
+            with switch.default():
+                assign(last, rate)
+        return rate
 
 
 def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: int) -> Variable:
@@ -220,9 +226,6 @@ def linear_lr_warmup(
 ) -> Variable:
     """From ``start_lr`` in a straight line towards ``end_lr``, then another rate.
 
-    Fluid takes a branch; here the same values are selected by arithmetic, whose ones and zeros are
-    exact.
-
     Args:
         learning_rate: the rate from ``warmup_steps`` on: a number or another schedule.
         warmup_steps: length of the line.
@@ -239,15 +242,14 @@ def linear_lr_warmup(
     with default_main_program()._lr_schedule_guard():
         rate = create_global_var([1], 0.0, dtype, persistable=True, name="learning_rate_warmup")
         step = _step()
-        line = start_lr + slope * (step / float(warmup_steps))
-        after = learning_rate if isinstance(learning_rate, Variable) else _constant(learning_rate)
-        return assign(_select(step < warmup_steps, line, after), rate)
+        with Switch() as switch:
+            with switch.case(step < warmup_steps):
+                assign(start_lr + slope * (step / float(warmup_steps)), rate)
+            with switch.default():
+                given = isinstance(learning_rate, Variable)
+                assign(learning_rate if given else _constant(learning_rate), rate)
+        return rate
 
 
 def _constant(value: float) -> Variable:
     return fill_constant(shape=[1], dtype="float32", value=float(value))
-
-
-def _select(condition: Any, then: Any, otherwise: Any) -> Any:
-    chosen: Any = cast(condition, "float32")
-    return chosen * then + (1 - chosen) * otherwise

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
@@ -72,11 +73,35 @@ def check_run(
             continue
         assert node.op is not None and node.device is not None
         known = specs[node.device]
-        for name in node.op.input_arg_names:
+        for name in node.op.needs:
             if name not in known and name != roles.EMPTY:
                 known[name] = _stored_spec(block, node.op, name, node.device, replicas, known)
-        known.update(node.op.infer_outputs(known))
+        for name in node.op.reads:
+            if name not in known and name in block.vars and block.vars[name].persistable:
+                tensor = _stored(replicas, node.device, name)
+                known.update({} if tensor is None else {name: array_spec(tensor.array)})
+        known.update(_inferred(node.op, known))
     return specs
+
+
+def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The specs of what an operator writes; a body may run or leave the values that there were."""
+    made = op.infer_outputs(known)
+    for body in op.bodies:
+        inner = dict(known)
+        for each in body.ops:
+            inner.update(_inferred(each, inner))
+        for name in body._outer_names()[1]:
+            if name in inner:
+                made[name] = _either(known.get(name), inner[name])
+    return made
+
+
+def _either(old: Spec | None, new: Spec) -> Spec:
+    if old is None or old.rank != new.rank:
+        return new
+    dims = zip(old.shape, new.shape, strict=True)
+    return new.replace(shape=tuple(a if a == b else -1 for a, b in dims))
 
 
 def _follow_collective(node: OpNode, specs: list[dict[str, Spec]], missing: set[VarNode]) -> None:
@@ -106,7 +131,7 @@ def _stored_spec(
                 "this one computes it and it is not fed"
             )
         raise op_error(op, problem, known)
-    tensor = replicas.tensor(0 if replicas.shared else device, name)
+    tensor = _stored(replicas, device, name)
     if tensor is None:
         raise op_error(
             op,
@@ -115,6 +140,10 @@ def _stored_spec(
             known,
         )
     return array_spec(tensor.array)
+
+
+def _stored(replicas: Replicas, device: int, name: str) -> LoDTensor | None:
+    return replicas.tensor(0 if replicas.shared else device, name)
 
 
 def check_merge(name: str, specs: Sequence[Spec | None]) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from dpexec.core.places import array_module
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
 from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.finite import checking_results
-from dpexec.runtime.partition import Task, live_nodes, partition
+from dpexec.runtime.partition import Busy, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
 __all__ = ["Plan", "make_plan"]
@@ -31,7 +32,7 @@ class Plan:
         commits: (device, name) of persistable variables to store after the run.
         overwritten: (device, name) of those that were updated in place.
         updates: numbers of the tasks that overwrite them.
-        active: devices with samples.
+        active: devices with samples, of those that run the whole program.
         fetch: names that are fetched.
         checked: whether results that are no finite numbers make the run fail.
     """
@@ -81,6 +82,7 @@ def make_plan(
     shared: bool,
     granularity: str = "segment",
     checked: bool = False,
+    busy: Busy = (),
 ) -> Plan:
     """Choose what runs, group it into tasks, and bind the kernels.
 
@@ -93,9 +95,10 @@ def make_plan(
         granularity: ``"segment"`` or ``"op"``.
         checked: whether results that are no finite numbers make the run fail; nothing is
             overwritten then before the end.
+        busy: how many devices of each ParallelDo get rows.
     """
     block = graph.program.global_block()
-    nodes, missing = live_nodes(graph, idle, fed)
+    nodes, missing = live_nodes(graph, idle, fed, busy)
     in_place = set() if checked else _in_place_nodes(block, nodes)
     tasks = partition(graph, nodes, in_place, granularity)
     drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
@@ -122,7 +125,7 @@ def make_plan(
         commits=commits,
         overwritten=overwritten,
         updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),
-        active=[device for device in range(len(graph.places)) if device not in idle],
+        active=[device for device in graph.replicas if device not in idle],
         fetch=tuple(fetch),
         checked=checked,
     )
@@ -153,14 +156,19 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
     found: dict[OpNode, list[str]] = {}
     replaced: set[str] = set()
     for node in nodes:
-        if found and node.op is not None and node.op.definition.checks_values:
+        if found and node.op is not None and _may_fail(node.op):
             return set()
         names = _overwritten_names(block, node)
         if names:
             found[node] = names
         elif node.op is not None:
-            replaced.update(node.op.output_arg_names)
+            replaced.update(node.op.writes)
     return {node for node, names in found.items() if replaced.isdisjoint(names)}
+
+
+def _may_fail(op: Operator) -> bool:
+    """Whether an operator, or one in its body, looks at values and may refuse them."""
+    return any(inner.definition.checks_values for inner in op.with_inner())
 
 
 def _overwritten_names(block: Block, node: OpNode) -> list[str]:
@@ -194,8 +202,8 @@ def _reads(graph: SSAGraph, nodes: Sequence[OpNode], fetch: Sequence[str]) -> li
                 found[var.device][var.name] = None
     for name in fetch:
         if variables[name].persistable:
-            for names in found:
-                names[name] = None
+            for device in graph.replicas:
+                found[device][name] = None
     return [list(names) for names in found]
 
 

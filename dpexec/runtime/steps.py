@@ -21,6 +21,8 @@ from dpexec.errors import EOFException
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.bodies import Body, BodyError
+from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.half import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
@@ -31,50 +33,6 @@ __all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "run_steps"]
 
 Call = Callable[["Env"], None]
 CollectiveCall = Callable[[Sequence["Env"]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A device's part of this run.
-
-    Args:
-        run: number of completed runs of the program in this scope.
-        entropy: seeds random operators that have no seed of their own.
-        first_sample: samples of the batch on the devices before this one.
-        samples: samples on this device.
-        weight: what the loss gradient is seeded with.
-    """
-
-    run: int = 0
-    entropy: int = 0
-    first_sample: int = 0
-    samples: int = 1
-    weight: float = 1.0
-
-
-class Env(dict[str, Any]):
-    """The values of one device during a run, by variable name."""
-
-    __slots__ = ("_guarded", "shard")
-
-    def __init__(self, shard: Shard | None = None) -> None:
-        super().__init__()
-        self.shard = shard or Shard()
-        self._guarded: set[int] = set()
-
-    def guard(self, names: Iterable[str]) -> None:
-        """Say which of the values will be overwritten during the run."""
-        self._guarded = {id(_owner(self[name])) for name in names if name in self}
-
-    def part(self, name: str) -> None:
-        """Copy a value that is, or is a view of, one that will be overwritten."""
-        if name in self and id(_owner(self[name])) in self._guarded:
-            self[name] = self[name].copy()
-
-
-def _owner(value: Any) -> Any:
-    base = getattr(value, "base", None)
-    return value if base is None else base
 
 
 @dataclass(slots=True)
@@ -115,7 +73,7 @@ def bind_step(node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = ()) -
     if node.kind == "scale_loss_grad":
         return _bind_loss_grad(node.op, xp)
     call = _bind_kernel(node.op, xp, in_place)
-    kept = [] if in_place else sorted(set(node.op.output_arg_names).intersection(keep))
+    kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
     return _with_private_results(call, kept) if kept else call
 
 
@@ -154,6 +112,13 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
     if computes_in_single(op, xp):
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
+    if "body" in definition.kernel_arguments:
+        body = Body(op, lambda inner: _bind_kernel(inner, xp, in_place=False))
+
+        def call_with_body(env: Env) -> None:
+            kernel(xp, *arguments(env), body=body.inside(env), **kwargs)
+
+        return call_with_body
     if definition.is_random:
         # a dropout that the backward pass computes again draws the same numbers
         names = map(roles.original_name, op.output_arg_names)
@@ -162,9 +127,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
 
         def call_random(env: Env) -> None:
             shard = env.shard
-            rng = RandomStream(
-                seed or shard.entropy, key, shard.run, (shard.first_sample, shard.samples)
-            )
+            rng = RandomStream(seed or shard.entropy, key, shard.run, shard.rows_of(op))
             store(env, kernel(xp, *arguments(env), rng=rng, **kwargs))
 
         return call_random
@@ -189,6 +152,10 @@ def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
     plan = [
         (found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)
     ]
+    if "body" in op.definition.kernel_arguments:  # it may never look at what has no value
+        return lambda env: [
+            [env.find(n) for n in found] if many else env.find(*found) for found, many, _ in plan
+        ]
 
     def collect(env: Env) -> list[Any]:
         arguments: list[Any] = []
@@ -251,17 +218,22 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
         step.call(env)  # type: ignore[arg-type]
     except EOFException:
         raise
+    except BodyError as error:
+        raise _kernel_error(error.op, node, error.env, error.reason) from error.reason
     except Exception as error:
-        raise _kernel_error(node, env, error) from error
+        assert node.op is not None
+        raise _kernel_error(node.op, node, env, error) from error
     for name in step.drops:
         env.pop(name, None)
 
 
-def _kernel_error(node: OpNode, env: Env, error: Exception) -> Exception:
-    assert node.op is not None
-    shown = {name: _describe(env.get(name)) for name in node.op.input_arg_names if name in env}
+def _kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
+    found = {name: env.find(name) for name in op.input_arg_names}
+    shown = {name: _describe(value) for name, value in found.items() if value is not None}
     problem = str(error) or type(error).__name__
-    return op_error(node.op, problem, shown, f"device {node.device}")
+    if isinstance(error, KeyError) and error.args[0] in found:
+        problem = f"PreconditionNotMet: input variable {error.args[0]} has no value"
+    return op_error(op, problem, shown, f"device {node.device}")
 
 
 def _describe(value: Any) -> str:

@@ -1,9 +1,7 @@
 """Programs have the operators and variables that the real Paddle gives them.
 
 The recorded lines leave out what only its C++ side reads (call stacks, MKL-DNN and cuDNN
-switches) and the numbers in name scopes, which the original counts per process. Schedules that
-the original makes of conditional blocks (piecewise, warm-up, cycles) have no text to compare:
-dpexec makes them of arithmetic, and test_training.py compares their numbers.
+switches) and the numbers in name scopes, which the original counts per process.
 """
 
 import json
@@ -24,6 +22,7 @@ def assert_same(built, recorded):
     for part in ("main", "startup"):
         assert built[part]["ops"] == recorded[part]["ops"]
         assert built[part]["vars"] == recorded[part]["vars"]
+        assert built[part].get("blocks") == recorded[part].get("blocks")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,0 +1,82 @@
+"""The values that a device has during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec.ir.operator import Operator
+
+__all__ = ["Env", "Shard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A device's part of this run.
+
+    Args:
+        run: number of completed runs of the program in this scope.
+        entropy: seeds random operators that have no seed of their own.
+        first_sample: samples of the batch on the devices before this one.
+        samples: samples on this device.
+        weight: what the loss gradient is seeded with.
+        inner: first row and number of rows in ParallelDos, by the number of their block.
+    """
+
+    run: int = 0
+    entropy: int = 0
+    first_sample: int = 0
+    samples: int = 1
+    weight: float = 1.0
+    inner: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    def rows_of(self, op: Operator) -> tuple[int, int]:
+        """First row and number of rows that an operator works on."""
+        block = op.block
+        while block.parent_idx > 0:
+            block = block.program.blocks[block.parent_idx]
+        return self.inner.get(block.idx, (self.first_sample, self.samples))
+
+
+class Env(dict[str, Any]):
+    """The values of one device during a run, by variable name.
+
+    Args:
+        shard: the device's part of the run.
+        around: where names are looked up that are not here: a body sees what is around it.
+    """
+
+    __slots__ = ("_guarded", "around", "shard")
+
+    def __init__(self, shard: Shard | None = None, around: Env | None = None) -> None:
+        super().__init__()
+        self.shard = shard or Shard()
+        self.around = around
+        self._guarded: set[int] = set()
+
+    def __missing__(self, name: str) -> Any:
+        if self.around is None:
+            raise KeyError(name)
+        return self.around[name]
+
+    def find(self, name: str = "") -> Any:
+        """The value, here or around; None if there is none."""
+        try:
+            return self[name]
+        except KeyError:
+            return None
+
+    def guard(self, names: Iterable[str]) -> None:
+        """Say which of the values will be overwritten during the run."""
+        self._guarded = {id(_owner(self[name])) for name in names if name in self}
+
+    def part(self, name: str) -> None:
+        """Copy a value that is, or is a view of, one that will be overwritten."""
+        if name in self and id(_owner(self[name])) in self._guarded:
+            self[name] = self[name].copy()
+
+
+def _owner(value: Any) -> Any:
+    base = getattr(value, "base", None)
+    return value if base is None else base
