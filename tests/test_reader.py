@@ -1,14 +1,17 @@
 """DataLoader and PyReader: the expected feeds and errors are those of Paddle 1.8.5."""
 
+import contextlib
 import os
 import pickle
 import threading
 import traceback
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.core import places as places_module
 from dpexec.io import DataLoader, PyReader
 from tests.runtime.nets import classifier, persistables
 
@@ -363,3 +366,35 @@ def test_a_generator_in_a_process_of_its_own(programs, y, total, iterable):
         exe = fluid.Executor(fluid.CPUPlace())
         found = [f for (f,) in epoch(loader, lambda: exe.run(programs, fetch_list=[total])[0])]
     assert len(set(found)) == 1 and os.getpid() not in found
+
+
+class FakeGPU(contextlib.AbstractContextManager):
+    """What is used of CuPy's devices and streams; notes who did what, on which thread."""
+
+    log = ()
+
+    def __init__(self, *args, **options):
+        self.what = ("device", *args) if args else ("stream", *options.items())
+
+    def __exit__(self, *error):
+        self.log.append((*self.what, threading.current_thread().name))
+
+    def synchronize(self):
+        self.log.append("synchronized")
+
+
+def test_batches_are_copied_to_the_gpus_ahead(y, monkeypatch):
+    cuda = SimpleNamespace(Device=FakeGPU, Stream=FakeGPU)
+    cupy = SimpleNamespace(asarray=np.asarray, cuda=cuda)
+    monkeypatch.setattr(places_module, "_cupy", lambda: cupy)
+    monkeypatch.setattr(places_module, "get_cuda_device_count", lambda: 2)
+    monkeypatch.setattr(FakeGPU, "log", [])
+    places = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    loader = DataLoader.from_generator([y], 4).set_batch_generator(batches, places=places)
+    feeds = [[feed["y"] for feed in step] for step in loader]
+    assert [[tensor.place for tensor in step] for step in feeds] == [places, places]
+    assert [[int(tensor.array[0, 0]) for tensor in step] for step in feeds] == [[0, 1], [2, 3]]
+    stream = ("stream", ("non_blocking", True), "dpexec-prefetch")
+    inner = [("device", 0, "dpexec-prefetch"), "synchronized", stream]
+    assert FakeGPU.log[:4] == [*inner, ("device", 0, "dpexec-prefetch")]
+    assert ("device", 1, "dpexec-prefetch") in FakeGPU.log
