@@ -40,12 +40,16 @@ class RandomStream:
 
     def __init__(self, seed: int, key: int, run: int, start: tuple[int, int] = (0, 1)) -> None:
         self.state = _mix((_mix((seed * _GOLDEN + key) & _MASK) + run * _GOLDEN) & _MASK)
-        self.key, self.run = key, run
+        self.seed, self.key, self.run = seed, key, run
         self.first_sample, self.samples = start
 
     def with_seed(self, seed: int) -> RandomStream:
         """The stream of the same operator, run and shard with another seed."""
         return RandomStream(seed, self.key, self.run, (self.first_sample, self.samples))
+
+    def of_all_devices(self) -> RandomStream:
+        """The stream that gives every device the same numbers: for what is not split."""
+        return RandomStream(self.seed, self.key, self.run)
 
     def bits(self, xp: Any, shape: tuple[int, ...]) -> Any:
         """Independent 64-bit words, an uint64 array of ``shape``.

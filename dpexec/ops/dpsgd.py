@@ -54,7 +54,7 @@ def dpsgd(
     step = grad / xp.maximum(norm / kind(clip), kind(1))
     if sigma:
         # Box and Muller: 1 - u is never 0.
-        uniform = rng.uniform(xp, (2, *param.shape), param.dtype)
+        uniform = rng.of_all_devices().uniform(xp, (2, *param.shape), param.dtype)
         radius = xp.sqrt(-2 * xp.log(1 - uniform[0]))
         normal = radius * xp.cos(kind(2 * np.pi) * uniform[1])
         step += normal * kind(clip * sigma / batch_size)
