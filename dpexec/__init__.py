@@ -54,6 +54,7 @@ from dpexec.framework import (
 )
 from dpexec.input import embedding, one_hot
 from dpexec.io import load, save
+from dpexec.memory import memory_optimize, release_memory
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 from dpexec.version import __version__
@@ -104,6 +105,7 @@ __all__ = [
     "layer_helper",
     "layers",
     "load",
+    "memory_optimize",
     "metrics",
     "name_scope",
     "nets",
@@ -115,6 +117,7 @@ __all__ = [
     "program_guard",
     "reader",
     "regularizer",
+    "release_memory",
     "require_version",
     "save",
     "scope_guard",

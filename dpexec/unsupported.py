@@ -16,8 +16,6 @@ _KNOWN = {
     "create_random_int_lodtensor": "sequences (LoD); feed dense tensors",
     "dygraph": "eager execution; dpexec runs programs",
     "lod_tensor": "sequences (LoD); feed dense tensors",
-    "memory_optimize": "rewriting a program for memory; set BuildStrategy.memory_optimize",
-    "release_memory": "rewriting a program for memory; temporaries are freed after every run",
     "transpiler": "parameter servers; use a dask cluster",
 }
 

@@ -18,6 +18,7 @@ import difflib
 from typing import Any
 
 from dpexec.layers import (
+    attention,
     constants,
     control_flow,
     elementwise,
@@ -36,6 +37,7 @@ from dpexec.layers import (
     selected_rows,
     tensor,
 )
+from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
@@ -54,6 +56,7 @@ from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 
 _rooms = (
+    attention,
     constants,
     control_flow,
     elementwise,

@@ -11,6 +11,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op, document
 
 __all__ = [
+    "allclose",
     "elementwise_add",
     "elementwise_div",
     "elementwise_floordiv",
@@ -180,3 +181,32 @@ def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
     if cond is not None:
         check_variable_and_dtype(cond, "cond", ("bool",), "is_empty")
     return add_op("is_empty", {"X": x}, "bool", out=cond, stop_gradient=cond is None)
+
+
+def allclose(
+    input: Variable,
+    other: Variable,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Whether ``|input - other| <= atol + rtol * |other|`` for all elements.
+
+    Args:
+        input: float32 or float64.
+        other: the same shape.
+        rtol: tolerance relative to ``other``.
+        atol: tolerance.
+        equal_nan: whether two NaN are equal.
+        name: prefix of names.
+
+    Returns:
+        bool ``(1,)``. Source: Paddle op ``allclose``.
+    """
+    check_type(rtol, "rtol", float, "allclose")
+    check_type(atol, "atol", float, "allclose")
+    check_type(equal_nan, "equal_nan", bool, "allclose")
+    inputs = {"Input": input, "Other": other}
+    attrs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
+    return add_op("allclose", inputs, "bool", attrs, name=name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.indexing import topk
 
-__all__ = ["accuracy"]
+__all__ = ["accuracy", "auc"]
 
 
 def accuracy(
@@ -43,3 +44,54 @@ def accuracy(
         outputs={"Accuracy": out, "Correct": correct, "Total": total},
     )
     return out
+
+
+def auc(
+    input: Variable,
+    label: Variable,
+    curve: str = "ROC",
+    num_thresholds: int = 4095,
+    topk: int = 1,
+    slide_steps: int = 1,
+) -> tuple[Variable, Variable, list[Variable]]:
+    """The area under the ROC curve, of all batches so far and of the latest ones.
+
+    Scores are counted in ``num_thresholds + 1`` buckets; the counts are persistable variables
+    that the startup program sets to 0.
+
+    Args:
+        input: probabilities ``(N, 2)``, float32 or float64; the last column is the score.
+        label: int32 or int64 ``(N, 1)``; positive numbers are hits.
+        curve: without effect, as in the real Paddle.
+        num_thresholds: how finely scores are told apart.
+        topk: without effect, as in the real Paddle.
+        slide_steps: how many latest batches the second area covers; 0 for all.
+
+    Returns:
+        Area of all batches, float64 ``(1,)``; area of the latest batches; the counts: positive
+        and negative of the latest batches, positive and negative of all. Source: Paddle op
+        ``auc``.
+    """
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "auc")
+    check_variable_and_dtype(label, "label", ("int32", "int64"), "auc")
+    helper = LayerHelper("auc")
+    areas = [helper.create_variable_for_type_inference("float64") for _ in range(2)]
+    buckets = num_thresholds + 1
+    recent, total = [(1 + slide_steps) * buckets + 1], [1, buckets]
+    counts = [
+        helper.create_global_variable(persistable=True, dtype="int64", shape=shape)
+        for shape in (recent, recent, total, total)
+    ]
+    for var in counts:
+        helper.set_variable_initializer(var, Constant(0.0))
+    for out, steps, (positive, negative) in (
+        (areas[1], slide_steps, counts[:2]),
+        (areas[0], 0, counts[2:]),
+    ):
+        helper.append_op(
+            type="auc",
+            inputs={"Predict": input, "Label": label, "StatPos": positive, "StatNeg": negative},
+            outputs={"AUC": out, "StatPosOut": positive, "StatNegOut": negative},
+            attrs={"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
+        )
+    return areas[0], areas[1], counts

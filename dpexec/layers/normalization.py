@@ -6,14 +6,15 @@ import math
 import warnings
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
+from dpexec.checks import FLOATS, check_choice, check_type, check_variable_and_dtype
 from dpexec.core.dtypes import VarType
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
 from dpexec.param_attr import ParamAttr
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
+__all__ = ["affine_channel", "batch_norm", "group_norm", "instance_norm", "layer_norm"]
 
 
 def batch_norm(
@@ -249,3 +250,32 @@ def group_norm(
     attrs = {"epsilon": epsilon, "groups": groups, "data_layout": data_layout}
     helper.append_op(type="group_norm", inputs=inputs, outputs=outputs, attrs=attrs)
     return helper.append_activation(outputs["Y"])
+
+
+def affine_channel(
+    x: Variable,
+    scale: Variable | None = None,
+    bias: Variable | None = None,
+    data_layout: str = "NCHW",
+    name: str | None = None,
+    act: str | None = None,
+) -> Variable:
+    """``scale * x + bias`` with one number of each for every channel.
+
+    Args:
+        x: ``(N, C, ...)``, or ``(N, ..., C)`` as ``data_layout`` says.
+        scale: ``(C,)``.
+        bias: ``(C,)``.
+        data_layout: ``"NCHW"`` or ``"NHWC"``.
+        name: prefix of names.
+        act: name of an activation.
+
+    Returns:
+        The same shape. Source: Paddle op ``affine_channel``.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "affine_channel")
+    check_type(scale, "scale", (Variable, type(None)), "affine_channel")
+    check_type(bias, "bias", (Variable, type(None)), "affine_channel")
+    inputs = {"X": x, "Scale": scale, "Bias": bias}
+    attrs = {"data_layout": data_layout}
+    return add_op("affine_channel", inputs, x.dtype, attrs, name=name, act=act)

@@ -14,6 +14,7 @@ from dpexec.layers.build import add_op, numbers_or_tensors
 __all__ = [
     "gaussian_random",
     "gaussian_random_batch_size_like",
+    "sampling_id",
     "uniform_random",
     "uniform_random_batch_size_like",
 ]
@@ -162,3 +163,21 @@ def _like(
         "output_dim_idx": output_dim_idx,
     }
     return add_op(op_type, {"Input": input}, dtype, attrs)
+
+
+def sampling_id(
+    x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: Any = "float32"
+) -> Variable:
+    """A class drawn from every row of probabilities.
+
+    Args:
+        x: probabilities ``(N, classes)``.
+        min: lower end of the random numbers that sums of probabilities are compared with.
+        max: upper end.
+        seed: the same numbers in every run; 0 for others each time.
+        dtype: without effect.
+
+    Returns:
+        int64 ``(N,)``. Source: Paddle op ``sampling_id``.
+    """
+    return add_op("sampling_id", {"X": x}, dtype, {"min": min, "max": max, "seed": seed})

@@ -115,7 +115,8 @@ def reshape2_grad_grad(xp: Any, d_out: Any, ddx: Any) -> Any:
     return ddx.reshape(d_out.shape)
 
 
-def _infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
+def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
+    """A matrix, and the shape that it had."""
     require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
     shape = (product(x.shape[:axis]), product(x.shape[axis:]))
     return x.replace(shape=shape, lod_level=0), xshape_spec(x)
@@ -125,7 +126,7 @@ def _infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     "flatten2",
     inputs="X",
     outputs="Out XShape",
-    infer=_infer_flatten,
+    infer=infer_flatten,
     samples=lambda r: [Sample({"X": r.normal((2, 3, 4))}, {"axis": axis}) for axis in range(4)],
 )
 def flatten2(xp: Any, x: Any, *, axis: int = 1) -> Any:

@@ -12,7 +12,8 @@ from dpexec.ops._shapes import as_ints, require_axis
 from dpexec.ops._xshape import infer_from_xshape, restored, xshape_array, xshape_spec
 
 
-def _infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> tuple[Spec, Spec]:
+def infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> tuple[Spec, Spec]:
+    """Without the dimensions, and the shape that there was."""
     removed = {require_axis(axis, x, attribute="axes") for axis in as_ints(axes)}
     for axis in removed:
         require(
@@ -35,7 +36,7 @@ def _squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     "squeeze2",
     inputs="X",
     outputs="Out XShape",
-    infer=_infer_squeeze,
+    infer=infer_squeeze,
     samples=lambda r: [
         Sample({"X": r.normal((2, 1, 3, 1))}, {"axes": [1, -1]}),
         Sample({"X": r.normal((2, 1, 3, 1))}, {"axes": [3]}),
@@ -68,9 +69,10 @@ def _unsqueezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(made)
 
 
-def _infer_unsqueeze(
+def infer_unsqueeze(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, axes: Sequence[int] = ()
 ) -> tuple[Spec, Spec]:
+    """With the dimensions, and the shape that there was."""
     if parts or tensor is not None:
         count = len(parts) or (tensor.shape[0] if tensor is not None else 0)
         require(count > 0, f"AxesTensor {tensor} must have a known length")
@@ -84,7 +86,7 @@ def _infer_unsqueeze(
     "unsqueeze2",
     inputs="X AxesTensor? AxesTensorList?[]",
     outputs="Out XShape",
-    infer=_infer_unsqueeze,
+    infer=infer_unsqueeze,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"axes": [0, 2]}),
         Sample({"X": r.normal((2, 3))}, {"axes": [-1, 0]}),

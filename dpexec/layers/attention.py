@@ -1,0 +1,58 @@
+"""Positions in sequences of fixed length, and similarities between them."""
+
+from __future__ import annotations
+
+from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layers.build import add_op
+
+__all__ = ["add_position_encoding", "similarity_focus"]
+
+_SINGLE_DOUBLE = ("float32", "float64")
+
+
+def add_position_encoding(
+    input: Variable, alpha: float, beta: float, name: str | None = None
+) -> Variable:
+    """``alpha * input + beta * encoding`` of positions by sines and cosines.
+
+    Args:
+        input: ``(N, positions, width)``, the width even.
+        alpha: factor of the input.
+        beta: factor of the encoding.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``add_position_encoding``; Vaswani and others, 2017.
+    """
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "add_position_encoding")
+    attrs = {"alpha": alpha, "beta": beta}
+    return add_op("add_position_encoding", {"X": input}, input.dtype, attrs, name=name)
+
+
+def similarity_focus(
+    input: Variable, axis: int, indexes: list[int], name: str | None = None
+) -> Variable:
+    """Ones at the largest elements of sections, so that none share a row or a column.
+
+    Args:
+        input: ``(N, A, B, C)``.
+        axis: along which sections are taken: 1, 2 or 3.
+        indexes: which sections.
+        name: prefix of names.
+
+    Returns:
+        Ones and zeros in the same shape, the same all along ``axis``. Source: Paddle op
+        ``similarity_focus``; He and Lin, 2016.
+
+    Raises:
+        ValueError: ``axis`` or ``indexes`` cannot be.
+    """
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "similarity_focus")
+    check_type(axis, "axis", int, "similarity_focus")
+    check_type(indexes, "indexes", list, "similarity_focus")
+    check_choice(axis, "axis", (1, 2, 3), "similarity_focus")
+    if not indexes:
+        raise ValueError("similarity_focus needs indexes, but they are empty")
+    attrs = {"axis": axis, "indexes": indexes}
+    return add_op("similarity_focus", {"X": input}, input.dtype, attrs, name=name)

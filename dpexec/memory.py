@@ -1,0 +1,44 @@
+"""``memory_optimize`` and ``release_memory``, which fluid 1.8 keeps for old programs."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from dpexec.ir.program import Program
+
+__all__ = ["memory_optimize", "release_memory"]
+
+_logger = logging.getLogger(__name__)
+
+
+def memory_optimize(
+    input_program: Program,
+    skip_opt_set: Any = None,
+    print_log: bool = False,
+    level: int = 0,
+    skip_grads: bool = True,
+) -> None:
+    """Leave the program as it is, and warn: fluid does nothing here since version 1.6.
+
+    Args:
+        input_program: a program.
+        skip_opt_set: without effect.
+        print_log: without effect.
+        level: without effect.
+        skip_grads: without effect.
+    """
+    _logger.warning(
+        "memory_optimize() is deprecated and leaves the program as it is: memory is freed as soon "
+        "as nobody reads it any more"
+    )
+
+
+def release_memory(input_program: Program, skip_opt_set: Any = None) -> None:
+    """Leave the program as it is, and warn: fluid does nothing here since version 1.6.
+
+    Args:
+        input_program: a program.
+        skip_opt_set: without effect.
+    """
+    _logger.warning("release_memory() is deprecated and leaves the program as it is")

@@ -1,0 +1,135 @@
+"""``auc``: the area under the ROC curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._shapes import product, require_float, require_integer
+
+
+def _infer(
+    predict: Spec,
+    label: Spec,
+    positive: Spec,
+    negative: Spec,
+    *,
+    num_thresholds: int = 4095,
+    slide_steps: int = 1,
+) -> tuple[Spec, Spec, Spec]:
+    require(num_thresholds > 0, f"num_thresholds must be positive, but is {num_thresholds}")
+    require(slide_steps >= 0, f"slide_steps must not be negative, but is {slide_steps}")
+    require(predict.rank == 2, f"Predict {predict} must be [samples, classes]")
+    require_float(predict, "Predict")
+    require_integer(label, "Label")
+    require(
+        dims_match(product(label.shape), predict.shape[0]),
+        f"Label {label} must have one element for every row of Predict {predict}",
+    )
+    buckets = num_thresholds + 1
+    count = (slide_steps + 1) * buckets + 1 if slide_steps else buckets
+    for name, spec in (("StatPos", positive), ("StatNeg", negative)):
+        require(
+            spec.dtype == VarType.INT64 and dims_match(product(spec.shape), count),
+            f"{name} {spec} must hold {count} int64 numbers",
+        )
+    shape = (count,) if slide_steps else (1, buckets)
+    statistics = Spec(shape, VarType.INT64)
+    return Spec((1,), VarType.FP64), statistics, statistics
+
+
+def _samples(r: Any) -> list[Sample]:
+    scores = r.uniform(0.0, 1.0, (6, 1))
+    calls = []
+    for slide_steps, count in ((0, 8), (1, 17), (3, 33)):
+        before = r.integers(0, 5, (1, count) if slide_steps == 0 else (count,))
+        before = np.zeros_like(before) if slide_steps else before
+        calls.append(
+            Sample(
+                {
+                    "Predict": np.concatenate([1 - scores, scores], axis=1),
+                    "Label": np.array([[0], [1], [1], [0], [1], [0]]),
+                    "StatPos": before,
+                    "StatNeg": before.copy(),
+                },
+                {"num_thresholds": 7, "slide_steps": slide_steps},
+            )
+        )
+    known = {
+        "Predict": np.array([[0.1], [0.4], [0.35], [0.8]]),
+        "Label": np.array([[0], [0], [1], [1]]),
+        "StatPos": np.zeros((1, 101), np.int64),
+        "StatNeg": np.zeros((1, 101), np.int64),
+    }
+    attrs = {"num_thresholds": 100, "slide_steps": 0}
+    return [*calls, Sample(known, attrs, expected={"AUC": np.array([0.75])})]
+
+
+@op(
+    "auc",
+    inputs="Predict Label StatPos StatNeg",
+    outputs="AUC StatPosOut StatNegOut",
+    infer=_infer,
+    attrs={"curve": "ROC"},
+    inplace={"StatPosOut": "StatPos", "StatNegOut": "StatNeg"},
+    no_grad=True,
+    checks_values=True,
+    samples=_samples,
+)
+def auc(
+    xp: Any,
+    predict: Any,
+    label: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    num_thresholds: int = 4095,
+    slide_steps: int = 1,
+) -> tuple[Any, Any, Any]:
+    """The area under the curve of the true over the false positive rate.
+
+    Scores (the last column of ``Predict``) are counted in ``num_thresholds + 1`` buckets, apart
+    for positive and negative labels. With ``slide_steps`` 0 the statistics are the counts of all
+    batches; else they hold the counts of that many latest batches, their sum, and the position
+    of the next batch. ``curve`` makes no difference. Source: Paddle op ``auc``.
+
+    Raises:
+        ValueError: a score lies outside [0, 1].
+    """
+    scores = predict[:, -1]
+    if scores.size and not bool(((scores >= 0) & (scores <= 1)).all()):
+        raise ValueError("auc: the scores of Predict must lie between 0 and 1")
+    places = (scores * num_thresholds).astype(np.int64)
+    hits = label.reshape(-1) > 0
+    made = []
+    for before, chosen in ((positive, hits), (negative, ~hits)):
+        counts = xp.bincount(places[chosen], minlength=num_thresholds + 1)
+        made.append(_updated(before, counts, slide_steps))
+    (positive, total), (negative, total_negative) = made
+    return _area(xp, total, total_negative), positive, negative
+
+
+def _updated(statistics: Any, counts: Any, slide_steps: int) -> tuple[Any, Any]:
+    """The statistics with a batch added, and the counts that the area is computed from."""
+    if not slide_steps:
+        statistics += counts
+        return statistics, statistics.reshape(-1)
+    buckets = counts.size
+    steps = statistics[:-1].reshape(slide_steps + 1, buckets)
+    place = int(statistics[-1]) % slide_steps
+    steps[-1] += counts - steps[place]
+    steps[place] = counts
+    statistics[-1] = place + 1
+    return statistics, steps[-1]
+
+
+def _area(xp: Any, positive: Any, negative: Any) -> Any:
+    """Trapezoids under the curve, from the highest threshold down; float64 ``(1,)``."""
+    highs = xp.cumsum(positive[::-1]).astype(np.float64)
+    widths = negative[::-1].astype(np.float64)
+    area = (widths * (highs - positive[::-1] / 2.0)).sum()
+    total = float(positive.sum()) * float(negative.sum())
+    return xp.asarray([area / total if total else area], dtype=np.float64)
