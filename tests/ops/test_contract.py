@@ -21,7 +21,10 @@ def runs_elsewhere(definition):
 
 TYPES = [type for type, d in opdef.registered().items() if not runs_elsewhere(d)]
 STEP = 1e-6
-UNCHECKED_GRADIENTS = {"cast": "its samples name one data type, but are run in two"}
+UNCHECKED_GRADIENTS = {
+    "cast": "its samples name one data type, but are run in two",
+    "cvm": "the gradient of shows and clicks is their count",
+}
 
 
 @functools.cache
