@@ -84,12 +84,30 @@ def collect(
     for name in names:
         values = [_host_copy(envs[d][name]) for d in devices if name in envs[d]]
         if not merged:
-            results.append(values)
+            results.append([_returned(value) for value in values])
         elif not values:
             results.append(None)
         else:
-            results.append(np.concatenate(values) if len(values) > 1 else values[0])
+            results.append(_returned(np.concatenate(values) if len(values) > 1 else values[0]))
     return results
+
+
+class array(np.ndarray[Any, Any]):
+    """A fetched array with one element: Python takes it for a number.
+
+    Fluid programs write ``float(loss)`` and ``"%f" % loss`` of arrays of shape ``(1,)``, which
+    NumPy refuses since 2.4. The name is what ``repr`` shows.
+    """
+
+    def __float__(self) -> float:
+        return float(self.item()) if self.size == 1 else super().__float__()
+
+    def __int__(self) -> int:
+        return int(self.item()) if self.size == 1 else super().__int__()
+
+
+def _returned(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return value.view(array) if value.shape and value.size == 1 else value
 
 
 def _host_copy(value: Any) -> np.ndarray[Any, Any]:

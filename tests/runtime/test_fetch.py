@@ -1,0 +1,40 @@
+"""What `run` returns."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+
+@pytest.fixture
+def mean():
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        yield fluid.layers.mean(fluid.data("x", [None, 2]))
+
+
+def run(fetch, **options):
+    feed = {"x": np.full((4, 2), 1.5, "float32")}
+    return fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[fetch], **options)[0]
+
+
+def test_one_element_is_a_number_for_python(mean):
+    loss = run(mean)
+    assert (loss.shape, loss.dtype, isinstance(loss, np.ndarray)) == ((1,), "float32", True)
+    assert (float(loss), int(loss), "%.2f" % loss) == (1.5, 1, "1.50")  # noqa: UP031
+    assert f"{loss!r} {loss}" == "array([1.5], dtype=float32) [1.5]"
+    total = 0.0
+    total += loss
+    assert float(total / 2) == 0.75
+
+
+def test_several_elements_are_no_number(mean):
+    with pytest.raises(TypeError, match="converted to Python scalars"):
+        float(run(mean) + np.ones(2, "float32"))
+
+
+def test_unmerged_losses_are_numbers_too(mean):
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        places=fluid.cpu_places(2)
+    )
+    losses = run(mean, program=compiled, return_merged=False)
+    assert [float(loss) for loss in losses] == [1.5, 1.5]
