@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.places import Place
-from dpexec.graph.ssa import OpNode, SSAGraph, role_of
+from dpexec.graph.parallel_do import ParallelDos, inner_devices, updates_of_kept
+from dpexec.graph.ssa import OpNode, SSAGraph
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
@@ -47,7 +48,10 @@ class ReplicationOptions:
 def build_ssa_graph(program: Program, places: list[Place], options: ReplicationOptions) -> SSAGraph:
     """Replicate the global block of ``program`` over ``places``.
 
-    With one device there is nothing to aggregate and no collective.
+    With one device there is nothing to aggregate and no collective, besides those of ParallelDos.
+
+    Raises:
+        EnforceNotMet: a ParallelDo on several replicas, or on devices that are not there.
     """
     return _Builder(program, places, options).build()
 
@@ -59,7 +63,10 @@ class _Builder:
         self.options = options
         self.devices = range(len(places))
         self.reduce = options.mode == "reduce" and len(places) > 1
-        self.graph = SSAGraph(program, places, options.mode)
+        everywhere, bodies = inner_devices(program, places)
+        self.graph = SSAGraph(program, everywhere, options.mode, bodies)
+        self.kept_updates = updates_of_kept(self.block)
+        self.parallel_dos = ParallelDos(self.graph, self._bring, options.shared_memory)
         self.owners = self.graph.owners
         self.load = [0] * len(places)
         self.home: dict[str, int] = {}
@@ -69,12 +76,15 @@ class _Builder:
         control = _control_dependencies(self.block.ops)
         for index, op in enumerate(self.block.ops):
             if op.definition.by_executor:
+                self.parallel_dos.expand(op, self.home)
                 continue
             for node in self._place(op):
                 device = node.device
                 assert device is not None
                 for number in control.reads[index]:
-                    self.graph.read(node, f"__control_var@{number}", device, "control")
+                    name = f"__control_var@{number}"
+                    if self.graph.latest(name, device):  # none after operators without node
+                        self.graph.read(node, name, device, "control")
                 for number in control.writes[index]:
                     self.graph.write(node, f"__control_var@{number}", device, "control")
             self._aggregate(op)
@@ -90,27 +100,22 @@ class _Builder:
             if self.options.keep_loss_grad:
                 return []
             return [self._scale_loss_grad(op, device) for device in self.devices]
-        owner = self._owner(op)
-        devices = list(self.devices) if owner is None else [owner]
-        for name in op.input_arg_names:
+        devices = self._devices_of(op)
+        for name in op.reads:
             self._bring(name, devices)
-        nodes = [self._compute(op, device) for device in devices]
-        for name in op.output_arg_names:
-            if owner is None:
+        nodes = [self.graph.add_compute(op, device) for device in devices]
+        for name in op.writes:
+            if len(devices) == len(self.graph.places):
                 self.home.pop(name, None)
             else:
-                self.home[name] = owner
+                self.home[name] = devices[0]
         return nodes
 
-    def _compute(self, op: Operator, device: int) -> OpNode:
-        node = self.graph.add_op("compute", op.type, device, role_of(op), op)
-        for name in op.input_arg_names:
-            if name != roles.EMPTY:
-                self.graph.read(node, name, device)
-        for name in op.output_arg_names:
-            if name != roles.EMPTY:
-                self.graph.write(node, name, device)
-        return node
+    def _devices_of(self, op: Operator) -> list[int]:
+        if op in self.kept_updates:
+            return list(range(len(self.graph.places)))
+        owner = self._owner(op)
+        return list(self.devices) if owner is None else [owner]
 
     def _scale_loss_grad(self, op: Operator, device: int) -> OpNode:
         node = self.graph.add_op("scale_loss_grad", "Scale LossGrad", device, "backward", op)
@@ -151,12 +156,7 @@ class _Builder:
         return owner
 
     def _collective(self, kind: str, name: str, sources: list[int], targets: list[int]) -> None:
-        device = None if kind == "all_reduce" else targets[0] if kind == "reduce" else sources[0]
-        node = self.graph.add_op(kind, kind, device, "collective")
-        for source in sources:
-            self.graph.read(node, name, source)
-        for target in targets:
-            self.graph.write(node, name, target)
+        self.graph.add_collective(kind, [(name, d) for d in sources], [(name, d) for d in targets])
 
     def _bring(self, name: str, devices: list[int]) -> None:
         """Broadcast a value that lives on one device to devices that are about to read it."""
@@ -166,7 +166,7 @@ class _Builder:
         missing = [device for device in devices if device != home]
         if missing:
             self._collective("broadcast", name, [home], missing)
-            if len(missing) == len(self.devices) - 1:
+            if len(missing) == len(self.graph.places) - 1:
                 del self.home[name]
 
     def _broadcast_parameters(self) -> None:
@@ -209,11 +209,11 @@ def _control_dependencies(ops: list[Operator]) -> _Control:
     version: defaultdict[str, int] = defaultdict(int)
     made: list[set[tuple[str, int]]] = []
     for index, op in enumerate(ops):
-        taken = {(name, version[name]) for name in op.input_arg_names}
-        for name in dict.fromkeys(op.input_arg_names):
+        taken = {(name, version[name]) for name in op.reads}
+        for name in dict.fromkeys(op.reads):
             readers[name].append(index)
         outputs: set[tuple[str, int]] = set()
-        for name in dict.fromkeys(op.output_arg_names):
+        for name in dict.fromkeys(op.writes):
             before = [r for r in readers[name] if r != index and not made[r] & taken]
             if name in writer and writer[name] != index:
                 before.insert(0, writer[name])

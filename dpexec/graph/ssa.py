@@ -9,7 +9,7 @@ orders two operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from dpexec.ir.program import Program
 
 __all__ = ["OpNode", "SSAGraph", "VarNode"]
 
-COLLECTIVES = frozenset({"all_reduce", "reduce", "broadcast"})
+COLLECTIVES = frozenset({"all_reduce", "reduce", "broadcast", "split", "merge"})
 
 
 @dataclass(eq=False, slots=True)
@@ -55,11 +55,13 @@ class OpNode:
 
     Args:
         id: position in ``SSAGraph.ops``.
-        kind: ``"compute"``, ``"scale_loss_grad"``, ``"all_reduce"``, ``"reduce"``, ``"broadcast"``.
+        kind: ``"compute"``, ``"scale_loss_grad"``, ``"all_reduce"``, ``"reduce"``, ``"broadcast"``;
+            around the body of a ParallelDo also ``"split"`` and ``"merge"`` (of rows).
         name: label in views: the operator type, ``"Scale LossGrad"``, ``"fused_all_reduce"`` ...
         device: where it runs; None for an all-reduce, which belongs to all.
-        op: the operator of the program; None for collectives.
+        op: the operator of the program; None for collectives of none.
         role: ``"forward"``, ``"backward"``, ``"optimize"``, ``"lr_sched"`` or ``"collective"``.
+        body: number of the block of the ParallelDo that it is a part of; 0 for none.
     """
 
     id: int
@@ -68,6 +70,7 @@ class OpNode:
     device: int | None
     role: str
     op: Operator | None = None
+    body: int = 0
     inputs: list[VarNode] = field(default_factory=list)
     outputs: list[VarNode] = field(default_factory=list)
 
@@ -86,19 +89,35 @@ class SSAGraph:
 
     Args:
         program: what was replicated.
-        places: the devices.
+        places: the devices: first those that run the whole program, then those of ParallelDos.
         mode: ``"all_reduce"`` or ``"reduce"``.
+        bodies: the devices of each ParallelDo, by the number of its block.
     """
 
-    def __init__(self, program: Program, places: list[Place], mode: str) -> None:
+    def __init__(
+        self,
+        program: Program,
+        places: list[Place],
+        mode: str,
+        bodies: Mapping[int, list[int]] | None = None,
+    ) -> None:
         self.program = program
         self.places = places
         self.mode = mode
+        self.bodies = dict(bodies or {})
+        self.pre_fetched: dict[int, list[str]] = {}
+        """Variables whose rows are fed to the devices of a ParallelDo, by number of its block."""
         self.ops: list[OpNode] = []
         self.vars: list[VarNode] = []
         self.versions: list[dict[str, list[VarNode]]] = [{} for _ in places]
         self.owners: dict[str, int] = {}
         """In Reduce mode: the device that updates a parameter, by parameter and gradient name."""
+
+    @property
+    def replicas(self) -> range:
+        """The devices that run the whole program."""
+        inner = min((devices[0] for devices in self.bodies.values()), default=len(self.places))
+        return range(inner)
 
     @property
     def nodes(self) -> list[OpNode]:
@@ -113,15 +132,60 @@ class SSAGraph:
     # ---- construction
 
     def add_op(
-        self, kind: str, name: str, device: int | None, role: str, op: Operator | None = None
+        self,
+        kind: str,
+        name: str,
+        device: int | None,
+        role: str,
+        op: Operator | None = None,
+        body: int = 0,
     ) -> OpNode:
         """Append an operator node without edges."""
-        node = OpNode(len(self.ops), kind, name, device, role, op)
+        node = OpNode(len(self.ops), kind, name, device, role, op, body)
         self.ops.append(node)
         return node
 
-    def _add_var(self, name: str, version: int, device: int, kind: str) -> VarNode:
-        declared = self.program.global_block().vars.get(name)
+    def add_compute(self, op: Operator, device: int, body: int = 0) -> OpNode:
+        """Append a copy of an operator of the program, on the newest versions of its variables."""
+        node = self.add_op("compute", op.type, device, role_of(op), op, body)
+        for name in op.reads:
+            if name != roles.EMPTY:
+                self.read(node, name, device)
+        for name in op.writes:
+            if name != roles.EMPTY:
+                self.write(node, name, device)
+        return node
+
+    def add_collective(
+        self,
+        kind: str,
+        sources: Iterable[tuple[str, int]],
+        targets: Iterable[tuple[str, int]],
+        op: Operator | None = None,
+        body: int = 0,
+    ) -> OpNode:
+        """Append a node that takes variables of some devices to others.
+
+        Args:
+            kind: what it does.
+            sources: name and device of what it reads.
+            targets: name and device of what it writes.
+            op: the operator of the program behind it.
+            body: number of the block of the ParallelDo that it is a part of.
+        """
+        sources, targets = list(sources), list(targets)
+        home = targets[0][1] if kind in ("reduce", "merge") else sources[0][1]
+        device = None if kind == "all_reduce" else home
+        node = self.add_op(kind, kind, device, "collective", op, body)
+        for name, device in sources:
+            self.read(node, name, device)
+        for name, device in targets:
+            self.write(node, name, device)
+        return node
+
+    def _add_var(self, name: str, version: int, device: int, kind: str, op: OpNode) -> VarNode:
+        block = self.program.global_block() if op.op is None else op.op.block
+        declared = block._find_var_recursive(name)
         shape = () if declared is None else declared.shape
         var = VarNode(len(self.vars), name, version, device, kind, shape)
         self.vars.append(var)
@@ -131,7 +195,7 @@ class SSAGraph:
         """Let ``node`` read the newest version of ``name`` on ``device``."""
         versions = self.versions[device].setdefault(name, [])
         if not versions:
-            versions.append(self._add_var(name, 0, device, kind))
+            versions.append(self._add_var(name, 0, device, kind, node))
         var = versions[-1]
         if node not in var.readers:
             var.readers.append(node)
@@ -141,7 +205,7 @@ class SSAGraph:
     def write(self, node: OpNode, name: str, device: int, kind: str = "var") -> VarNode:
         """Let ``node`` write a new version of ``name`` on ``device``."""
         versions = self.versions[device].setdefault(name, [])
-        var = self._add_var(name, len(versions), device, kind)
+        var = self._add_var(name, len(versions), device, kind, node)
         versions.append(var)
         var.writer = node
         node.outputs.append(var)
@@ -150,7 +214,7 @@ class SSAGraph:
     def order(self, before: OpNode, after: OpNode) -> VarNode:
         """Let ``after`` wait for ``before`` without passing data."""
         device = before.device if before.device is not None else (after.device or 0)
-        var = self._add_var("", 0, device, "dummy")
+        var = self._add_var("", 0, device, "dummy", before)
         var.writer = before
         before.outputs.append(var)
         var.readers.append(after)

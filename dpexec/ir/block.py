@@ -62,7 +62,8 @@ class Block:
         while block is not None:
             if name in block.vars:
                 return block.vars[name]
-            block = self.program.blocks[block.parent_idx] if block.parent_idx >= 0 else None
+            around = block.forward_block_idx if block.forward_block_idx >= 0 else block.parent_idx
+            block = self.program.blocks[around] if around >= 0 else None
         return None
 
     def _var_recursive(self, name: str) -> Variable:

@@ -29,6 +29,11 @@ def grad_name(name: str) -> str:
     return name + GRAD_SUFFIX
 
 
+def part_of_grad(name: str) -> str:
+    """A device's rows of the gradient of a ParallelDo's output, inside the gradient block."""
+    return name + GRAD_SUFFIX + "@PART"
+
+
 def role_name(role: int) -> str:
     """One word for a role: what views group and colour by."""
     if role & LR_SCHED:

@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Spec, op
+from dpexec.ir.opdef import op
 
 __all__: list[str] = []
-
-
-def _as_declared(*_: Any) -> None:
-    """The variables of readers are declared with their shapes."""
 
 
 @op(
     "create_py_reader",
     inputs="blocking_queue",
     outputs="Out",
-    infer=_as_declared,
+    infer=None,
     attrs={
         "device_count": 1,
         "device_index": 0,
@@ -44,7 +40,7 @@ def create_py_reader(xp: Any, queue: Any) -> None:
     "create_double_buffer_reader",
     inputs="UnderlyingReader",
     outputs="Out",
-    infer=_as_declared,
+    infer=None,
     attrs={"place": "AUTO"},
     no_grad=True,
     by_executor=True,
@@ -53,15 +49,11 @@ def create_double_buffer_reader(xp: Any, reader: Any) -> None:
     """A reader that copies the next batch to the device while the step before it runs."""
 
 
-def _fields(reader: Spec) -> list[Spec]:
-    return []
-
-
 @op(
     "read",
     inputs="Reader",
     outputs="Out[]",
-    infer=_fields,
+    infer=None,
     attrs={"drop_last": True, "infer_out": True, "throw_eof_exp": True},
     no_grad=True,
     by_executor=True,

@@ -18,6 +18,7 @@ from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.follow import follow_collective
 from dpexec.runtime.replicas import Replicas
 
 __all__ = ["array_spec", "check_fetch_names", "check_merge", "check_run"]
@@ -66,16 +67,20 @@ def check_run(
         EnforceNotMet: a value is missing, or shapes or types do not fit.
     """
     block = graph.program.global_block()
+
+    def stored(op: Operator, name: str, device: int) -> Spec:
+        return _stored_spec(op, name, device, replicas, specs[device])
+
     specs = [{name: array_spec(a) for name, a in feed.items()} for feed in feeds]
     for node in nodes:
         if node.is_collective:
-            _follow_collective(node, specs, missing)
+            follow_collective(node, specs, missing, stored)
             continue
         assert node.op is not None and node.device is not None
         known = specs[node.device]
         for name in node.op.needs:
             if name not in known and name != roles.EMPTY:
-                known[name] = _stored_spec(block, node.op, name, node.device, replicas, known)
+                known[name] = stored(node.op, name, node.device)
         for name in node.op.reads:
             if name not in known and name in block.vars and block.vars[name].persistable:
                 tensor = _stored(replicas, node.device, name)
@@ -104,24 +109,10 @@ def _either(old: Spec | None, new: Spec) -> Spec:
     return new.replace(shape=tuple(a if a == b else -1 for a, b in dims))
 
 
-def _follow_collective(node: OpNode, specs: list[dict[str, Spec]], missing: set[VarNode]) -> None:
-    for var in node.inputs:
-        if var.kind == "var" and var not in missing and var.name in specs[var.device]:
-            spec = specs[var.device][var.name]
-            for out in node.outputs:
-                if out.name == var.name:
-                    specs[out.device].setdefault(var.name, spec)
-
-
 def _stored_spec(
-    block: Block,
-    op: Operator,
-    name: str,
-    device: int,
-    replicas: Replicas,
-    known: Mapping[str, Spec],
+    op: Operator, name: str, device: int, replicas: Replicas, known: Mapping[str, Spec]
 ) -> Spec:
-    var = block._var_recursive(name)
+    var = op.block._var_recursive(name)
     if not var.persistable:
         if var.is_data:
             problem = f"InvalidArgument: input variable {name} is not initialized: feed it"

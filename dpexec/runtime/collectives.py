@@ -1,4 +1,4 @@
-"""All-reduce, reduce and broadcast between the envs of one process.
+"""All-reduce, reduce, broadcast, split and merge between the envs of one process.
 
 Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so the result has
 the same bits in AllReduce and Reduce mode and on every scheduler.
@@ -14,6 +14,7 @@ import numpy as np
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.runtime.feed import even_rows
 from dpexec.runtime.steps import Env
 
 __all__ = ["add_in_order", "bind_collective"]
@@ -25,28 +26,77 @@ def bind_collective(
     """Bind a collective node to the devices that take part.
 
     Args:
-        node: an all-reduce, reduce or broadcast.
+        node: the collective.
         places: the devices.
         missing: variables without a value, of devices that are idle in this plan.
     """
-    sources: dict[str, list[int]] = {}
-    for var in node.inputs:
-        if var.kind == "var" and var not in missing:
-            sources.setdefault(var.name, []).append(var.device)
-    targets: dict[str, list[int]] = {}
-    for var in node.outputs:
-        if var.kind == "var":
-            targets.setdefault(var.name, []).append(var.device)
+    sources = _devices_of(node.inputs, missing)
+    targets = _devices_of(node.outputs, missing)
+    if node.kind == "split":
+        return _bind_split(sources, targets, places)
+    if node.kind == "merge":
+        return _bind_merge(sources, targets, places)
+    names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
+    made_of = dict(zip(names, targets, strict=True))
     buffers: dict[str, Any] = {}
 
     def call(envs: Sequence[Env]) -> None:
         for name, devices in sources.items():
-            home = places[targets[name][0]]
+            made = made_of[name]
+            home = places[targets[made][0]]
             values = [_at(envs[device][name], places[device], home) for device in devices]
             total = add_in_order(values, array_module(home), buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
-            for target in targets[name]:
-                envs[target][name] = _at(total, home, places[target])
+            for target in targets[made]:
+                envs[target][made] = _at(total, home, places[target])
+
+    return call
+
+
+_Devices = dict[str, list[int]]
+
+
+def _devices_of(variables: Sequence[VarNode], missing: set[VarNode]) -> _Devices:
+    found: _Devices = {}
+    for var in variables:
+        if var.kind == "var" and var not in missing:
+            found.setdefault(var.name, []).append(var.device)
+    return found
+
+
+def _bind_split(
+    sources: _Devices, targets: _Devices, places: Sequence[Place]
+) -> Callable[[Sequence[Env]], None]:
+    """Rows for every device: as many as it has of another variable, or the same for all."""
+    (name, (home,)), *others = sources.items()
+    like = others[0][0] if others else ""
+    ((made, devices),) = targets.items()
+
+    def call(envs: Sequence[Env]) -> None:
+        value = envs[home][name]
+        if like:
+            counts = [len(envs[device][like]) for device in devices]
+        else:
+            counts = even_rows(len(value), len(devices))
+        first = 0
+        for device, count in zip(devices, counts, strict=True):
+            part = value[first : first + count]
+            envs[device][made] = _at(part, places[home], places[device])
+            first += count
+
+    return call
+
+
+def _bind_merge(
+    sources: _Devices, targets: _Devices, places: Sequence[Place]
+) -> Callable[[Sequence[Env]], None]:
+    ((name, devices),), ((made, (target,)),) = sources.items(), targets.items()
+    home = places[target]
+
+    def call(envs: Sequence[Env]) -> None:
+        parts = [_at(envs[device][name], places[device], home) for device in devices]
+        together = array_module(home).concatenate(parts) if len(parts) > 1 else parts[0]
+        envs[target][made] = together
 
     return call
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
+from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import FuseAllReduce, Pass, PassManager, PassRecord, SequentialExecution
+from dpexec.runtime.partition import Busy
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.strategy import BuildStrategy
 
@@ -58,7 +60,8 @@ class Compilation:
             on_cluster: whether the devices are those of workers.
         """
         if strategy is None:
-            options = ReplicationOptions(scale_loss_grad=False)
+            one_memory = shares_memory(program, places)
+            options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
             return cls(program, places, options, [], "segment")
         reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
         customized = BuildStrategy.GradientScaleStrategy.Customized
@@ -89,10 +92,14 @@ class Compilation:
         fed: Iterable[str],
         idle: Sequence[int],
         checked: bool,
+        busy: Busy = (),
     ) -> Plan:
-        """The plan for a fetch list, fed names, devices without samples, FLAGS_check_nan_inf."""
+        """The plan for a fetch list, fed names, devices without samples, FLAGS_check_nan_inf.
+
+        ``busy`` says how many devices of each ParallelDo get rows.
+        """
         shared = self.options.shared_memory
-        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked)
+        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked, busy)
 
     def write_graphviz(self, path: str, graph: SSAGraph) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``."""

@@ -10,6 +10,7 @@ from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
@@ -75,6 +76,7 @@ class CompiledProgram:
         Raises:
             AssertionError: called twice, or loss_name is missing.
             TypeError: loss_name is not a string.
+            EnforceNotMet: the program has a ParallelDo.
         """
         assert not self._is_data_parallel, "Already compiled with parallel, cannot be recompiled."
         if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
@@ -84,6 +86,10 @@ class CompiledProgram:
             "The loss name of CompiledProgram is None, but the program has gradients. "
             "Give loss_name, or compile a forward-only program (clone(for_test=True))."
         )
+        for op in self._program.global_block().ops:
+            if op.type == "parallel_do":
+                problem = "it divides its own batch; run the program with Executor.run instead"
+                raise op_error(op, f"with_data_parallel is not for ParallelDo: {problem}", {})
         self._is_data_parallel = True
         self._loss_name = loss_name
         self._build_strategy = build_strategy or self._build_strategy

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core import flags
@@ -24,6 +25,7 @@ from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
+from dpexec.runtime.inner import busy_devices, count_rows, parts_of_rows, split_pre_fetched
 from dpexec.runtime.interrupts import InterruptGate
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
@@ -89,6 +91,9 @@ class Engine:
             program, self.places, build_strategy, scale_loss_grad, self._on_cluster
         )
         self.graph, self.pass_records = self.compilation.graph()
+        self.places = list(self.graph.places)
+        if self.graph.bodies and execution_strategy is None:
+            execution_strategy = self.execution_strategy = ExecutionStrategy()
         if build_strategy is not None and build_strategy.debug_graphviz_path:
             self.compilation.write_graphviz(build_strategy.debug_graphviz_path, self.graph)
         self.replicas = self._make_replicas(scope, share_from)
@@ -97,6 +102,7 @@ class Engine:
         self._plans: dict[Any, Plan] = {}
         self._graphs: dict[Plan, dict[bool, dict[Any, Any]]] = {}
         self._checked: dict[Any, None] = {}
+        self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
         self._busy = threading.Lock()
@@ -140,7 +146,7 @@ class Engine:
     def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         fed = frozenset(name for values in feeds.values for name in values)
         checked = bool(flags.globals()["FLAGS_check_nan_inf"])
-        key = (fetch, fed, feeds.idle, checked)
+        key = (fetch, fed, feeds.idle, checked, busy_devices(self.graph, feeds.rows))
         if key not in self._plans:
             check_fetch_names(self.program.global_block(), fetch)
             if len(self._plans) >= _PLANS_KEPT:
@@ -171,6 +177,8 @@ class Engine:
             EnforceNotMet: something is wrong; no variable has changed.
         """
         with self._busy:
+            if self.graph.bodies:
+                batches = [self._with_inner(feeds) for feeds in batches]
             plans = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
             strategy = self.execution_strategy
             if strategy is not None and strategy._dry_run:
@@ -181,6 +189,16 @@ class Engine:
             self._count_towards_drop()
             return results
 
+    def _with_inner(self, feeds: Feeds) -> Feeds:
+        """The feeds of all devices, those of ParallelDos included."""
+        feeds = split_pre_fetched(self.graph, feeds)
+        key = (_shapes(feeds), self.replicas.generation)
+        if key not in self._rows:
+            if len(self._rows) >= _SIGNATURES_KEPT:
+                self._rows.clear()
+            self._rows[key] = count_rows(self.graph, feeds, self.replicas)
+        return replace(feeds, rows=self._rows[key])
+
     def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Plan:
         """The plan for a batch, when everything that can be known before says that it will run."""
         plan = self.plan = self._plan_for(fetch, feeds)
@@ -189,11 +207,7 @@ class Engine:
         return plan
 
     def _check(self, plan: Plan, feeds: Feeds, merged: bool) -> None:
-        shapes = tuple(
-            tuple((name, a.shape, a.dtype.str) for name, a in values.items())
-            for values in feeds.values
-        )
-        key = (plan, shapes, merged, self.replicas.generation)
+        key = (plan, _shapes(feeds), merged, self.replicas.generation)
         if key in self._checked:
             return
         specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
@@ -232,9 +246,10 @@ class Engine:
             self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
         )
         shards, first = [], 0
-        for samples in feeds.samples:
+        inner = parts_of_rows(self.graph, feeds.rows)
+        for samples, parts in zip(feeds.samples, inner, strict=True):
             weight = 1.0 if one else samples / total
-            shards.append(Shard(run, entropy, first, max(samples, 1), weight))
+            shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts))
             first += samples
         return shards
 
@@ -360,6 +375,12 @@ class Engine:
         return self.recorder.trace(
             devices=len(self.places), num_threads=self.num_threads, cpus=available_cpus()
         )
+
+
+def _shapes(feeds: Feeds) -> Any:
+    return tuple(
+        tuple((name, a.shape, a.dtype.str) for name, a in values.items()) for values in feeds.values
+    )
 
 
 @contextlib.contextmanager

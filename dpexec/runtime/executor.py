@@ -134,7 +134,8 @@ class Executor:
 
 def _batches(engine: Engine, feed: Any, split: bool) -> list[Feeds]:
     """What every step of a run is fed; readers give each its own, or fewer at their end."""
-    block, places = engine.program.global_block(), engine.places
+    block = engine.program.global_block()
+    places = [engine.places[device] for device in engine.graph.replicas]
     batches: list[Feeds] = []
     for _ in range(engine.steps_per_run):
         try:

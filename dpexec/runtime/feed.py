@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.runtime.dask_feed import computed, row_blocks
 
-__all__ = ["Feeds", "single_feed", "split_feed"]
+__all__ = ["Feeds", "even_rows", "single_feed", "split_feed"]
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,13 @@ class Feeds:
         values: arrays by name, one dict per device; empty for an idle device.
         samples: number of samples per device; 0 for an idle one.
         persistable: names that also set a persistable variable.
+        rows: how many rows each ParallelDo gets, by the number of its block.
     """
 
     values: list[dict[str, np.ndarray[Any, Any]]]
     samples: list[int]
     persistable: frozenset[str] = frozenset()
+    rows: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def idle(self) -> tuple[int, ...]:
@@ -182,6 +184,12 @@ def _check(var: Variable, array: np.ndarray[Any, Any], where: str) -> None:
         )
 
 
+def even_rows(rows: int, devices: int) -> list[int]:
+    """How many rows each device gets: as even as possible, the first ones get one more."""
+    share, more = divmod(rows, devices)
+    return [share + (device < more) for device in range(devices)]
+
+
 def _samples(block: Block, values: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """Rows of the first fed variable that has a batch dimension, else of the first one."""
     arrays = [
@@ -213,8 +221,8 @@ def _split(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
                 f"{active} devices: other fed Variables have {samples} samples"
             )
-        cuts: Any = active if rows is None else np.cumsum(rows)[:-1]
-        for shard, part in zip(shards, np.array_split(array, cuts), strict=False):
+        cuts = np.cumsum(even_rows(length, active) if rows is None else rows)[:-1]
+        for shard, part in zip(shards, np.split(array, cuts), strict=False):
             shard[name] = part
     for name in values.keys() - batch.keys():
         for device, row in enumerate(_rows(name, values[name], devices)):

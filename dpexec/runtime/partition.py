@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import to_numpy
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 
-__all__ = ["BUCKET_BYTES", "Task", "live_nodes", "partition"]
+__all__ = ["BUCKET_BYTES", "Busy", "Task", "live_nodes", "partition"]
 
 BUCKET_BYTES = 4 << 20
 """Gradients are aggregated in buckets of about this size: large enough to hide a task's overhead
 (0.1 ms, in which a core copies 1 to 2 MB), small enough to overlap with the backward pass."""
+
+Busy = tuple[tuple[int, int], ...]
+"""How many devices of each ParallelDo get rows, by the number of its block."""
 
 _ROLE_WORDS = {"lr_sched": "", "optimize": "optimizer"}
 
@@ -53,18 +56,20 @@ class Task:
 
 
 def live_nodes(
-    graph: SSAGraph, idle: Iterable[int], fed: Iterable[str]
+    graph: SSAGraph, idle: Iterable[int], fed: Iterable[str], busy: Busy = ()
 ) -> tuple[list[OpNode], set[VarNode]]:
     """The nodes that run when some devices get no samples.
 
     An idle device skips what depends on fed values, and takes part in the rest: learning-rate
-    schedules, and updates from gradients that the other devices contributed to.
+    schedules, and updates from gradients that the other devices contributed to. Of the body of a
+    ParallelDo it skips everything.
 
     Returns:
         The nodes that run, in order, and the variables that therefore have no value.
     """
     idle_devices = set(idle)
-    if not idle_devices:
+    idle_in = {body: set(graph.bodies[body][count:]) for body, count in busy}
+    if not idle_devices and not any(idle_in.values()):
         return list(graph.ops), set()
     fed_names = set(fed)
     missing = {
@@ -76,16 +81,19 @@ def live_nodes(
     for node in graph.ops:
         sources = [var for var in node.inputs if var.kind == "var"]
         lacking = [var for var in sources if var in missing]
+        without_rows = idle_in.get(node.body, set())
         if node.kind == "scale_loss_grad":
             skip = node.device in idle_devices
         elif node.is_collective:
             skip = len(lacking) == len(sources)
         else:
-            skip = bool(lacking)
+            skip = bool(lacking) or node.device in without_rows
         if skip:
             missing.update(node.outputs)
         else:
             kept.append(node)
+        if node.kind == "split":
+            missing.update(var for var in node.outputs if var.device in without_rows)
     return kept, missing
 
 
@@ -155,8 +163,8 @@ def _cuts(graph: SSAGraph, nodes: list[OpNode], bucket_bytes: int) -> set[OpNode
     variables = graph.program.global_block().vars
     sizes: dict[OpNode, int] = {}
     for node in nodes:
-        if node.is_collective and node.kind != "broadcast":
-            names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
+        if node.kind in ("all_reduce", "reduce"):
+            names = dict.fromkeys(var.name for var in node.outputs if var.kind == "var")
             specs = [variables[name].spec for name in names]
             sizes[node] = sum(abs(s.size) * to_numpy(s.dtype).itemsize for s in specs)
     cuts = set()

@@ -1,0 +1,69 @@
+"""The gradient of ``parallel_do``: one operator, with the gradients of the body as its body."""
+
+from __future__ import annotations
+
+import dpexec.ops  # noqa: F401 - declares the operators
+from dpexec.autodiff.backward import GradientNames, append_gradients
+from dpexec.autodiff.chain import relevant_ops
+from dpexec.core.dtypes import VarType
+from dpexec.ir import opdef
+from dpexec.ir.block import Block
+from dpexec.ir.opdef import GradContext, GradOp
+from dpexec.ir.roles import grad_name, part_of_grad
+
+__all__: list[str] = []
+
+
+@opdef.get("parallel_do").grad_maker
+def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
+    """``parallel_do_grad``, whose block is appended to the program here."""
+    forward = context.op
+    body: Block = forward.attrs["sub_block"]
+    outputs = forward.outputs["outputs"]
+    block = _gradient_block(body, outputs, context.no_grad)
+
+    def made(slot: str) -> list[str]:
+        names, grads = forward.inputs.get(slot, []), context.input_grads.get(slot, [])
+        return [
+            grad if grad_name(name) in block.vars else ""
+            for name, grad in zip(names, grads, strict=True)
+        ]
+
+    parameters = forward.inputs.get("parameters", [])
+    found = [block.vars.get(grad_name(name)) for name in parameters]
+    sparse = [n for n, var in enumerate(found) if var and var.type == VarType.SELECTED_ROWS]
+    inputs = {
+        **forward.inputs,
+        "outputs": outputs,
+        "outputs@GRAD": [
+            grad if part_of_grad(name) in block.vars else ""
+            for name, grad in zip(outputs, context.output_grads["outputs"], strict=True)
+        ],
+        "parallel_scopes": forward.outputs.get("parallel_scopes", []),
+    }
+    grads = {f"{slot}@GRAD": made(slot) for slot in ("inputs", "parameters")}
+    attrs = {**forward.plain_attrs(), "sub_block": block, "sparse": sparse or None}
+    return [GradOp("parallel_do_grad", inputs, grads, attrs)]
+
+
+def _gradient_block(body: Block, outputs: list[str], no_grad: frozenset[str]) -> Block:
+    """Append the block that computes the gradients of ``body`` from those of its outputs."""
+    program = body.program
+    current = program.current_block_idx
+    block = program._create_block(parent_idx=body.parent_idx)
+    program.current_block_idx = current
+    block.forward_block_idx = body.idx
+    grad_of = GradientNames(block)
+    supplied = {}
+    for name in outputs:
+        if name not in no_grad:
+            var, seed = body.var(name), part_of_grad(name)
+            block.create_var(name=seed, shape=var.shape, dtype=var.dtype)
+            supplied[grad_of(name)] = [seed]
+    path = relevant_ops(body, set(outputs) - no_grad, set(), set(no_grad))
+    append_gradients(block, path, [], supplied, set(no_grad), grad_of, [])
+    used = {name for op in block.ops for name in op.reads}
+    for seed in (part_of_grad(name) for name in outputs):
+        if seed in block.vars and seed not in used:
+            del block.vars[seed]
+    return block

@@ -1,0 +1,249 @@
+"""ParallelDo in the SSA graph: its operators taken apart into nodes on its devices.
+
+The program around runs on device 0. Going in, the rows of inputs are split and parameters are
+broadcast (CPUs share them: nothing to do); the operators of the body come once per device; going
+out, the rows of outputs are merged. The gradient goes the same way back: rows of the outputs'
+gradients are split, those of the inputs' gradients merged, parameters' gradients reduced in the
+order of the devices, or all-reduced where every device keeps parameters of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from dpexec.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.graph.ssa import SSAGraph, VarNode
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.program import Program
+
+__all__ = ["ParallelDos", "inner_devices", "shares_memory", "updates_of_kept"]
+
+
+def inner_devices(
+    program: Program, places: Sequence[Place]
+) -> tuple[list[Place], dict[int, list[int]]]:
+    """All devices of a program, and those of each ParallelDo by the number of its block.
+
+    Equal places of several ParallelDos are the same device.
+
+    Args:
+        program: the program.
+        places: where it runs, ParallelDos apart.
+
+    Raises:
+        EnforceNotMet: a ParallelDo runs on several replicas, or has no device.
+        RuntimeError: a GPU that is not there.
+    """
+    everywhere = list(places)
+    bodies: dict[int, list[int]] = {}
+    known: dict[tuple[Place, int], int] = {}
+    for op in _parallel_dos(program):
+        if len(places) > 1:
+            raise op_error(op, f"it cannot run on {len(places)} replicas of the program", {})
+        seen: Counter[Place] = Counter()
+        devices = bodies[op.attrs["sub_block"].idx] = []
+        for place in _places(op, places[0]):
+            key = (place, seen[place])
+            if key not in known:
+                known[key] = len(everywhere)
+                everywhere.append(place)
+            seen[place] += 1
+            devices.append(known[key])
+    return everywhere, bodies
+
+
+def _parallel_dos(program: Program) -> list[Operator]:
+    return [op for op in program.global_block().ops if op.type == "parallel_do"]
+
+
+def _places(op: Operator, outer: Place) -> Sequence[Place]:
+    """The devices of a ParallelDo, found as its ``get_places`` says."""
+    name = op.inputs["places"][0]
+    source = next((o for o in op.block.ops if name in o.output_arg_names), None)
+    if source is None or source.type != "get_places":
+        raise op_error(op, f"its places {name} are not made by get_places", {})
+    kind, count = source.attrs["device_type"], source.attrs["device_count"]
+    places: Sequence[Place]
+    if kind == "CUDA" or (kind == "AUTO" and isinstance(outer, CUDAPlace)):
+        ids = source.attrs.get("device_ids") or range(count)
+        places = [CUDAPlace(number) for number in ids] if count else cuda_places()
+    else:
+        places = cpu_places(count or None)
+    if not places:
+        raise op_error(source, "Cannot indicate CPU device count: CPU_NUM is 0", {})
+    if op.attrs.get("use_nccl") and not all(isinstance(place, CUDAPlace) for place in places):
+        raise op_error(op, "NCCL only supports cuda place: leave use_nccl False", {})
+    return places
+
+
+def shares_memory(program: Program, places: Sequence[Place]) -> bool:
+    """Whether all devices of a program use the same parameters: CPUs that keep none."""
+    everywhere, _ = inner_devices(program, places)
+    cpus = all(isinstance(place, CPUPlace) for place in everywhere)
+    return len(everywhere) == 1 or (cpus and not _keeps_parameters(program))
+
+
+def _keeps_parameters(program: Program) -> bool:
+    return any(op.attrs.get("keep_parameters") for op in _parallel_dos(program))
+
+
+def updates_of_kept(block: Block) -> set[Operator]:
+    """What leads to the updates of parameters that every device keeps: it runs on all of them."""
+    if not _keeps_parameters(block.program):
+        return set()
+    wanted = {name for op in _parallel_dos(block.program) for name in op.inputs["parameters"]}
+    found: set[Operator] = set()
+    for op in reversed(block.ops):
+        if op.role & (roles.OPTIMIZE | roles.LR_SCHED) and wanted.intersection(op.writes):
+            found.add(op)
+            wanted.update(op.reads)
+    return found
+
+
+class ParallelDos:
+    """Expands the operators of ParallelDo.
+
+    Args:
+        graph: gets the nodes.
+        bring: broadcasts a variable whose newest value is on one device only to some others.
+        shared_memory: whether all devices use the same persistable variables.
+    """
+
+    def __init__(
+        self, graph: SSAGraph, bring: Callable[[str, list[int]], None], shared_memory: bool
+    ) -> None:
+        self.graph = graph
+        self.block = graph.program.global_block()
+        self.bring = bring
+        self.keeps = _keeps_parameters(graph.program)
+        self.stored_everywhere = shared_memory or self.keeps
+        self._split: dict[tuple[str, int], list[VarNode | None]] = {}
+
+    def expand(self, op: Operator, home: dict[str, int]) -> None:
+        """Append the nodes of ``op``, if it belongs to a ParallelDo.
+
+        Args:
+            op: an operator of the global block.
+            home: variables whose newest value exists on one device only, with it; is updated.
+        """
+        if op.type == "parallel_do":
+            self._forward(op, home)
+        elif op.type == "parallel_do_grad":
+            self._backward(op, home)
+
+    # ---- forward
+
+    def _forward(self, op: Operator, home: dict[str, int]) -> None:
+        body: Block = op.attrs["sub_block"]
+        devices = self.graph.bodies[body.idx]
+        ahead = self.graph.pre_fetched[body.idx] = self._pre_fetched(op, body.idx)
+        for name in op.inputs["inputs"]:
+            if name not in ahead:
+                self._split_rows(name, op, body.idx)
+        for name in op.inputs.get("parameters", []):
+            self._give(name, devices, home)
+        for inner in body.ops:
+            for device in devices:
+                self.graph.add_compute(inner, device, body.idx)
+        self._bring_back(op, body, home)
+        for name in op.outputs["outputs"]:
+            self._collect("merge", name, name, op, body.idx)
+            home[name] = 0
+
+    def _pre_fetched(self, op: Operator, body: int) -> list[str]:
+        """What is split when it is fed: a variable for one list of devices only."""
+        bodies = self.graph.bodies
+        taken = {
+            name
+            for other, names in self.graph.pre_fetched.items()
+            for name in names
+            if bodies[other] != bodies[body]
+        }
+        return [name for name in op.attrs.get("pre_fetch") or [] if name not in taken]
+
+    def _split_rows(self, name: str, op: Operator, body: int) -> None:
+        devices = self.graph.bodies[body]
+        before = self._split.get((name, body))
+        if before and before == self._newest(name, devices):
+            return  # split already
+        targets = [(name, device) for device in devices]
+        self.graph.add_collective("split", [(name, 0)], targets, op, body)
+        self._split[(name, body)] = self._newest(name, devices)
+
+    def _newest(self, name: str, devices: list[int]) -> list[VarNode | None]:
+        return [self.graph.latest(name, device) for device in (0, *devices)]
+
+    def _give(self, name: str, devices: list[int], home: dict[str, int]) -> None:
+        """Let the devices have the whole of a variable."""
+        var = self.block._var_recursive(name)
+        stored = var.persistable and self.stored_everywhere
+        if not stored and any(self.graph.latest(name, device) is None for device in devices):
+            home.setdefault(name, 0)
+        self.bring(name, devices)
+
+    def _bring_back(self, op: Operator, body: Block, home: dict[str, int]) -> None:
+        """Of persistable variables that the body writes, the first device's value counts."""
+        first, *others = self.graph.bodies[body.idx]
+        for name in body._outer_names()[1]:
+            targets = [0, *others] if self.keeps else [0]
+            sources = [(name, first)]
+            self.graph.add_collective("broadcast", sources, [(name, d) for d in targets], op)
+            home[name] = 0
+            if len(targets) == len(self.graph.places) - 1:
+                del home[name]
+
+    def _collect(self, kind: str, inner: str, outer: str, op: Operator, body: int) -> None:
+        """Merge or reduce what the devices have to device 0."""
+        sources = [(inner, device) for device in self.graph.bodies[body]]
+        self.graph.add_collective(kind, sources, [(outer, 0)], op, body)
+
+    # ---- backward
+
+    def _backward(self, op: Operator, home: dict[str, int]) -> None:
+        block: Block = op.attrs["sub_block"]
+        body = block.forward_block_idx
+        devices = self.graph.bodies[body]
+        outputs, grads = op.inputs["outputs"], op.inputs["outputs@GRAD"]
+        for name, grad in zip(outputs, grads, strict=True):
+            if grad != roles.EMPTY:
+                rows = [(name, device) for device in devices]  # are split as these were merged
+                targets = [(roles.part_of_grad(name), device) for device in devices]
+                self.graph.add_collective("split", [(grad, 0), *rows], targets, op, body)
+        waiting = self._collected(op)
+        last = {name: inner for inner in block.ops for name in inner.writes}
+        for inner in block.ops:
+            for device in devices:
+                self.graph.add_compute(inner, device, body)
+            for name in inner.writes:
+                if name in waiting and last[name] is inner:
+                    self._collect_grad(name, *waiting[name], op, home)
+
+    @staticmethod
+    def _collected(op: Operator) -> dict[str, tuple[str, str]]:
+        """Slot and outer name of the gradients that come out, by their name inside."""
+        return {
+            roles.grad_name(name): (slot, grad)
+            for slot in ("inputs", "parameters")
+            for name, grad in zip(
+                op.inputs.get(slot, []), op.outputs.get(f"{slot}@GRAD", []), strict=False
+            )
+            if grad != roles.EMPTY
+        }
+
+    def _collect_grad(
+        self, inner: str, slot: str, outer: str, op: Operator, home: dict[str, int]
+    ) -> None:
+        body = op.attrs["sub_block"].forward_block_idx
+        devices = self.graph.bodies[body]
+        everywhere = list(range(len(self.graph.places)))
+        if slot == "parameters" and self.keeps and devices == everywhere[1:]:
+            sources = [(inner, device) for device in devices]
+            targets = [(outer, device) for device in everywhere]
+            self.graph.add_collective("all_reduce", sources, targets, op, body)
+            home.pop(outer, None)
+            return
+        self._collect("merge" if slot == "inputs" else "reduce", inner, outer, op, body)
+        home[outer] = 0

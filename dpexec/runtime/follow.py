@@ -1,0 +1,90 @@
+"""Shapes and types through collectives, before a run: what each device will have afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.ir.opdef import Spec
+from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.feed import even_rows
+
+__all__ = ["follow_collective"]
+
+Specs = Sequence[dict[str, Spec]]
+Stored = Callable[[Operator, str, int], Spec]
+
+
+def follow_collective(node: OpNode, specs: Specs, missing: set[VarNode], stored: Stored) -> None:
+    """Derive the specs of what a collective writes.
+
+    Args:
+        node: the collective.
+        specs: by name, per device; is completed.
+        missing: variables without a value, on idle devices.
+        stored: the spec of a variable that nothing before computes, for an operator on a device.
+
+    Raises:
+        EnforceNotMet: rows cannot be split or merged, or a variable has no value.
+    """
+    sources = [var for var in node.inputs if var.kind == "var" and var not in missing]
+    targets = [var for var in node.outputs if var.kind == "var" and var not in missing]
+    for var in sources:
+        if node.op is not None and var.name not in specs[var.device]:
+            specs[var.device][var.name] = stored(node.op, var.name, var.device)
+    if node.kind == "split":
+        _follow_split(node, specs, sources, targets)
+    elif node.kind == "merge":
+        _follow_merge(node, specs, sources, targets[0])
+    else:
+        names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
+        made_of = dict(zip(names, dict.fromkeys(var.name for var in targets), strict=True))
+        for var in reversed(sources):  # so that the first of equals counts
+            for out in targets:
+                if out.name == made_of[var.name] and var.name in specs[var.device]:
+                    specs[out.device][out.name] = specs[var.device][var.name]
+
+
+def _follow_split(
+    node: OpNode, specs: Specs, sources: list[VarNode], targets: list[VarNode]
+) -> None:
+    whole, *like = (specs[var.device][var.name] for var in sources)
+    counts = [spec.shape[0] for spec in like]
+    if not like:
+        counts = even_rows(_rows(node, sources[0].name, whole, specs), len(targets))
+    for out, count in zip(targets, counts, strict=True):
+        specs[out.device][out.name] = whole.replace(shape=(count, *whole.shape[1:]))
+
+
+def _rows(node: OpNode, name: str, whole: Spec, specs: Specs) -> int:
+    """The rows of an input of a ParallelDo: as many as those of its other inputs."""
+    assert node.op is not None
+    found = {name: whole}
+    if not whole.rank or whole.shape[0] < 1:
+        known = "no rows to split" if not whole.rank or not whole.shape[0] else "unknown rows"
+        raise op_error(node.op, f"input {name} of shape {list(whole.shape)} has {known}", found)
+    for other in node.op.inputs["inputs"]:
+        parts = [specs[var.device].get(other) for var in node.outputs]
+        spec = specs[0].get(other)
+        rows = spec.shape[0] if spec else sum(part.shape[0] for part in parts if part)
+        if rows not in (0, whole.shape[0]):
+            problem = (
+                f"its inputs must have the same number of rows, but {name} has "
+                f"{whole.shape[0]} and {other} has {rows}"
+            )
+            raise op_error(node.op, problem, found if spec is None else {**found, other: spec})
+    return whole.shape[0]
+
+
+def _follow_merge(node: OpNode, specs: Specs, sources: list[VarNode], target: VarNode) -> None:
+    parts = [specs[var.device][var.name] for var in sources]
+    first = parts[0]
+    if not first.rank or any(part.shape[1:] != first.shape[1:] for part in parts):
+        assert node.op is not None
+        shapes = ", ".join(str(list(part.shape)) for part in parts)
+        name = sources[0].name
+        problem = f"{name} has shapes {shapes} on the devices, whose rows cannot be put together"
+        raise op_error(node.op, problem, {})
+    counts = [part.shape[0] for part in parts]
+    rows = -1 if min(counts) < 0 else sum(counts)
+    specs[target.device][target.name] = first.replace(shape=(rows, *first.shape[1:]))
