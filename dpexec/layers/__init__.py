@@ -33,6 +33,7 @@ from dpexec.layers import (
     nn,
     normalization,
     ops,
+    parallel_do,
     random,
     selected_rows,
     tensor,
@@ -51,6 +52,7 @@ from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
@@ -70,6 +72,7 @@ _rooms = (
     metric,
     nn,
     normalization,
+    parallel_do,
     random,
     selected_rows,
     tensor,
