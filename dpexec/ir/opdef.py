@@ -41,7 +41,7 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset({"body", "needs", "rng"})
+RUNTIME_ARGUMENTS = frozenset({"body", "calls", "names", "needs", "rng"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,8 @@ class Operator:
         """
         definition = self.definition
         if definition.infer is None:
-            return {}
+            found = self._variables(self.output_arg_names)
+            return {name: var.spec for name, var in found.items()}
         try:
             inputs = {
                 slot.name: [

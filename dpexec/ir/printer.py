@@ -46,6 +46,7 @@ _EMPTY_LISTS = {
     "bool_values": "BOOLEANS",
     "fp32_values": "FLOATS",
     "int64_values": "LONGS",
+    "backward_skip_vars": "STRINGS",
     "skip_eager_deletion_vars": "STRINGS",
     "epmap": "STRINGS",
     "table_names": "STRINGS",

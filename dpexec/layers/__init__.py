@@ -19,6 +19,7 @@ from typing import Any
 
 from dpexec.layers import (
     attention,
+    callbacks,
     constants,
     control_flow,
     elementwise,
@@ -39,6 +40,7 @@ from dpexec.layers import (
     tensor,
 )
 from dpexec.layers.attention import *  # noqa: F403
+from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
@@ -59,6 +61,7 @@ from dpexec.layers.tensor import *  # noqa: F403
 
 _rooms = (
     attention,
+    callbacks,
     constants,
     control_flow,
     elementwise,

@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 
-def _step(begin: int = 0) -> Any:
-    """The number of the run as float32, ``begin`` in the first one."""
+def _decay_step_counter(begin: int = 0) -> Any:
+    """The number of the run as float32, ``begin`` in the first one; programs call it too."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin=begin, step=1)
     return cast(counter, "float32")
 
 
 def _periods(decay_steps: int, staircase: bool) -> Any:
-    periods = _step() / decay_steps
+    periods = _decay_step_counter() / decay_steps
     return ops.floor(periods) if staircase else periods
 
 
@@ -61,7 +61,7 @@ def noam_decay(
         Shape ``(1,)``. Source: ``fluid.layers.noam_decay``; Vaswani et al. 2017.
     """
     with default_main_program()._lr_schedule_guard():
-        step = _step(begin=1)
+        step = _decay_step_counter(begin=1)
         falling = step**-0.5
         rising = warmup_steps**-1.5 * step
         rate: Variable = learning_rate * d_model**-0.5 * elementwise_min(falling, rising)
@@ -145,7 +145,7 @@ def polynomial_decay(
         Shape ``(1,)``. Source: ``fluid.layers.polynomial_decay``.
     """
     with default_main_program()._lr_schedule_guard():
-        step: Any = _step()
+        step: Any = _decay_step_counter()
         length: Any = decay_steps
         if cycle:
             cycles: Any = ops.ceil(step / decay_steps)
@@ -181,7 +181,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
             f"{len(values)} values and {len(boundaries)} boundaries"
         )
     with default_main_program()._lr_schedule_guard():
-        step = _step()
+        step = _decay_step_counter()
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
         with Switch() as switch:
             for boundary, value in zip(boundaries, values, strict=False):
@@ -241,13 +241,14 @@ def linear_lr_warmup(
     slope = float(end_lr) - float(start_lr)
     with default_main_program()._lr_schedule_guard():
         rate = create_global_var([1], 0.0, dtype, persistable=True, name="learning_rate_warmup")
-        step = _step()
+        step = _decay_step_counter()
         with Switch() as switch:
             with switch.case(step < warmup_steps):
                 assign(start_lr + slope * (step / float(warmup_steps)), rate)
             with switch.default():
-                given = isinstance(learning_rate, Variable)
-                assign(learning_rate if given else _constant(learning_rate), rate)
+                if not isinstance(learning_rate, Variable):
+                    learning_rate = _constant(learning_rate)
+                assign(learning_rate, rate)
         return rate
 
 

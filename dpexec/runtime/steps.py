@@ -6,6 +6,7 @@ keep readers and writers of a name in order.
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -107,6 +108,10 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
             [_wanted(name) for name in names] if is_many else bool(names) and _wanted(names[0])
             for names, is_many in zip(targets, many, strict=True)
         )
+    if "names" in definition.kernel_arguments:
+        kwargs["names"] = op.input_arg_names
+    if "calls" in definition.kernel_arguments:
+        kwargs["calls"] = itertools.count()
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
     store = _results(targets, many)
     if computes_in_single(op, xp):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
 import numpy as np
 
 import dpexec.ops
@@ -9,10 +12,17 @@ from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef, roles
-from dpexec.ir.opdef import GradContext
+from dpexec.ir.opdef import GradContext, SampleRng
 from dpexec.ir.program import Program
 
 assert dpexec.ops  # registers the operators
+
+
+@functools.cache
+def samples(type):
+    """The samples of an operator; none if its forward operator's samples check it."""
+    definition = opdef.get(type)
+    return definition.samples(SampleRng()) if definition.samples else []
 
 
 def parts(value):
@@ -75,6 +85,17 @@ class SampleCall:
     def outputs(self):
         """Output names per slot."""
         return self.op.outputs
+
+    def wanted_inputs(self, sample):
+        """Names of the inputs whose gradient a sample checks."""
+        slots = self.inputs if sample.grad is None else sample.grad
+        return [
+            name
+            for slot in slots
+            for name in self.inputs[slot]
+            if not isinstance(self.values[name], SelectedRows)
+            and self.values[name].dtype.kind == "f"
+        ]
 
     def protect(self):
         """Make every write to an input an error, but for those that may be overwritten."""
@@ -157,6 +178,8 @@ def run(op, values):
             found if slot.many else any(found)
             for slot, found in zip(definition.outputs, wanted, strict=True)
         )
+    if "names" in definition.kernel_arguments:
+        keywords.update(names=op.input_arg_names, calls=itertools.count())
     if definition.is_random:
         keywords["rng"] = RandomStream(seed=7, key=1, run=0)
     with np.errstate(all="ignore"):

@@ -15,8 +15,8 @@ from tests.ops.calls import SampleCall, parts, samples, spec_of
 
 
 def runs_elsewhere(definition):
-    """Whether no call of a kernel shows what it does: it runs a block, or the executor does it."""
-    return definition.by_executor or "body" in definition.kernel_arguments
+    """Whether a call of the kernel does not show it: a block or Python function, or no kernel."""
+    return definition.infer is None or "body" in definition.kernel_arguments
 
 
 TYPES = [type for type, d in opdef.registered().items() if not runs_elsewhere(d)]
