@@ -1,0 +1,36 @@
+"""Every optimizer with all that they share: schedules, factors, clips, decay, lists, names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.fixtures import describe, optimizer_arguments
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDED = json.loads((FIXTURES / "optimizer_arguments.json").read_text())
+
+
+@pytest.mark.parametrize("name", optimizer_arguments.OPTIMIZERS)
+def test_operators_and_what_minimize_returns_are_the_recorded_ones(name):
+    main, _, _, optimizer, pairs = optimizer_arguments.build(name, fluid)
+    ops = describe.program_record(main)["ops"]
+    assert optimizer_arguments.updates(ops) == RECORDED[name]["ops"]
+    assert pairs == RECORDED[name]["pairs"]
+    assert optimizer.get_opti_var_name_list() == RECORDED[name]["states"]
+
+
+@pytest.mark.parametrize("name", optimizer_arguments.OPTIMIZERS)
+def test_training_gives_recorded_losses_and_state(name):
+    losses, state = optimizer_arguments.train(name, fluid)
+    np.testing.assert_allclose(losses, RECORDED[name]["losses"], rtol=1e-5)
+    assert sorted(state) == sorted(RECORDED[name]["state"])
+    for variable, value in RECORDED[name]["state"].items():
+        np.testing.assert_allclose(state[variable], value, rtol=1e-4, atol=1e-6, err_msg=variable)
+
+
+def test_methods_are_those_of_the_original():
+    found = optimizer_arguments.methods(fluid)
+    assert {name: found.get(name) for name in RECORDED["methods"]} == RECORDED["methods"]
