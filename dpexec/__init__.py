@@ -53,7 +53,7 @@ from dpexec.framework import (
     require_version,
 )
 from dpexec.input import embedding, one_hot
-from dpexec.io import load, save
+from dpexec.io import load, load_program_state, save, set_program_state
 from dpexec.memory import memory_optimize, release_memory
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
@@ -105,6 +105,7 @@ __all__ = [
     "layer_helper",
     "layers",
     "load",
+    "load_program_state",
     "memory_optimize",
     "metrics",
     "name_scope",
@@ -122,6 +123,7 @@ __all__ = [
     "save",
     "scope_guard",
     "set_flags",
+    "set_program_state",
     "unique_name",
 ]
 

@@ -33,7 +33,8 @@ examples:
 _RUN_NOTES = """\
 The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
 `from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
-dpexec; a real Paddle need not be installed. Options of dpexec may stand before or after the
+dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
+np.int ...) are there. Options of dpexec may stand before or after the
 script; everything after `--` goes to the script as it is.
 
 examples:
@@ -190,6 +191,7 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from dpexec.old_numpy import old_numpy_names
     from dpexec.paddle_alias import paddle_is_dpexec
     from dpexec.runtime.strategy import DEFAULTS
 
@@ -204,7 +206,7 @@ def _run(options: argparse.Namespace) -> int:
         DEFAULTS.scheduler = options.scheduler
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(script.resolve().parent))
-    with paddle_is_dpexec():
+    with paddle_is_dpexec(), old_numpy_names():
         try:
             runpy.run_path(options.script, run_name="__main__")
         except Exception as error:

@@ -15,6 +15,9 @@ from dpexec.ir.program import Program, default_main_program, name_scope
 from dpexec.ir.variable import Parameter, Variable
 
 __all__ = [
+    "ClipByGlobalNorm",
+    "ClipByNorm",
+    "ClipByValue",
     "ErrorClipByValue",
     "GradientClipByGlobalNorm",
     "GradientClipByNorm",
@@ -369,3 +372,8 @@ def _name_clipped_gradients(
     for op in block.ops[start:end]:
         if op.role_var and op.role_var[0] in names:
             op._set_attr(roles.ROLE_VAR, [op.role_var[0], names[op.role_var[0]]])
+
+
+ClipByValue = GradientClipByValue
+ClipByNorm = GradientClipByNorm
+ClipByGlobalNorm = GradientClipByGlobalNorm

@@ -3,9 +3,11 @@
 import importlib
 import sys
 
+import numpy as np
 import pytest
 
 import dpexec
+from dpexec.old_numpy import REMOVED, old_numpy_names
 from dpexec.paddle_alias import paddle_is_dpexec
 
 
@@ -35,6 +37,7 @@ def test_paddle_itself_is_ours():
 
     assert list(paddle.batch(lambda: range(3), 2)()) == [[0, 1], [2]]
     assert shuffle is sys.modules["dpexec.paddle.reader"].shuffle
+    assert paddle.__version__ == paddle.version.full_version == "1.8.5"
     assert mnist is sys.modules["dpexec.paddle.dataset.mnist"]
 
 
@@ -66,3 +69,12 @@ def test_a_real_paddle_is_not_replaced(monkeypatch):
     monkeypatch.setitem(sys.modules, "paddle", sys)
     with pytest.raises(RuntimeError, match="imported already"), paddle_is_dpexec():
         pass
+
+
+def test_removed_names_of_numpy_are_there_for_a_while():
+    with old_numpy_names():
+        assert {name for name in REMOVED if not hasattr(np, name)} == set()
+        assert np.arange(2, dtype=int).tolist() == [0, 1]
+        assert np.in1d([1, 4], [[4, 5]]).tolist() == [False, True]  # noqa: NPY201
+        assert np.asscalar(np.ones(1)) == 1.0
+    assert {"int", "asscalar", "Inf"}.isdisjoint(vars(np))

@@ -216,7 +216,7 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
             f"the learning_rate of cosine_decay must be float or Variable, not {learning_rate!r}"
         )
     with default_main_program()._lr_schedule_guard():
-        epoch = ops.floor(_step() / step_each_epoch)
+        epoch = ops.floor(_decay_step_counter() / step_each_epoch)
         rate: Variable = learning_rate * 0.5 * (ops.cos(epoch * math.pi / epochs) + 1)
         return rate
 
