@@ -101,15 +101,8 @@ class Operator:
 
     @property
     def bodies(self) -> list[Block]:
-        """The blocks that the operator runs, such as its attribute ``sub_block``."""
-        from dpexec.ir.block import Block
-
-        values = (
-            value if isinstance(value, list) else [value]
-            for name, value in self.attrs.items()
-            if name not in _ROLE_ATTRS
-        )
-        return [item for value in values for item in value if isinstance(item, Block)]
+        """The blocks that the operator runs: its attribute ``sub_block``, if it has one."""
+        return [self.attrs["sub_block"]] if "sub_block" in self.attrs else []
 
     def with_inner(self) -> Iterator[Operator]:
         """The operator, and those of its bodies and of theirs."""
