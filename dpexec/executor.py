@@ -1,6 +1,43 @@
 """``fluid.executor``."""
 
-from dpexec.core.scope import global_scope, scope_guard
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import to_numpy
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope, global_scope, scope_guard
+from dpexec.core.tensors import LoDTensor
 from dpexec.runtime.executor import Executor
 
 __all__ = ["Executor", "global_scope", "scope_guard"]
+
+
+def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
+    """An array as a tensor; a bare number needs its ``dtype``."""
+    if isinstance(data, list):
+        raise RuntimeError(
+            "Some of your feed data hold LoD information. They can not be completely cast from a "
+            "list of Python ndarray to LoDTensor. Please convert data to LoDTensor directly "
+            "before feeding the data."
+        )
+    if np.isscalar(data):
+        assert dtype is not None, "dtype should be given when casting python scalar to tensor"
+        data = np.array([data]).astype(to_numpy(dtype))
+    tensor = LoDTensor()
+    tensor.set(data, place)
+    return tensor
+
+
+def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """The value of a variable of a scope."""
+    assert isinstance(name, str)
+    holder = (global_scope() if scope is None else scope).find_var(name)
+    assert holder is not None, (
+        f"Cannot find {name} in scope. Perhaps you need to make the variable persistable by using "
+        "var.persistable = True in your program."
+    )
+    tensor = holder.get_tensor()
+    return np.array(tensor) if return_numpy else tensor

@@ -373,7 +373,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Not available: it needs the operator ``detection_map``.
+    """Not available: it needs the operator ``detection_map``, which works on sequences (LoD).
 
     Raises:
         NotImplementedError: always.
@@ -392,6 +392,7 @@ class DetectionMAP:
         ap_version: str = "integral",
     ) -> None:
         raise NotImplementedError(
-            "DetectionMAP is not supported: dpexec has no operator detection_map; the metrics "
+            "DetectionMAP is not supported: its operator detection_map works on sequences (LoD), "
+            "boxes of several images one after another; the metrics "
             "are Accuracy, Auc, ChunkEvaluator, CompositeMetric, EditDistance, Precision, Recall"
         )

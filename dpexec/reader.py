@@ -169,6 +169,21 @@ class GeneratorLoader:
         batches = partial(_stacked, feeder, reader)
         return self.set_batch_generator(batches, places)
 
+    @staticmethod
+    def _check_input_array(item: Any) -> np.ndarray[Any, Any]:
+        """An array of what a generator gave.
+
+        Raises:
+            TypeError: nested lists of different lengths.
+        """
+        try:
+            array = np.asarray(item)
+        except ValueError as error:
+            raise TypeError(f"cannot be made a regular array: {error}") from None
+        if array.dtype == object:
+            raise TypeError("cannot be made a regular array of numbers")
+        return array
+
     def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
         """Take whole batches.
 
@@ -438,7 +453,7 @@ def _tensor(name: str, value: Any) -> LoDTensor:
         return value
     tensor = LoDTensor()
     try:
-        tensor.set(np.asarray(value))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"Variable {name!r} of a batch: {error}") from error
+        tensor.set(GeneratorLoader._check_input_array(value))
+    except TypeError as error:
+        raise TypeError(f"Variable {name!r} of a batch: {error}") from error
     return tensor

@@ -15,6 +15,7 @@ _KNOWN = {
     "create_lod_tensor": "sequences (LoD); feed dense tensors",
     "create_random_int_lodtensor": "sequences (LoD); feed dense tensors",
     "dygraph": "eager execution; dpexec runs programs",
+    "evaluator": "evaluators inside the program, deprecated in fluid; use fluid.metrics",
     "lod_tensor": "sequences (LoD); feed dense tensors",
     "transpiler": "parameter servers; use a dask cluster",
 }

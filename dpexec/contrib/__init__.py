@@ -1,5 +1,7 @@
 """``fluid.contrib``: helpers beside the main interface."""
 
+from dpexec.contrib import mixed_precision, model_stat
 from dpexec.contrib.memory_usage_calc import memory_usage
+from dpexec.contrib.op_frequence import op_freq_statistic
 
-__all__ = ["memory_usage"]
+__all__ = ["memory_usage", "mixed_precision", "model_stat", "op_freq_statistic"]

@@ -2,6 +2,11 @@
 
 from dpexec.core.dtypes import VarDesc, VarType
 from dpexec.core.flags import globals
+from dpexec.core.oddities import (  # noqa: F401
+    __unittest_throw_exception__,
+    _create_loaded_parameter,
+    _set_eager_deletion_mode,
+)
 from dpexec.core.places import (
     CPUPlace,
     CUDAPinnedPlace,

@@ -80,7 +80,7 @@ class Scope:
     def __init__(self, parent: Scope | None = None) -> None:
         self._vars: dict[str, ScopeVariable] = {}
         self._parent = parent
-        self._kids: list[Scope] = []
+        self._children: list[Scope] = []
         self._runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def var(self, name: str) -> ScopeVariable:
@@ -112,12 +112,20 @@ class Scope:
     def new_scope(self) -> Scope:
         """A child of this scope."""
         kid = Scope(self)
-        self._kids.append(kid)
+        self._children.append(kid)
         return kid
 
     def drop_kids(self) -> None:
         """Forget all children."""
-        self._kids.clear()
+        self._children.clear()
+
+    def _kids(self) -> list[Scope]:
+        return list(self._children)
+
+    def _remove_from_pool(self) -> None:
+        """Let go of all values; the scope is not to be used afterwards."""
+        self.erase(self.local_var_names())
+        self.drop_kids()
 
     def run_count(self, program: Any) -> int:
         """The number of completed training runs of ``program`` in this scope.

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.places import CPUPlace, Place, array_module, on_device
+from dpexec.errors import EnforceNotMet
 
 __all__ = ["LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
 
@@ -32,10 +33,11 @@ class LoDTensor:
     a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
     """
 
-    __slots__ = ("_array", "_lod", "_source", "place", "version")
+    __slots__ = ("_array", "_dims", "_lod", "_source", "place", "version")
 
     def __init__(self) -> None:
         self._array: Any = None
+        self._dims = [0]
         self._lod: list[list[int]] = []
         self.place: Place = CPUPlace()
         self._source: Callable[[], Any] | None = None
@@ -83,7 +85,7 @@ class LoDTensor:
 
     def shape(self) -> list[int]:
         """The dimensions; ``[0]`` while nothing is stored."""
-        return [0] if self.array is None else list(self.array.shape)
+        return list(self._dims) if self.array is None else list(self.array.shape)
 
     def lod(self) -> list[list[int]]:
         """Offsets per level: ``[[0, 2, 5]]`` for sequences of lengths 2 and 3."""
@@ -109,6 +111,50 @@ class LoDTensor:
             end == size and level[0] == 0
             for end, size, level in zip(ends, sizes, self._lod, strict=True)
         )
+
+    # ---- memory and single elements, as C++ programs see them
+
+    def _set_dims(self, dims: Sequence[int]) -> None:
+        """Say or change the dimensions."""
+        self._dims = [int(dim) for dim in dims]
+        if self.array is not None:
+            self.array = self.array.reshape(self._dims)
+            self.touch()
+
+    def _mutable_data(self, place: Place, dtype: Any) -> int:
+        """Make memory for the dimensions, filled with zeros, and return its address."""
+        xp = array_module(place)
+        self.array = xp.zeros(self.shape(), to_numpy(dtype))
+        self.place = place
+        self.touch()
+        return int(self.array.ctypes.data if xp is np else self.array.data.ptr)
+
+    def _alloc_float(self, place: Place) -> None:
+        self._mutable_data(place, VarType.FP32)
+
+    def _alloc_int(self, place: Place) -> None:
+        self._mutable_data(place, VarType.INT32)
+
+    def _get_float_element(self, offset: int) -> float:
+        return float(self._floats(offset)[offset])
+
+    def _set_float_element(self, offset: int, value: float) -> None:
+        self._floats(offset)[offset] = value
+        self.touch()
+
+    def _floats(self, offset: int) -> Any:
+        """The elements one after another, if they are float32 and reach to ``offset``."""
+        array = self.array
+        if array is None or array.dtype != np.float32 or not 0 <= offset < array.size:
+            raise EnforceNotMet(
+                f"element {offset} of a tensor of float32 numbers was asked for, but the tensor "
+                f"has {self._dtype()} and dimensions {self.shape()}"
+            )
+        return array.reshape(-1)
+
+    def _to_dlpack(self) -> Any:
+        """A DLPack capsule that shares the memory."""
+        return self.array.__dlpack__()
 
     def _dtype(self) -> VarType:
         return VarType.FP32 if self.array is None else as_var_type(self.array.dtype)

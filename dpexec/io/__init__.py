@@ -17,6 +17,7 @@ from dpexec.io.variables import (
     save_persistables,
     save_vars,
 )
+from dpexec.io.variables import valid_program as _get_valid_program  # noqa: F401
 from dpexec.reader import DataLoader, PyReader
 from dpexec.reader_decorators import (
     ComposeNotAligned,

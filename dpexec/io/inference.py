@@ -18,8 +18,6 @@ from dpexec.io.variables import (
     valid_program,
     value_of,
 )
-from dpexec.ir import roles
-from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 
@@ -70,7 +68,7 @@ def save_inference_model(
     names = _name_targets(program, targets)
     base = os.path.basename(model_filename or "__model__")
     if export_for_deployment:
-        _prune(program, feeds, names)
+        program = _prune(program, feeds, names)
     else:
         base += ".main_program"
     model = program.desc.serialize_to_string()
@@ -114,29 +112,19 @@ def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
     return names
 
 
-def _prune(program: Program, feeds: list[str], targets: list[str]) -> None:
-    """Keep what computes the targets from the feeds, in test mode."""
-    block = program.global_block()
-    for name in feeds:
-        block.var(name)
-    needed = set(targets)
-    kept: list[Operator] = []
-    for op in reversed(block.ops):
-        training = op.role & (roles.BACKWARD | roles.OPTIMIZE)
-        made = needed.intersection(op.writes).difference(feeds)
-        if made and not training:
-            kept.append(op)
-            needed.update(op.reads)
-    block.ops = kept[::-1]
-    program._drop_unused_blocks()
-    for op in (op for each in program.blocks for op in each.ops):
-        if "is_test" in op.attrs:
-            op._set_attr("is_test", True)
-    used = {name for op in kept for name in (*op.reads, *op.writes)}
-    for name in list(block.vars):
-        if name not in used and name not in feeds:
-            del block.vars[name]
-    program._feed_names, program._fetch_names = list(feeds), list(targets)
+def _prune(program: Program, feeds: list[str], targets: list[str]) -> Program:
+    """What computes the targets from the feeds, in test mode."""
+    found: list[Any] = [program.global_block().var(name) for name in feeds]
+    made = program._prune_with_input(feeds, targets)._inference_optimize()
+    block = made.global_block()
+    for var in found:
+        if not block.has_var(var.name):
+            raise ValueError(
+                f"'{var.name}' is to be fed, but nothing that is fetched needs it; leave it out of "
+                "feeded_var_names"
+            )
+    made._feed_names, made._fetch_names = list(feeds), list(targets)
+    return made
 
 
 def load_inference_model(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
+from dpexec.ir.prune import Prunable
 from dpexec.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 
-class Program:
+class Program(Prunable):
     """What the user's layer and optimizer calls describe: blocks of operators on variables."""
 
     def __init__(self) -> None:

@@ -76,6 +76,7 @@ class Variable(Arithmetic):
         self.need_check_feed = need_check_feed
         self.fields = tuple(fields)
         self.op: Operator | None = None
+        self._info: dict[str, Any] = {}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -120,6 +121,12 @@ class Variable(Arithmetic):
         """Take over a derived shape and type."""
         self._shape, self._dtype = spec.shape, spec.dtype
         self.type, self.lod_level = spec.kind, spec.lod_level
+
+    def _get_info(self, key: str) -> Any:
+        return self._info.get(key)
+
+    def _set_info(self, key: str, value: Any) -> None:
+        self._info = {**self._info, key: value}  # clones share it
 
     def set_error_clip(self, error_clip: Any) -> None:
         """Clip the gradient of this variable in the backward pass."""
