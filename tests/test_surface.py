@@ -10,7 +10,56 @@ import dpexec as fluid
 from tests.fixtures import surface_cases
 
 FIXTURES = Path(__file__).parent / "fixtures"
+NAMES = json.loads((FIXTURES / "names.json").read_text())
+MISSING = {
+    "<core.Variable>.get_lod_rank_table": "sequences (LoD)",
+}
 RECORDED = json.loads((FIXTURES / "surface.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """One of every class whose members the list of names has."""
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        variable = fluid.layers.fc(fluid.data("x", [2, 3]), 2)
+    scope = fluid.core.Scope()
+    return {
+        "Block": main.global_block(),
+        "BuildStrategy": fluid.BuildStrategy(),
+        "CompiledProgram": fluid.CompiledProgram(main),
+        "DataFeeder": fluid.DataFeeder([variable], fluid.CPUPlace()),
+        "ExecutionStrategy": fluid.ExecutionStrategy(),
+        "Executor": fluid.Executor(fluid.CPUPlace()),
+        "LoDTensor": fluid.LoDTensor(),
+        "Operator": main.global_block().ops[0],
+        "Optimizer": fluid.optimizer.SGD(0.1),
+        "ParallelExecutor": fluid.ParallelExecutor,
+        "Program": main,
+        "Scope": scope,
+        "SelectedRows": fluid.core.SelectedRows(),
+        "Variable": variable,
+        "core.Variable": scope.var("v"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["public", "private"])
+def test_names_that_real_programs_use_are_there(objects, kind):
+    lacking = [name for name in NAMES[kind] if not _found(name, objects)]
+    assert lacking == [name for name in NAMES[kind] if name in MISSING]
+
+
+def _found(name, objects):
+    if name.startswith("<"):
+        owner, members = name[1:].split(">.")
+        value = objects[owner]
+    else:
+        value, members = fluid, name.removeprefix("fluid.")
+    for member in members.split("."):
+        if not hasattr(value, member):
+            return False
+        value = getattr(value, member)
+    return True
 
 
 @pytest.mark.parametrize("case", surface_cases.CASES, ids=lambda case: case.__name__)
@@ -48,3 +97,15 @@ def test_operators_and_their_neighbours_are_counted():
     assert adjacent["relu->mul"] == 1
     with pytest.raises(TypeError):
         fluid.contrib.op_freq_statistic("main")
+
+
+def test_installation_is_checked(capsys):
+    fluid.install_check.run_check()
+    assert "installed successfully!" in capsys.readouterr().out
+
+
+def test_what_is_not_there_says_what_to_use():
+    with pytest.raises(AttributeError, match=r"use fluid\.metrics"):
+        fluid.evaluator  # noqa: B018
+    with pytest.raises(NotImplementedError, match=r"DetectionMAP .* sequences"):
+        fluid.metrics.DetectionMAP(None, None, None)

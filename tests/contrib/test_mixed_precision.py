@@ -1,5 +1,6 @@
 """``fluid.contrib.mixed_precision``: text and factor as in Paddle, numbers near float32's."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def test_program_is_the_recorded_one(name):
     assert amp_programs.record(name, fluid) == RECORDED["programs"][name]
     for program in amp_programs.build(name, fluid):
         verify(program)
+
+
+@pytest.mark.parametrize("name", ["decorate", "AutoMixedPrecisionLists"])
+def test_arguments_are_those_of_fluid(name):
+    found = inspect.signature(getattr(amp, name)).parameters.values()
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in found]
+    assert str(inspect.Signature(bare)) == RECORDED["arguments"][name]
 
 
 @pytest.mark.parametrize("name", amp_programs.RUNS)
