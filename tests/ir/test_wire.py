@@ -29,7 +29,7 @@ def content(data):
     message = wire.decode("ProgramDesc", data)
     message.pop("version", None)
     for block in message["blocks"]:
-        block["vars"].sort(key=lambda var: var["name"])
+        block.setdefault("vars", []).sort(key=lambda var: var["name"])
         block.pop("forward_block_idx", None)
         for var in block["vars"]:
             for field in ("lod_tensor", "tensor_array"):
