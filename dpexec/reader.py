@@ -253,11 +253,14 @@ class GeneratorLoader:
             self._started.close()
             self._started = self._started_for = None
 
-    def next_feeds(self, places: Sequence[Place]) -> list[dict[str, Any]]:
+    def next_feeds(
+        self, places: Sequence[Place], prepare: Callable[..., dict[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
         """A batch for each device, for the executor that runs the program.
 
         Args:
             places: the devices.
+            prepare: called with every batch in the thread that reads ahead.
 
         Raises:
             EnforceNotMet: not started.
@@ -271,6 +274,8 @@ class GeneratorLoader:
         if self._started_for is None:
             self._started_for = list(places)
             self._started = self._onto(self._started, places)
+            if prepare is not None:
+                self._started = Prefetch(partial(map, prepare, self._started), len(places))
         feeds = self._take(self._started, len(places))
         if not feeds:
             raise EOFException("There is no next data.")

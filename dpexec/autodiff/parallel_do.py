@@ -21,6 +21,7 @@ def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
     body: Block = forward.attrs["sub_block"]
     outputs = forward.outputs["outputs"]
     block = _gradient_block(body, outputs, context.no_grad)
+    read = {name for op in block.ops for name in op.reads}
 
     def made(slot: str) -> list[str]:
         names, grads = forward.inputs.get(slot, []), context.input_grads.get(slot, [])
@@ -29,14 +30,13 @@ def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
             for name, grad in zip(names, grads, strict=True)
         ]
 
-    parameters = forward.inputs.get("parameters", [])
-    found = [block.vars.get(grad_name(name)) for name in parameters]
+    found = [block.vars.get(grad_name(name)) for name in forward.inputs.get("parameters", [])]
     sparse = [n for n, var in enumerate(found) if var and var.type == VarType.SELECTED_ROWS]
     inputs = {
         **forward.inputs,
         "outputs": outputs,
         "outputs@GRAD": [
-            grad if part_of_grad(name) in block.vars else ""
+            grad if part_of_grad(name) in read else ""
             for name, grad in zip(outputs, context.output_grads["outputs"], strict=True)
         ],
         "parallel_scopes": forward.outputs.get("parallel_scopes", []),
@@ -54,16 +54,13 @@ def _gradient_block(body: Block, outputs: list[str], no_grad: frozenset[str]) ->
     program.current_block_idx = current
     block.forward_block_idx = body.idx
     grad_of = GradientNames(block)
-    supplied = {}
-    for name in outputs:
-        if name not in no_grad:
-            var, seed = body.var(name), part_of_grad(name)
-            block.create_var(name=seed, shape=var.shape, dtype=var.dtype)
-            supplied[grad_of(name)] = [seed]
+    given = {}
+    for name in (name for name in outputs if name not in no_grad):
+        var = body.var(name)
+        part = program.block(body.parent_idx).create_var(  # it comes from around the block
+            name=part_of_grad(name), shape=var.shape, dtype=var.dtype
+        )
+        given[grad_of(name)] = [part.name]
     path = relevant_ops(body, set(outputs) - no_grad, set(), set(no_grad))
-    append_gradients(block, path, [], supplied, set(no_grad), grad_of, [])
-    used = {name for op in block.ops for name in op.reads}
-    for seed in (part_of_grad(name) for name in outputs):
-        if seed in block.vars and seed not in used:
-            del block.vars[seed]
+    append_gradients(block, path, [], given, set(no_grad), grad_of, [])
     return block

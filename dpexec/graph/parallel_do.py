@@ -9,7 +9,6 @@ order of the devices, or all-reduced where every device keeps parameters of its 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
@@ -27,7 +26,7 @@ def inner_devices(
 ) -> tuple[list[Place], dict[int, list[int]]]:
     """All devices of a program, and those of each ParallelDo by the number of its block.
 
-    Equal places of several ParallelDos are the same device.
+    ParallelDos with the same list of places share its devices.
 
     Args:
         program: the program.
@@ -39,19 +38,15 @@ def inner_devices(
     """
     everywhere = list(places)
     bodies: dict[int, list[int]] = {}
-    known: dict[tuple[Place, int], int] = {}
+    known: dict[tuple[Place, ...], list[int]] = {}
     for op in _parallel_dos(program):
         if len(places) > 1:
             raise op_error(op, f"it cannot run on {len(places)} replicas of the program", {})
-        seen: Counter[Place] = Counter()
-        devices = bodies[op.attrs["sub_block"].idx] = []
-        for place in _places(op, places[0]):
-            key = (place, seen[place])
-            if key not in known:
-                known[key] = len(everywhere)
-                everywhere.append(place)
-            seen[place] += 1
-            devices.append(known[key])
+        found = tuple(_places(op, places[0]))
+        if found not in known:
+            known[found] = list(range(len(everywhere), len(everywhere) + len(found)))
+            everywhere += found
+        bodies[op.attrs["sub_block"].idx] = known[found]
     return everywhere, bodies
 
 
@@ -139,7 +134,7 @@ class ParallelDos:
     def _forward(self, op: Operator, home: dict[str, int]) -> None:
         body: Block = op.attrs["sub_block"]
         devices = self.graph.bodies[body.idx]
-        ahead = self.graph.pre_fetched[body.idx] = self._pre_fetched(op, body.idx)
+        ahead = self.graph.pre_fetched[body.idx] = op.attrs.get("pre_fetch") or []
         for name in op.inputs["inputs"]:
             if name not in ahead:
                 self._split_rows(name, op, body.idx)
@@ -152,17 +147,6 @@ class ParallelDos:
         for name in op.outputs["outputs"]:
             self._collect("merge", name, name, op, body.idx)
             home[name] = 0
-
-    def _pre_fetched(self, op: Operator, body: int) -> list[str]:
-        """What is split when it is fed: a variable for one list of devices only."""
-        bodies = self.graph.bodies
-        taken = {
-            name
-            for other, names in self.graph.pre_fetched.items()
-            for name in names
-            if bodies[other] != bodies[body]
-        }
-        return [name for name in op.attrs.get("pre_fetch") or [] if name not in taken]
 
     def _split_rows(self, name: str, op: Operator, body: int) -> None:
         devices = self.graph.bodies[body]
@@ -186,14 +170,15 @@ class ParallelDos:
 
     def _bring_back(self, op: Operator, body: Block, home: dict[str, int]) -> None:
         """Of persistable variables that the body writes, the first device's value counts."""
-        first, *others = self.graph.bodies[body.idx]
+        first = self.graph.bodies[body.idx][0]
+        everywhere = range(len(self.graph.places))
         for name in body._outer_names()[1]:
-            targets = [0, *others] if self.keeps else [0]
-            sources = [(name, first)]
-            self.graph.add_collective("broadcast", sources, [(name, d) for d in targets], op)
-            home[name] = 0
-            if len(targets) == len(self.graph.places) - 1:
-                del home[name]
+            targets = [(name, d) for d in everywhere if d != first] if self.keeps else [(name, 0)]
+            self.graph.add_collective("broadcast", [(name, first)], targets, op)
+            if self.keeps:
+                home.pop(name, None)
+            else:
+                home[name] = 0
 
     def _collect(self, kind: str, inner: str, outer: str, op: Operator, body: int) -> None:
         """Merge or reduce what the devices have to device 0."""
@@ -239,7 +224,7 @@ class ParallelDos:
         body = op.attrs["sub_block"].forward_block_idx
         devices = self.graph.bodies[body]
         everywhere = list(range(len(self.graph.places)))
-        if slot == "parameters" and self.keeps and devices == everywhere[1:]:
+        if slot == "parameters" and self.keeps:
             sources = [(inner, device) for device in devices]
             targets = [(outer, device) for device in everywhere]
             self.graph.add_collective("all_reduce", sources, targets, op, body)

@@ -204,7 +204,7 @@ class ParallelDo:
         if not self._outputs:
             raise ValueError("ParallelDo has no output: call write_output in its block")
         assert self._body is not None
-        around = self.helper.main_program.block(self._body.parent_idx)
+        around = self._body.program.block(self._body.parent_idx)
         merged = [around.var(name) for name in self._outputs]
         return merged[0] if len(merged) == 1 else merged
 

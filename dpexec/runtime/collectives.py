@@ -17,7 +17,7 @@ from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.feed import even_rows
 from dpexec.runtime.steps import Env
 
-__all__ = ["add_in_order", "bind_collective"]
+__all__ = ["add_in_order", "bind_collective", "on_place"]
 
 
 def bind_collective(
@@ -44,11 +44,11 @@ def bind_collective(
         for name, devices in sources.items():
             made = made_of[name]
             home = places[targets[made][0]]
-            values = [_at(envs[device][name], places[device], home) for device in devices]
+            values = [on_place(envs[device][name], places[device], home) for device in devices]
             total = add_in_order(values, array_module(home), buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
             for target in targets[made]:
-                envs[target][made] = _at(total, home, places[target])
+                envs[target][made] = on_place(total, home, places[target])
 
     return call
 
@@ -81,7 +81,7 @@ def _bind_split(
         first = 0
         for device, count in zip(devices, counts, strict=True):
             part = value[first : first + count]
-            envs[device][made] = _at(part, places[home], places[device])
+            envs[device][made] = on_place(part, places[home], places[device])
             first += count
 
     return call
@@ -94,7 +94,7 @@ def _bind_merge(
     home = places[target]
 
     def call(envs: Sequence[Env]) -> None:
-        parts = [_at(envs[device][name], places[device], home) for device in devices]
+        parts = [on_place(envs[device][name], places[device], home) for device in devices]
         together = array_module(home).concatenate(parts) if len(parts) > 1 else parts[0]
         envs[target][made] = together
 
@@ -128,12 +128,18 @@ def add_in_order(values: list[Any], xp: Any = np, buffer: Any = None) -> Any:
     return total
 
 
-def _at(value: Any, source: Place, target: Place) -> Any:
-    """``value`` on another device: the array itself on CPUs, which share memory."""
+def on_place(value: Any, source: Place, target: Place) -> Any:
+    """A value of one device on another: the array itself on CPUs, which share memory.
+
+    Args:
+        value: an array or SelectedRows.
+        source: where it is.
+        target: where it goes.
+    """
     if source == target:
         return value
     if isinstance(value, SelectedRows):
-        moved = _at(value.row_array, source, target), _at(value.value, source, target)
+        moved = on_place(value.row_array, source, target), on_place(value.value, source, target)
         return SelectedRows(moved[0], value.height_, moved[1])
     if isinstance(target, CUDAPlace):
         with on_device(target):

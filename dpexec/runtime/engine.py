@@ -25,7 +25,13 @@ from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
-from dpexec.runtime.inner import busy_devices, count_rows, parts_of_rows, split_pre_fetched
+from dpexec.runtime.inner import (
+    busy_devices,
+    count_rows,
+    parts_of_rows,
+    split_pre_fetched,
+    splitter,
+)
 from dpexec.runtime.interrupts import InterruptGate
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
@@ -96,6 +102,7 @@ class Engine:
             execution_strategy = self.execution_strategy = ExecutionStrategy()
         if build_strategy is not None and build_strategy.debug_graphviz_path:
             self.compilation.write_graphviz(build_strategy.debug_graphviz_path, self.graph)
+        self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None

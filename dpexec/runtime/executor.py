@@ -97,10 +97,10 @@ class Executor:
         names = fetch_names(fetch_list)
         if not program.global_block().ops:
             warnings.warn("The current program is empty.", stacklevel=3)
-        feeds = single_feed(program.global_block(), with_loaders(program, feed, [self.place]))
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
         engine = self._engine_for(program, scope, prune)
-        return engine.run([feeds], names)
+        values = with_loaders(program, feed, [self.place], engine.prepare)
+        return engine.run([single_feed(program.global_block(), values)], names)
 
     def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
         key = (program, scope, prune)
@@ -139,7 +139,7 @@ def _batches(engine: Engine, feed: Any, split: bool) -> list[Feeds]:
     batches: list[Feeds] = []
     for _ in range(engine.steps_per_run):
         try:
-            values = with_loaders(engine.program, feed, places)
+            values = with_loaders(engine.program, feed, places, engine.prepare)
         except EOFException:
             if batches:
                 break

@@ -9,14 +9,29 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
-from dpexec.core.places import CUDAPlace
+from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.runtime.dask_feed import computed, row_blocks
 
-__all__ = ["Feeds", "even_rows", "single_feed", "split_feed"]
+__all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
+
+
+class SplitTensor(LoDTensor):
+    """A batch whose rows are on the devices of a ParallelDo already.
+
+    Args:
+        array: the whole batch.
+        places: the devices.
+        parts: the rows of each.
+    """
+
+    def __init__(self, array: Any, places: Sequence[Place], parts: Sequence[Any]) -> None:
+        super().__init__()
+        self.array = array
+        self.places, self.parts = list(places), list(parts)
 
 
 @dataclass(frozen=True)
@@ -28,12 +43,14 @@ class Feeds:
         samples: number of samples per device; 0 for an idle one.
         persistable: names that also set a persistable variable.
         rows: how many rows each ParallelDo gets, by the number of its block.
+        split: what came split for a ParallelDo.
     """
 
     values: list[dict[str, np.ndarray[Any, Any]]]
     samples: list[int]
     persistable: frozenset[str] = frozenset()
     rows: Mapping[int, int] = field(default_factory=dict)
+    split: Mapping[str, SplitTensor] = field(default_factory=dict)
 
     @property
     def idle(self) -> tuple[int, ...]:
@@ -73,7 +90,9 @@ def single_feed(block: Block, feed: Any) -> Feeds:
     values = _arrays(block, computed(feed)[0])
     for name, array in values.items():
         _check(block.vars[name], array, "")
-    return Feeds([values], [_samples(block, values) or 1], _persistable(block, values))
+    split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
+    samples = [_samples(block, values) or 1]
+    return Feeds([values], samples, _persistable(block, values), split=split)
 
 
 def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from dpexec.core.places import CPUPlace, Place
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.check import check_run
-from dpexec.runtime.feed import Feeds, even_rows
+from dpexec.runtime.collectives import on_place
+from dpexec.runtime.feed import Feeds, SplitTensor, even_rows
 from dpexec.runtime.partition import Busy, live_nodes
 from dpexec.runtime.replicas import Replicas
 
-__all__ = ["busy_devices", "count_rows", "parts_of_rows", "split_pre_fetched"]
+__all__ = ["busy_devices", "count_rows", "parts_of_rows", "split_pre_fetched", "splitter"]
 
 
 def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
@@ -27,7 +32,7 @@ def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
         EnforceNotMet: variables for one ParallelDo have different numbers of rows.
     """
     (outer,) = feeds.values
-    values: list[dict[str, Any]] = [dict(outer), *({} for _ in graph.places[1:])]
+    values: list[dict[str, Any]] = [outer, *({} for _ in graph.places[1:])]
     rows: dict[int, int] = {}
     for body, names in graph.pre_fetched.items():
         fed = {name: outer[name] for name in names if name in outer}
@@ -39,20 +44,45 @@ def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
             )
         for name, array in fed.items():
             rows[body] = len(array)
-            first = 0
-            for device, count in zip(*_shares(graph, body, len(array)), strict=True):
-                if count:
-                    values[device][name] = array[first : first + count]
-                first += count
-            if graph.latest(name, 0) is None:
-                values[0].pop(name, None)
+            places = _places(graph, body)
+            tensor = feeds.split.get(name)
+            if tensor is None or tensor.places != places:
+                at = CPUPlace() if isinstance(array, np.ndarray) else graph.places[0]
+                tensor = _split(array, at, places)
+            for device, part in zip(graph.bodies[body], tensor.parts, strict=True):
+                if len(part):
+                    values[device][name] = part
     samples = [*feeds.samples, *(1 for _ in graph.places[1:])]
     return replace(feeds, values=values, samples=samples, rows=rows)
 
 
-def _shares(graph: SSAGraph, body: int, rows: int) -> tuple[list[int], list[int]]:
-    devices = graph.bodies[body]
-    return devices, even_rows(rows, len(devices))
+def splitter(graph: SSAGraph) -> Callable[[Mapping[str, LoDTensor]], dict[str, LoDTensor]] | None:
+    """What splits the pre-fetched variables of a batch and copies the rows to their devices.
+
+    Readers call it in their thread; None if nothing is pre-fetched.
+    """
+    ahead = {name: body for body, names in graph.pre_fetched.items() for name in names}
+
+    def split(batch: Mapping[str, LoDTensor]) -> dict[str, LoDTensor]:
+        made = dict(batch)
+        for name in ahead.keys() & batch.keys():
+            whole = batch[name]
+            made[name] = _split(whole.array, whole.place, _places(graph, ahead[name]))
+        return made
+
+    return split if ahead else None
+
+
+def _places(graph: SSAGraph, body: int) -> list[Place]:
+    return [graph.places[device] for device in graph.bodies[body]]
+
+
+def _split(array: Any, at: Place, places: Sequence[Place]) -> SplitTensor:
+    parts, first = [], 0
+    for place, count in zip(places, even_rows(len(array), len(places)), strict=True):
+        parts.append(on_place(array[first : first + count], at, place))
+        first += count
+    return SplitTensor(array, places, parts)
 
 
 def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, int]:
@@ -87,8 +117,8 @@ def parts_of_rows(graph: SSAGraph, rows: Mapping[int, int]) -> list[dict[int, tu
     """Per device, its first row and number of rows in each ParallelDo."""
     parts: list[dict[int, tuple[int, int]]] = [{} for _ in graph.places]
     for body, count in rows.items():
-        first = 0
-        for device, share in zip(*_shares(graph, body, count), strict=True):
+        first, devices = 0, graph.bodies[body]
+        for device, share in zip(devices, even_rows(count, len(devices)), strict=True):
             parts[device][body] = first, max(share, 1)
             first += share
     return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpexec.core.places import Place
@@ -10,8 +10,12 @@ from dpexec.ir.program import Program
 
 __all__ = ["with_loaders"]
 
+Prepare = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-def with_loaders(program: Program, feed: Any, places: Sequence[Place]) -> Any:
+
+def with_loaders(
+    program: Program, feed: Any, places: Sequence[Place], prepare: Prepare | None = None
+) -> Any:
     """A feed, completed by the loaders of a program.
 
     A loader is asked when the feed lacks all its variables; so the copy of a program for testing
@@ -21,6 +25,7 @@ def with_loaders(program: Program, feed: Any, places: Sequence[Place]) -> Any:
         program: it, or the program it was cloned from, was current when the loaders were made.
         feed: dict, list with a dict per device, or None.
         places: the devices.
+        prepare: what loaders do with a batch in their thread, ahead of the steps.
 
     Returns:
         The feed as it was (empty for None), or a list with a dict per device.
@@ -50,7 +55,7 @@ def with_loaders(program: Program, feed: Any, places: Sequence[Place]) -> Any:
             f"besides a reader, feed a list with a dict for each of the {len(places)} devices, "
             "not one dict"
         )
-    parts = [loader.next_feeds(places) for loader in asked]
+    parts = [loader.next_feeds(places, prepare) for loader in asked]
     if feed:
         parts.append([feed] if isinstance(feed, Mapping) else feed)
     count = min(len(part) for part in parts)

@@ -1,0 +1,552 @@
+"""ParallelDo against the same program without it: numbers, devices, and what it refuses."""
+
+import contextlib
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.verify import verify
+from dpexec.runtime import inner
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.feed import single_feed
+
+layers = fluid.layers
+CPU = fluid.CPUPlace()
+
+
+class Around:
+    """Stands for ParallelDo in the serial program."""
+
+    def do(self):
+        return contextlib.nullcontext()
+
+    def read_input(self, var):
+        return var
+
+    pre_fetch = read_input
+
+    def write_output(self, var):
+        self.outputs = [*getattr(self, "outputs", []), var]
+
+    def __call__(self):
+        return self.outputs[0] if len(self.outputs) == 1 else self.outputs
+
+
+def parallel_do(places, **options):
+    """``places`` devices, or none: the serial program."""
+    return layers.ParallelDo(layers.get_places(places), **options) if places else Around()
+
+
+def dense(rows, **options):
+    """The example of the design document: a feature outside, a net inside, a loss outside."""
+
+    def build(places):
+        x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1])
+        feature = layers.fc(x, size=8, act="relu")
+        pd = parallel_do(places, **options)
+        with pd.do():
+            hidden = layers.fc(pd.read_input(feature), size=6, act="tanh")
+            pd.write_output(layers.fc(hidden, size=1))
+        return layers.mean(layers.square_error_cost(pd(), label)), [feature]
+
+    return build, {"x": normal(rows, 4), "label": normal(rows, 1)}
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape) + shape[0]).normal(size=shape).astype("float32")
+
+
+def built(build, places, optimizer=None):
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        loss, watched = build(places)
+        (optimizer or fluid.optimizer.SGD(0.1)).minimize(loss)
+    verify(main)
+    return main, startup, loss, watched
+
+
+def train(build, feed, places, steps=3, optimizer=None, before=None):
+    """Losses and gradients of all steps, and the variables afterwards, by name."""
+    main, startup, loss, watched = built(build, places, optimizer and optimizer())
+    scope, exe = fluid.Scope(), fluid.Executor(CPU)
+    exe.run(startup, scope=scope)
+    block = main.global_block()
+    trainable = [p for p in main.all_parameters() if p.trainable]
+    grads = [g for g in (f"{v.name}@GRAD" for v in [*trainable, *watched]) if g in block.vars]
+    dense_grads = [g for g in grads if block.var(g).type == fluid.core.VarDesc.VarType.LOD_TENSOR]
+    assert len(grads) == len(trainable) + len(watched)
+    runs = [exe.run(main, feed, [loss, *dense_grads], scope=scope) for _ in range(steps)]
+    stored = {
+        var.name: np.array(scope.find_var(var.name).get_tensor())
+        for var in main.list_vars()
+        if var.persistable and scope.find_var(var.name)
+    }
+    return runs, stored
+
+
+def assert_close(found, expected, tolerance=1e-6):
+    for run, other in zip(found[0], expected[0], strict=True):
+        for a, b in zip(run, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+    assert found[1].keys() == expected[1].keys()
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(
+            found[1][name], value, rtol=tolerance, atol=tolerance, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("rows", [51, 1])
+@pytest.mark.parametrize("places", [1, 2, 4])
+@pytest.mark.parametrize("keep", [False, True])
+def test_gradients_and_training_are_those_of_the_serial_program(rows, places, keep):
+    serial = train(*dense(rows), places=0)
+    assert_close(train(*dense(rows, keep_parameters=keep), places), serial)
+
+
+def test_one_place_gives_the_bits_of_the_serial_program():
+    serial, parallel = (train(*dense(7), places) for places in (0, 1))
+    for a, b in zip(serial[0], parallel[0], strict=True):
+        assert all(map(np.array_equal, a, b))
+
+
+OPTIMIZERS = {
+    "momentum": lambda: fluid.optimizer.Momentum(0.1, 0.9),
+    "adam": lambda: fluid.optimizer.Adam(0.01),
+    "decayed": lambda: fluid.optimizer.SGD(
+        layers.exponential_decay(0.1, 1, 0.5),
+        regularization=fluid.regularizer.L2Decay(0.1),
+        grad_clip=fluid.clip.GradientClipByGlobalNorm(0.5),
+    ),
+    "rmsprop": lambda: fluid.optimizer.RMSPropOptimizer(0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("keep", [False, True])
+def test_optimizers_clipping_and_decay(name, keep):
+    build, feed = dense(10, keep_parameters=keep)
+
+    def run(places):
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 7
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            loss, _ = build(places)
+            OPTIMIZERS[name]().minimize(loss)
+        scope, exe = fluid.Scope(), fluid.Executor(CPU)
+        exe.run(startup, scope=scope)
+        losses = [exe.run(main, feed, [loss], scope=scope) for _ in range(5)]
+        stored = {
+            v.name: np.array(scope.find_var(v.name).get_tensor())
+            for v in main.list_vars()
+            if v.persistable
+        }
+        return losses, stored
+
+    assert_close(run(3), run(0), 2e-6)
+
+
+def test_two_parallel_dos_share_devices_and_parameters():
+    def build(places):
+        x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1])
+        shared = fluid.ParamAttr(name="shared")
+        first = parallel_do(places)
+        with first.do():
+            hidden = layers.fc(first.read_input(x), size=4, param_attr=shared, act="tanh")
+            first.write_output(hidden)
+        between = layers.fc(first(), size=4, param_attr=shared)
+        second = parallel_do(places and places - 1)
+        with second.do():
+            both = layers.elementwise_add(second.read_input(between), second.read_input(x))
+            second.write_output(layers.fc(both, size=1))
+        return layers.mean(layers.square_error_cost(second(), label)), [between]
+
+    feed = {"x": normal(9, 4), "label": normal(9, 1)}
+    assert_close(train(build, feed, 3), train(build, feed, 0))
+
+
+def test_sparse_embedding():
+    def build(places):
+        ids, label = fluid.data("ids", [None, 3], "int64"), fluid.data("label", [None, 1])
+        pd = parallel_do(places)
+        with pd.do():
+            rows = fluid.embedding(pd.read_input(ids), size=[20, 4], is_sparse=True)
+            pd.write_output(layers.fc(layers.reshape(rows, [-1, 12]), size=1))
+        return layers.mean(layers.square_error_cost(pd(), label)), []
+
+    ids = np.random.default_rng(3).integers(0, 20, (7, 3))
+    feed = {"ids": ids, "label": normal(7, 1)}
+    main, *_ = built(build, 2)
+    sparse = main.global_block().var("embedding_0.w_0@GRAD").type
+    assert sparse == fluid.core.VarDesc.VarType.SELECTED_ROWS
+    for optimizer in (None, lambda: fluid.optimizer.Adam(0.01)):
+        assert_close(
+            train(build, feed, 3, optimizer=optimizer), train(build, feed, 0, optimizer=optimizer)
+        )
+
+
+def conv_net(places):
+    """The book's form: loss and accuracy inside, their means outside."""
+    img, label = fluid.data("img", [None, 1, 8, 8]), fluid.data("label", [None, 1], "int64")
+    pd = parallel_do(places)
+    with pd.do():
+        img_, label_ = pd.read_input(img), pd.read_input(label)
+        conv = layers.conv2d(img_, 4, 3, act=None)
+        norm = layers.batch_norm(conv, act="relu")
+        prediction = layers.fc(layers.pool2d(norm, 2, pool_stride=2), 3, act="softmax")
+        cost = layers.mean(layers.cross_entropy(prediction, label_))
+        acc = layers.accuracy(prediction, label_)
+        pd.write_output(cost)
+        pd.write_output(acc)
+    cost, acc = pd()
+    return layers.mean(cost), []
+
+
+def test_conv_and_batch_norm():
+    feed = {"img": normal(6, 1, 8, 8), "label": np.arange(6).reshape(6, 1) % 3}
+    assert_close(train(conv_net, feed, 1), train(conv_net, feed, 0))
+
+
+def test_first_place_gives_the_statistics_of_batch_norm():
+    img, label = normal(7, 1, 8, 8), np.arange(7).reshape(7, 1) % 3
+    _, one = train(conv_net, {"img": img[:4], "label": label[:4]}, 1, steps=1)
+    _, two = train(conv_net, {"img": img, "label": label}, 2, steps=1)
+    for name in ("batch_norm_0.w_1", "batch_norm_0.w_2"):
+        np.testing.assert_array_equal(one[name], two[name])
+
+
+def with_dropout(places):
+    x = fluid.data("x", [None, 40])
+    pd = parallel_do(places)
+    with pd.do():
+        x_ = pd.read_input(x)
+        pd.write_output(layers.dropout(x_, 0.5, seed=3))
+    return layers.mean(layers.fc(pd(), 1)), []
+
+
+def test_masks_of_all_places_are_those_of_one():
+    feed = {"x": normal(11, 40)}
+    one, many = train(with_dropout, feed, 1), train(with_dropout, feed, 4)
+    assert_close(many, one)
+    assert not np.array_equal(one[0][0][0], one[0][1][0])
+
+
+# ---- how it runs
+
+
+def test_same_bits_on_every_scheduler_and_number_of_threads():
+    build, feed = dense(13)
+    main, startup, loss, _ = built(build, 4)
+    found = []
+    for options in ({}, {"num_threads": 2}, {"num_threads": 9}, {"scheduler": "sync"}):
+        scope, strategy = fluid.Scope(), fluid.ExecutionStrategy()
+        for name, value in options.items():
+            setattr(strategy, name, value)
+        fluid.Executor(CPU).run(startup, scope=scope)
+        engine = Engine(main, [CPU], scope, execution_strategy=strategy)
+        feeds = single_feed(main.global_block(), feed)
+        found.append([engine.run([feeds], [loss.name])[0].tobytes() for _ in range(4)])
+    assert all(losses == found[0] for losses in found)
+
+
+def test_plain_executor_runs_the_bodies_on_threads():
+    main, startup = fluid.Program(), fluid.Program()
+    threads = set()
+    meet = threading.Barrier(2, timeout=20)
+
+    def look(value):
+        threads.add(threading.get_ident())
+        meet.wait()
+        return np.array(value)
+
+    with fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4])
+        pd = parallel_do(2)
+        with pd.do():
+            x_ = pd.read_input(x)
+            out = main.current_block().create_var(name="looked", shape=[-1, 4], dtype="float32")
+            layers.py_func(look, x_, out)
+            pd.write_output(out)
+    fed = normal(4, 4)
+    (seen,) = fluid.Executor(CPU).run(main, {"x": fed}, [pd()])
+    np.testing.assert_array_equal(seen, fed)
+    assert len(threads) == 2 and threading.get_ident() not in threads
+
+
+def graph_of(main, scope=None):
+    return Engine(main, [CPU], scope or fluid.Scope()).graph
+
+
+def test_graph_has_a_device_per_place_and_one_around():
+    build, _ = dense(4)
+    main, *_ = built(build, 3)
+    graph = graph_of(main)
+    assert len(graph.places) == 4 and list(graph.replicas) == [0]
+    kinds = [(node.kind, node.device) for node in graph.ops if node.is_collective]
+    assert kinds.count(("split", 0)) == 2 and kinds.count(("merge", 0)) == 2
+    assert kinds.count(("reduce", 0)) == 4 and len(kinds) == 8  # and no copies of parameters
+    types = [node.name for node in graph.ops if node.device == 2]
+    assert types == [
+        *("mul", "elementwise_add", "tanh", "mul", "elementwise_add"),
+        *("elementwise_add_grad", "mul_grad", "tanh_grad", "elementwise_add_grad", "mul_grad"),
+    ]
+
+
+def test_kept_parameters_are_updated_on_every_device():
+    build, _ = dense(4, keep_parameters=True)
+    main, *_ = built(build, 3)
+    graph = graph_of(main)
+    kinds = [node.kind for node in graph.ops if node.is_collective]
+    assert kinds.count("all_reduce") == 4 and not {"reduce", "broadcast"} & set(kinds)
+    updates = [
+        [n.op.role_var[0] for n in graph.ops if n.name == "sgd" and n.device == device]
+        for device in range(4)
+    ]
+    assert (
+        updates[1] == updates[2] == updates[3] == ["fc_1.b_0", "fc_1.w_0", "fc_2.b_0", "fc_2.w_0"]
+    )
+    assert sorted(updates[0]) == sorted([*updates[1], "fc_0.w_0", "fc_0.b_0"])
+
+
+# ---- copies of the program
+
+
+def run_for_test(program, feed, fetch, scope):
+    return fluid.Executor(CPU).run(program, feed, [fetch], scope=scope)[0]
+
+
+def test_copies_for_testing_and_on_disk(tmp_path):
+    feed = {"img": normal(5, 1, 8, 8), "label": np.arange(5).reshape(5, 1) % 3}
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        img, label = fluid.data("img", [None, 1, 8, 8]), fluid.data("label", [None, 1], "int64")
+        pd = parallel_do(2)
+        with pd.do():
+            conv = layers.batch_norm(layers.conv2d(pd.read_input(img), 4, 3))
+            pd.write_output(layers.fc(layers.dropout(conv, 0.3), 3, act="softmax"))
+        prediction = pd()
+        loss = layers.mean(layers.cross_entropy(prediction, label))
+        test = main.clone(for_test=True)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    late_test = main.clone(for_test=True)
+    assert [op.type for op in late_test.global_block().ops] == [
+        op.type for op in test.global_block().ops
+    ]
+    scope, exe = fluid.Scope(), fluid.Executor(CPU)
+    with fluid.scope_guard(scope):
+        exe.run(startup)
+        exe.run(main, feed, [loss])
+        fluid.io.save_inference_model(str(tmp_path), ["img"], [prediction], exe, main)
+        expected = run_for_test(test, feed, prediction, scope)
+    assert expected.shape == (5, 3)
+    with fluid.scope_guard(fluid.Scope()):
+        loaded, feeds, fetches = fluid.io.load_inference_model(str(tmp_path), exe)
+        (found,) = exe.run(loaded, {feeds[0]: feed["img"]}, fetches)
+    np.testing.assert_array_equal(found, expected)
+    copies = [
+        late_test,
+        pickle.loads(pickle.dumps(test)),
+        fluid.Program.parse_from_string(test.desc.serialize_to_string()),
+    ]
+    for copy in copies:
+        verify(copy)
+        np.testing.assert_array_equal(run_for_test(copy, feed, prediction.name, scope), expected)
+
+
+def test_program_with_gradients_survives_its_desc():
+    build, feed = dense(5, keep_parameters=True)
+    main, startup, loss, _ = built(build, 3)
+    copy = fluid.Program.parse_from_string(main.desc.serialize_to_string())
+    verify(copy)
+    losses = []
+    for program in (main, main.clone(), copy):
+        scope, exe = fluid.Scope(), fluid.Executor(CPU)
+        exe.run(startup, scope=scope)
+        losses.append([exe.run(program, feed, [loss.name], scope=scope)[0] for _ in range(3)])
+    np.testing.assert_array_equal(losses[0], losses[1])
+    np.testing.assert_array_equal(losses[0], losses[2])
+
+
+# ---- what goes wrong
+
+
+def test_failed_step_changes_nothing():
+    def build(places):
+        x, ids = fluid.data("x", [None, 4]), fluid.data("ids", [None, 1], "int64")
+        pd = parallel_do(places)
+        with pd.do():
+            rows = layers.embedding(pd.read_input(ids), size=[10, 4], is_sparse=True)
+            hidden = layers.batch_norm(layers.elementwise_add(pd.read_input(x), rows))
+            pd.write_output(layers.fc(hidden, 1))
+        return layers.mean(pd()), []
+
+    main, startup, loss, _ = built(build, 2)
+    scope, exe = fluid.Scope(), fluid.Executor(CPU)
+    exe.run(startup, scope=scope)
+
+    def stored():
+        names = [v.name for v in main.list_vars() if v.persistable]
+        return {name: np.array(scope.find_var(name).get_tensor()) for name in names}
+
+    feed = {"x": normal(4, 4), "ids": np.array([[1], [2], [3], [4]])}
+    exe.run(main, feed, [loss], scope=scope)
+    before = stored()
+    with pytest.raises(EnforceNotMet, match="device 2"):
+        exe.run(main, {**feed, "ids": np.array([[1], [2], [3], [40]])}, [loss], scope=scope)
+    for name, value in stored().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    exe.run(main, feed, [loss], scope=scope)
+
+
+def test_inputs_of_different_lengths_are_named():
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 4])
+        pd = parallel_do(2)
+        with pd.do():
+            pd.write_output(layers.elementwise_add(pd.read_input(x), pd.read_input(y)))
+        total = layers.reduce_sum(pd())
+    feed = {"x": normal(4, 4), "y": normal(6, 4)}
+    with pytest.raises(EnforceNotMet, match=r"(x has 4 and y has 6|y has 6 and x has 4)"):
+        fluid.Executor(CPU).run(main, feed, [total])
+    with pytest.raises(EnforceNotMet, match="y is not initialized: feed it"):
+        fluid.Executor(CPU).run(main, {"x": feed["x"]}, [total])
+
+
+def test_output_with_fewer_rows_than_places_and_its_gradient():
+    """Rows of outputs need not be those of the inputs, and idle places give none."""
+
+    def build(places):
+        x = fluid.data("x", [None, 6])
+        pd = parallel_do(places)
+        with pd.do():
+            x_ = pd.read_input(x)
+            pd.write_output(layers.reshape(layers.fc(x_, 4), [-1, 2]))
+        return layers.mean(layers.square(pd())), []
+
+    for rows in (1, 3, 5):
+        feed = {"x": normal(rows, 6)}
+        assert_close(train(build, feed, 4), train(build, feed, 0))
+
+
+def test_refusals():
+    build, _ = dense(4)
+    main, _, loss, _ = built(build, 2)
+    with pytest.raises(EnforceNotMet, match="with_data_parallel is not for ParallelDo"):
+        fluid.CompiledProgram(main).with_data_parallel(loss_name=loss.name)
+
+    def run(places, **options):
+        program = fluid.Program()
+        with fluid.program_guard(program, fluid.Program()):
+            x = fluid.data("x", [None, 4])
+            pd = layers.ParallelDo(places(), **options)
+            with pd.do():
+                pd.write_output(layers.relu(pd.read_input(x)))
+            return fluid.Executor(CPU).run(program, {"x": normal(4, 4)}, [pd()])
+
+    with pytest.raises(EnforceNotMet, match="NCCL only supports cuda place"):
+        run(lambda: layers.get_places(2), use_nccl=True)
+    if not fluid.is_compiled_with_cuda():
+        with pytest.raises(RuntimeError, match=r"CUDAPlace\(0\) does not exist"):
+            run(lambda: layers.get_places(2, "CUDA"))
+    (found,) = run(lambda: [CPU, CPU, CPU])
+    assert found.shape == (4, 4)
+
+
+def test_places_are_counted_when_the_program_is_compiled(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    main, rows = fluid.Program(), normal(9, 4)
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.data("x", [None, 4])
+        pd = layers.ParallelDo(layers.get_places())
+        with pd.do():
+            pd.write_output(layers.mean(pd.read_input(x)))
+        means = pd()
+    for number in (3, 5):
+        monkeypatch.setenv("CPU_NUM", str(number))
+        (found,) = fluid.Executor(CPU).run(main, {"x": rows}, [means])
+        parts = np.array_split(rows, number)
+        np.testing.assert_allclose(found, [part.mean() for part in parts], rtol=1e-6)
+    monkeypatch.setenv("CPU_NUM", "0")
+    with pytest.raises(EnforceNotMet, match="Cannot indicate CPU device count"):
+        fluid.Executor(CPU).run(main, {"x": rows}, [means])
+
+
+# ---- pre_fetch
+
+
+def fed_straight(pre_fetch):
+    def build(places):
+        x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1])
+        pd = parallel_do(places)
+        with pd.do():
+            x_ = pd.pre_fetch(x) if pre_fetch else pd.read_input(x)
+            pd.write_output(layers.fc(layers.dropout(x_, 0.2, seed=1), 1))
+        return layers.mean(layers.square_error_cost(pd(), label)), []
+
+    return build
+
+
+@pytest.mark.parametrize("rows", [7, 2])
+def test_pre_fetched_input_is_split_without_a_node(rows):
+    feed = {"x": normal(rows, 4), "label": normal(rows, 1)}
+    first, second = (train(fed_straight(ahead), feed, 3) for ahead in (False, True))
+    assert_close(second, first, 0)
+    main, *_ = built(fed_straight(True), 3)
+    kinds = [node.kind for node in graph_of(main).ops]
+    assert kinds.count("split") == 1  # of the gradient
+
+
+def test_loader_splits_pre_fetched_input_in_its_thread(monkeypatch):
+    batches = [(normal(rows, 4), normal(rows, 1)) for rows in (7, 2, 5)]
+    threads = set()
+    original = inner._split
+
+    def split(*arguments):
+        threads.add(threading.current_thread().name)
+        return original(*arguments)
+
+    monkeypatch.setattr(inner, "_split", split)
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 7
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        loss, _ = fed_straight(True)(3)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+        block = main.global_block()
+        loader = fluid.io.DataLoader.from_generator(
+            [block.var("x"), block.var("label")], capacity=4, iterable=False
+        )
+    loader.set_batch_generator(lambda: iter(batches))
+    exe, losses = fluid.Executor(CPU), []
+    for by_loader in (True, False):
+        scope = fluid.Scope()
+        exe.run(startup, scope=scope)
+        if by_loader:
+            loader.start()
+        for x, label in batches:
+            feed = None if by_loader else {"x": x, "label": label}
+            losses.append(exe.run(main, feed, [loss], scope=scope)[0])
+        if by_loader:
+            assert threads == {"dpexec-prefetch"}
+            with pytest.raises(fluid.core.EOFException):
+                exe.run(main, fetch_list=[loss], scope=scope)
+            loader.reset()
+    assert losses[:3] == losses[3:]
+
+
+def test_pre_fetched_inputs_of_different_lengths_are_named():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 4])
+        for others in (True, False):
+            pd = parallel_do(2)
+            with pd.do():
+                y_ = pd.pre_fetch(y) if others else pd.read_input(y)
+                pd.write_output(layers.elementwise_add(pd.pre_fetch(x), y_))
+            feed = {"x": normal(4, 4), "y": normal(6, 4)}
+            with pytest.raises(EnforceNotMet, match=r"x has 4 and y has 6|y has 6 and x has 4"):
+                fluid.Executor(CPU).run(main, feed, [pd()])
