@@ -38,6 +38,7 @@ from dpexec.layers import (
     random,
     selected_rows,
     tensor,
+    volumes,
 )
 from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
@@ -58,6 +59,7 @@ from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
+from dpexec.layers.volumes import *  # noqa: F403
 
 _rooms = (
     attention,
@@ -79,6 +81,7 @@ _rooms = (
     random,
     selected_rows,
     tensor,
+    volumes,
 )
 _written = {name for room in _rooms for name in room.__all__}
 globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)

@@ -1,18 +1,22 @@
-"""Pooling of images ``(batch, channels, height, width)``, in two ways.
+"""Pooling of images ``(batch, channels, height, width)``, or volumes with a depth, in two ways.
 
 Few large windows (global and adaptive pooling) are reduced one by one. Many small ones are all
-looked at together, one element of the window at a time, and rows and columns apart where that
-is the same.
+looked at together, one element of the window at a time, and one axis after another where that is
+the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
+
 from dpexec.ir.opdef import require
-from dpexec.ops._windows import Pair, padding, pair
+from dpexec.ops._windows import Pair, Sizes, padding, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,12 @@ class Pooling:
     """Windows over an image.
 
     Args:
-        rows: windows along the height.
-        columns: windows along the width.
+        axes: windows along the height and the width, or the depth before them.
         exclusive: a mean counts only elements of the image.
     """
 
-    rows: Axis
-    columns: Axis
-    exclusive: bool
+    axes: tuple[Axis, ...]
+    exclusive: bool = True
 
     @staticmethod
     def of(
@@ -94,141 +96,174 @@ class Pooling:
         strides: Sequence[int],
         paddings: Sequence[int],
         global_pooling: bool,
-        exclusive: bool,
-        ceil_mode: bool,
         adaptive: bool,
-        padding_algorithm: str,
+        exclusive: bool = True,
+        ceil_mode: bool = False,
+        padding_algorithm: str = "EXPLICIT",
     ) -> Pooling:
-        """The windows of an operator over images of a height and width."""
-        height, width = size
+        """The windows of an operator over images of a size."""
         if global_pooling:
-            return Pooling(Axis.adaptive(height, 1), Axis.adaptive(width, 1), True)
-        kernel = pair("ksize", ksize)
+            return Pooling(tuple(Axis.adaptive(n, 1) for n in size))
+        count = len(size)
+        kernel = sizes("ksize", ksize, count)
         if adaptive:
-            made = [Axis.adaptive(n, out) for n, out in zip(size, kernel, strict=True)]
-            return Pooling(made[0], made[1], True)
-        steps = pair("strides", strides)
-        pads = padding((height, width), kernel, steps, paddings, padding_algorithm)
-        return Pooling(
-            Axis.regular(height, kernel[0], steps[0], pads[0], ceil_mode),
-            Axis.regular(width, kernel[1], steps[1], pads[1], ceil_mode),
-            exclusive,
+            return Pooling(tuple(map(Axis.adaptive, size, kernel)))
+        steps = sizes("strides", strides, count)
+        pads = padding(tuple(size), kernel, steps, paddings, padding_algorithm)
+        axes = (
+            Axis.regular(n, k, step, added, ceil_mode)
+            for n, k, step, added in zip(size, kernel, steps, pads, strict=True)
         )
+        return Pooling(tuple(axes), exclusive)
 
     @property
-    def output(self) -> Pair:
+    def output(self) -> Sizes:
         """Height and width of the result, -1 where unknown."""
-        return self.rows.output, self.columns.output
+        return tuple(axis.output for axis in self.axes)
+
+    @property
+    def _kernel(self) -> Sizes:
+        return tuple(axis.kernel for axis in self.axes)
 
     @property
     def _one_by_one(self) -> bool:
-        rows, columns = self.rows, self.columns
-        cells = rows.output * columns.output
-        return not (rows.kernel and columns.kernel) or 4 * cells <= rows.kernel * columns.kernel
+        window = prod(self._kernel)
+        return not window or 4 * prod(self.output) <= window
 
-    def _cells(self) -> Any:
-        """For every window its place in the output, its rows and its columns of the image."""
-        for a in range(self.rows.output):
-            for b in range(self.columns.output):
-                yield a, b, slice(*self.rows.bounds(a)), slice(*self.columns.bounds(b))
+    def _cells(self) -> Iterator[tuple[Sizes, tuple[slice, ...]]]:
+        """For every window its place in the output, and the section of the image."""
+        for place in itertools.product(*map(range, self.output)):
+            bounds = (axis.bounds(k) for axis, k in zip(self.axes, place, strict=True))
+            yield place, tuple(slice(*pair) for pair in bounds)
+
+    def _elements(self) -> Iterator[tuple[slice, ...]]:
+        """For every element of the windows, where it lies in the padded image."""
+        for element in itertools.product(*map(range, self._kernel)):
+            yield tuple(axis.place(i) for axis, i in zip(self.axes, element, strict=True))
 
     def _padded(self, xp: Any, x: Any, fill: float) -> Any:
-        rows, columns = self.rows, self.columns
-        if not (rows.is_padded or columns.is_padded):
+        if not any(axis.is_padded for axis in self.axes):
             return x
-        after = [max(0, axis.reach - axis.before - axis.size) for axis in (rows, columns)]
-        pads = ((0, 0), (0, 0), (rows.before, after[0]), (columns.before, after[1]))
-        return xp.pad(x, pads, constant_values=fill)
+        pads = [(a.before, max(0, a.reach - a.before - a.size)) for a in self.axes]
+        return xp.pad(x, [(0, 0)] * (x.ndim - len(pads)) + pads, constant_values=fill)
 
     def maximum(self, xp: Any, x: Any) -> Any:
         """The largest element of each window."""
         if self._one_by_one:
-            out = xp.empty((*x.shape[:2], *self.output), dtype=x.dtype)
-            for a, b, rows, columns in self._cells():
-                out[:, :, a, b] = x[:, :, rows, columns].max(axis=(2, 3))
-            return out
+            return self._over_cells(xp, x, xp.max)
         return self._over_windows(xp, self._padded(xp, x, xp.finfo(x.dtype).min), xp.maximum)
 
     def mean(self, xp: Any, x: Any) -> Any:
         """The mean of each window."""
         if self._one_by_one:
-            out = xp.empty((*x.shape[:2], *self.output), dtype=x.dtype)
-            for a, b, rows, columns in self._cells():
-                out[:, :, a, b] = x[:, :, rows, columns].sum(axis=(2, 3))
+            out = self._over_cells(xp, x, xp.sum)
         else:
             out = self._over_windows(xp, self._padded(xp, x, 0.0), xp.add)
         out /= self._counts(xp, x.dtype)
         return out
 
+    def _over_cells(self, xp: Any, x: Any, reduce: Any) -> Any:
+        out = xp.empty((*x.shape[:2], *self.output), dtype=x.dtype)
+        axes = tuple(range(2, x.ndim))
+        for place, section in self._cells():
+            out[(..., *place)] = reduce(x[(..., *section)], axis=axes)
+        return out
+
     def _over_windows(self, xp: Any, x: Any, combine: Any) -> Any:
-        """Combine the elements of each window: along the height, then along the width."""
-        out = x[:, :, self.rows.place(0)]
-        for i in range(1, self.rows.kernel):
-            out = combine(out, x[:, :, self.rows.place(i)])
-        x = out
-        out = x[..., self.columns.place(0)]
-        for j in range(1, self.columns.kernel):
-            out = combine(out, x[..., self.columns.place(j)])
-        return out.copy() if self.columns.kernel == 1 else out
+        """Combine the elements of each window along one axis after the other."""
+        for number, axis in enumerate(self.axes):
+            before = (slice(None),) * (2 + number)
+            out = x[(*before, axis.place(0))]
+            for i in range(1, axis.kernel):
+                out = combine(out, x[(*before, axis.place(i))])
+            x = out
+        return x.copy() if self.axes[-1].kernel == 1 else x
 
     def _counts(self, xp: Any, dtype: Any) -> Any:
-        """What the sum of each window is divided by, ``(output height, output width)``."""
-        along = []
-        for axis in (self.rows, self.columns):
+        """What the sum of each window is divided by, in the shape of the output."""
+        counts = xp.ones((), dtype=dtype)
+        for axis in self.axes:
             bounds = [axis.bounds(k) for k in range(axis.output)]
-            sizes = [b - a if self.exclusive else axis.kernel for a, b in bounds]
-            along.append(xp.asarray(sizes, dtype=dtype))
-        return along[0][:, None] * along[1]
+            along = [b - a if self.exclusive else axis.kernel for a, b in bounds]
+            counts = counts[..., None] * xp.asarray(along, dtype=dtype)
+        return counts
 
     def maximum_grad(self, xp: Any, x: Any, out: Any, d_out: Any) -> Any:
         """Where several elements are the largest, the first one gets the gradient."""
         if self._one_by_one:
-            return self._maximum_grad_of_cells(xp, x, d_out)
-        rows, columns = self.rows, self.columns
+            return self.gathered(xp, x.shape, self.places(xp, x)[1], d_out)
         padded = self._padded(xp, x, xp.finfo(x.dtype).min)
         d_padded = xp.zeros(padded.shape, dtype=x.dtype)
         free = xp.ones(out.shape, dtype=bool)
-        apart = rows.stride >= rows.kernel and columns.stride >= columns.kernel
-        for i in range(rows.kernel):
-            for j in range(columns.kernel):
-                hit = padded[:, :, rows.place(i), columns.place(j)] == out
-                hit &= free
-                free ^= hit
-                d_place = d_padded[:, :, rows.place(i), columns.place(j)]
-                if apart:
-                    xp.multiply(d_out, hit, out=d_place)  # far faster than a masked copy
-                else:
-                    d_place += d_out * hit
+        apart = all(axis.stride >= axis.kernel for axis in self.axes)
+        for section in self._elements():
+            hit = padded[(..., *section)] == out
+            hit &= free
+            free ^= hit
+            d_place = d_padded[(..., *section)]
+            if apart:
+                xp.multiply(d_out, hit, out=d_place)  # far faster than a masked copy
+            else:
+                d_place += d_out * hit
         return self._cropped(d_padded)
 
-    def _maximum_grad_of_cells(self, xp: Any, x: Any, d_out: Any) -> Any:
-        d_x = xp.zeros(x.shape, dtype=x.dtype)
-        images, channels = xp.arange(x.shape[0])[:, None], xp.arange(x.shape[1])
-        for a, b, rows, columns in self._cells():
-            window = x[:, :, rows, columns]
-            first = window.reshape(*x.shape[:2], -1).argmax(axis=2)
-            row, column = first // window.shape[3], first % window.shape[3]
-            d_x[images, channels, row + rows.start, column + columns.start] += d_out[:, :, a, b]
-        return d_x
+    def places(self, xp: Any, x: Any) -> tuple[Any, Any]:
+        """The largest element of each window, and its place counted through the whole image."""
+        size = x.shape[2:]
+        numbers = xp.arange(prod(size), dtype=np.int32).reshape(size)
+        if not self._one_by_one:
+            return self._places_of_windows(xp, x, numbers)
+        out = xp.empty((*x.shape[:2], *self.output), dtype=x.dtype)
+        place_of = xp.empty(out.shape, dtype=np.int32)
+        for place, section in self._cells():
+            window = x[(..., *section)].reshape(*x.shape[:2], -1)
+            first = window.argmax(axis=2)
+            place_of[(..., *place)] = numbers[section].reshape(-1)[first]
+            out[(..., *place)] = window.max(axis=2)
+        return out, place_of
+
+    def _places_of_windows(self, xp: Any, x: Any, numbers: Any) -> tuple[Any, Any]:
+        padded = self._padded(xp, x, xp.finfo(x.dtype).min)
+        numbers = self._padded(xp, numbers, -1)
+        out = place_of = None
+        for section in self._elements():
+            value, number = padded[(..., *section)], numbers[section]
+            if out is None:
+                out, place_of = value.copy(), xp.array(xp.broadcast_to(number, value.shape))
+                continue
+            better = value > out
+            out = xp.where(better, value, out)
+            place_of = xp.where(better, number, place_of)
+        return out, place_of
+
+    @staticmethod
+    def gathered(xp: Any, shape: Sequence[int], places: Any, d_out: Any) -> Any:
+        """Gradients added up at the places that :meth:`places` tells."""
+        planes = shape[0] * shape[1]
+        d_x = xp.zeros((planes, prod(shape[2:])), dtype=d_out.dtype)
+        rows = xp.arange(planes)[:, None]
+        xp.add.at(d_x, (rows, places.reshape(planes, -1)), d_out.reshape(planes, -1))
+        return d_x.reshape(shape)
 
     def mean_grad(self, xp: Any, d_out: Any) -> Any:
         """Every element of a window gets its share."""
-        rows, columns = self.rows, self.columns
         share = d_out / self._counts(xp, d_out.dtype)
         if self._one_by_one:
-            d_x = xp.zeros((*d_out.shape[:2], rows.size, columns.size), dtype=d_out.dtype)
-            for a, b, row, column in self._cells():
-                d_x[:, :, row, column] += share[:, :, a : a + 1, b : b + 1]
+            size = tuple(axis.size for axis in self.axes)
+            d_x = xp.zeros((*d_out.shape[:2], *size), dtype=d_out.dtype)
+            for place, section in self._cells():
+                cell = tuple(slice(k, k + 1) for k in place)
+                d_x[(..., *section)] += share[(..., *cell)]
             return d_x
-        widths, heights = (max(axis.reach, axis.before + axis.size) for axis in (columns, rows))
-        wide = xp.zeros((*share.shape[:3], widths), dtype=d_out.dtype)
-        for j in range(columns.kernel):
-            wide[..., columns.place(j)] += share
-        d_padded = xp.zeros((*share.shape[:2], heights, widths), dtype=d_out.dtype)
-        for i in range(rows.kernel):
-            d_padded[:, :, rows.place(i)] += wide
-        return self._cropped(d_padded)
+        for number, axis in reversed(list(enumerate(self.axes))):
+            before = (slice(None),) * (2 + number)
+            shape = list(share.shape)
+            shape[2 + number] = max(axis.reach, axis.before + axis.size)
+            wide = xp.zeros(shape, dtype=d_out.dtype)
+            for i in range(axis.kernel):
+                wide[(*before, axis.place(i))] += share
+            share = wide
+        return self._cropped(share)
 
     def _cropped(self, padded: Any) -> Any:
-        top, left = self.rows.before, self.columns.before
-        return padded[:, :, top : top + self.rows.size, left : left + self.columns.size]
+        return padded[(..., *(slice(a.before, a.before + a.size) for a in self.axes))]

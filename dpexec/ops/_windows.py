@@ -1,4 +1,4 @@
-"""Windows that slide over images: padding and sizes for convolution and pooling."""
+"""Windows that slide over images or volumes: padding and sizes for convolution and pooling."""
 
 from __future__ import annotations
 
@@ -7,65 +7,80 @@ from collections.abc import Sequence
 from dpexec.ir.opdef import require
 
 Pair = tuple[int, int]
-Padding = tuple[Pair, Pair]
-"""What is added (top, bottom), (left, right)."""
+Sizes = tuple[int, ...]
+"""A number for each axis of an image (height, width) or a volume (depth, height, width)."""
+Padding = tuple[Pair, ...]
+"""What is added before and after, along each axis."""
+
+_CHANNELS_FIRST, _CHANNELS_LAST = ("NCHW", "NCDHW", "AnyLayout"), ("NHWC", "NDHWC")
 
 
-def pair(name: str, value: Sequence[int]) -> Pair:
-    """Two positive numbers, for height and width."""
+def sizes(name: str, value: Sequence[int], count: int) -> Sizes:
+    """A positive number for each of ``count`` axes."""
     require(
-        len(value) == 2 and min(value) > 0,
-        f"{name} must be two positive numbers, but is {list(value)}",
+        len(value) == count and min(value) > 0,
+        f"{name} must be {count} positive numbers, but is {list(value)}",
     )
-    return value[0], value[1]
+    return tuple(value)
 
 
-def image_axes(layout: str) -> tuple[int, Pair]:
-    """The axis of the channels and those of height and width."""
+def has_channels_last(layout: str) -> bool:
+    """Whether the channels are the last axis and not the second."""
     require(
-        layout in ("NCHW", "NHWC", "AnyLayout"),
-        f"data_format must be NCHW or NHWC, but is {layout}",
+        layout in _CHANNELS_FIRST + _CHANNELS_LAST,
+        f"data_format must be NCHW or NHWC, NCDHW or NDHWC for volumes, but is {layout}",
     )
-    return (3, (1, 2)) if layout == "NHWC" else (1, (2, 3))
+    return layout in _CHANNELS_LAST
 
 
-def image_shape(batch: int, channels: int, size: Pair, layout: str) -> tuple[int, ...]:
+def channels_of(shape: Sequence[int], layout: str) -> int:
+    """The number of channels of images."""
+    return shape[-1 if has_channels_last(layout) else 1]
+
+
+def size_of(shape: Sequence[int], layout: str) -> Sizes:
+    """Height and width of images, or depth, height and width of volumes."""
+    return tuple(shape[1:-1] if has_channels_last(layout) else shape[2:])
+
+
+def image_shape(batch: int, channels: int, size: Sizes, layout: str) -> Sizes:
     """The shape of images in a layout."""
-    if layout == "NHWC":
+    if has_channels_last(layout):
         return (batch, *size, channels)
     return (batch, channels, *size)
 
 
 def padding(
-    size: Pair, kernel: Pair, strides: Pair, paddings: Sequence[int], algorithm: str
+    size: Sizes, kernel: Sizes, strides: Sizes, paddings: Sequence[int], algorithm: str
 ) -> Padding:
     """What is added around an image.
 
     Args:
-        size: height and width; -1 where unknown.
-        kernel: height and width of the window.
+        size: of the image; -1 where unknown.
+        kernel: size of the window.
         strides: steps of the window.
-        paddings: (height, width) or (top, bottom, left, right), for ``EXPLICIT``.
+        paddings: a number for each axis, or one for before and one for after it, for ``EXPLICIT``.
         algorithm: ``EXPLICIT``, ``VALID`` (nothing) or ``SAME`` (outputs of ``ceil(size /
             stride)``, what is odd at the end).
     """
+    count = len(size)
     if algorithm == "VALID":
-        return (0, 0), (0, 0)
+        return ((0, 0),) * count
     if algorithm == "SAME":
         totals = [
             0 if n < 0 else max((-(-n // s) - 1) * s + k - n, 0)
             for n, k, s in zip(size, kernel, strides, strict=True)
         ]
-        top, left = totals[0] // 2, totals[1] // 2
-        return (top, totals[0] - top), (left, totals[1] - left)
+        return tuple((total // 2, total - total // 2) for total in totals)
     require(
         algorithm == "EXPLICIT",
         f"padding_algorithm must be EXPLICIT, SAME or VALID, but is {algorithm}",
     )
     require(
-        len(paddings) in (2, 4) and min(paddings) >= 0,
-        f"paddings must be 2 or 4 numbers that are not negative, but are {list(paddings)}",
+        len(paddings) in (count, 2 * count) and min(paddings) >= 0,
+        f"paddings must be {count} or {2 * count} numbers that are not negative, but are "
+        f"{list(paddings)}",
     )
-    if len(paddings) == 2:
-        return (paddings[0], paddings[0]), (paddings[1], paddings[1])
-    return (paddings[0], paddings[1]), (paddings[2], paddings[3])
+    if len(paddings) == count:
+        return tuple((both, both) for both in paddings)
+    return tuple(zip(paddings[::2], paddings[1::2], strict=True))

@@ -1,59 +1,73 @@
-"""``conv2d`` and ``depthwise_conv2d``: convolution of images."""
+"""``conv2d``, ``depthwise_conv2d`` and ``conv3d``: convolution of images and volumes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._convolution import Window
-from dpexec.ops._windows import image_axes, image_shape
+from dpexec.ops._windows import channels_of, image_shape
 
-_TUNING: dict[str, Any] = {
+_SHARED: dict[str, Any] = {
     "use_cudnn": False,
     "use_mkldnn": False,
-    "use_quantizer": False,
     "exhaustive_search": False,
     "force_fp32_output": False,
     "workspace_size_MB": 512,
     "is_test": False,
     "fuse_relu": False,
-    "fuse_relu_before_depthwise_conv": False,
     "fuse_activation": "",
     "fuse_alpha": 0.0,
     "fuse_beta": 0.0,
+    "fuse_residual_connection": False,
+}
+_OF_IMAGES: dict[str, Any] = {
+    **_SHARED,
+    "use_quantizer": False,
+    "fuse_relu_before_depthwise_conv": False,
     "fuse_brelu": False,
     "fuse_brelu_threshold": 6.0,
-    "fuse_residual_connection": False,
     "Scale_in": 1.0,
     "Scale_in_eltwise": 1.0,
     "Scale_out": 1.0,
     "Scale_weights": [1.0],
+    "strides": [1, 1],
+    "paddings": [0, 0],
+    "dilations": [1, 1],
+    "data_format": "NCHW",
+}
+_OF_VOLUMES: dict[str, Any] = {
+    **_SHARED,
+    "strides": [1, 1, 1],
+    "paddings": [0, 0, 0],
+    "dilations": [1, 1, 1],
+    "data_format": "NCDHW",
 }
 
 
 def _infer(
     image: Spec,
     weight: Spec,
-    bias: Spec | None,
-    residual: Spec | None,
-    *,
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
+    *others: Spec | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
     groups: int = 1,
     padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
+    data_format: str,
     fuse_relu: bool = False,
     fuse_activation: str = "",
 ) -> Spec:
-    require(bias is None, "Bias is not supported: add it with elementwise_add")
-    require(residual is None, "ResidualData is not supported: add it with elementwise_add")
+    require(
+        others == (None,) * len(others),
+        "Bias and ResidualData are not supported: add them with elementwise_add",
+    )
     require(not (fuse_relu or fuse_activation), "fused activations are not supported")
-    require(image.rank == 4, f"Input {image} must have 4 dimensions")
-    require(weight.rank == 4, f"Filter {weight} must have 4 dimensions")
-    channel_axis, _ = image_axes(data_format)
-    channels, filters = image.shape[channel_axis], weight.shape[0]
+    rank = len(strides) + 2
+    require(image.rank == rank, f"Input {image} must have {rank} dimensions")
+    require(weight.rank == rank, f"Filter {weight} must have {rank} dimensions")
+    channels, filters = channels_of(image.shape, data_format), weight.shape[0]
     require(
         groups > 0 and dims_match(channels, weight.shape[1] * groups) and filters % groups == 0,
         f"Filter {weight} in {groups} groups does not fit Input {image}: it must be "
@@ -66,29 +80,6 @@ def _infer(
     return image.replace(
         shape=image_shape(image.shape[0], filters, window.output, data_format), lod_level=0
     )
-
-
-def _samples(r: SampleRng) -> list[Sample]:
-    return [
-        Sample({"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((4, 3, 3, 2))}),
-        Sample(
-            {"Input": r.normal((2, 4, 7, 6)), "Filter": r.normal((6, 2, 3, 3))},
-            {"strides": [2, 1], "paddings": [1, 0, 2, 1], "dilations": [1, 2], "groups": 2},
-        ),
-        Sample(
-            {"Input": r.normal((2, 5, 6, 3)), "Filter": r.normal((2, 3, 3, 2))},
-            {"strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
-        ),
-    ]
-
-
-def _depthwise_samples(r: SampleRng) -> list[Sample]:
-    return [
-        Sample(
-            {"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((6, 1, 3, 3))},
-            {"groups": 3, "paddings": [1, 1]},
-        ),
-    ]
 
 
 def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:
@@ -107,7 +98,7 @@ def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:
 
 def _convolve_grad(
     xp: Any, image: Any, weight: Any, d_out: Any, window: Window, needs: Sequence[bool]
-) -> tuple[Any, Any, None]:
+) -> tuple[Any, Any]:
     output, batch = window.output, image.shape[0]
     groups, filters = window.groups, weight.shape[0]
     matrix = weight.reshape(groups, filters // groups, -1)
@@ -122,23 +113,30 @@ def _convolve_grad(
             d_columns = matrix.transpose(0, 2, 1) @ d_made
             d_padded = window.fold(xp, d_columns, output, part.stop - part.start)
             d_image[part] = window.unpad(d_padded)
-    return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape), None
+    return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)
 
 
-def _declare(name: str, samples: Any, doc: str) -> OpDef:
+def _declare(
+    name: str,
+    doc: str,
+    samples: Callable[[SampleRng], list[Sample]],
+    attrs: dict[str, Any],
+    *,
+    bias: str = "",
+) -> tuple[OpDef, OpDef]:
+    """A convolution and its gradient; ``bias`` is the slot that those of images have."""
+
     def kernel(
         xp: Any,
         image: Any,
         weight: Any,
-        bias: Any = None,
-        residual: Any = None,
-        *,
-        strides: Sequence[int] = (1, 1),
-        paddings: Sequence[int] = (0, 0),
-        dilations: Sequence[int] = (1, 1),
+        *others: None,
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        dilations: Sequence[int],
         groups: int = 1,
         padding_algorithm: str = "EXPLICIT",
-        data_format: str = "NCHW",
+        data_format: str,
     ) -> Any:
         window = Window.of(
             image.shape, weight.shape[2:], strides=strides, paddings=paddings,
@@ -150,50 +148,145 @@ def _declare(name: str, samples: Any, doc: str) -> OpDef:
     kernel.__doc__ = doc
     definition = op(
         name,
-        inputs="Input Filter Bias? ResidualData?",
+        inputs=f"Input Filter {bias} ResidualData?",
         outputs="Output",
         infer=_infer,
-        attrs={
-            **_TUNING,
-            "strides": [1, 1],
-            "paddings": [0, 0],
-            "dilations": [1, 1],
-        },
+        attrs=attrs,
         samples=samples,
     )(kernel)
+    slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
-    @definition.grad(
-        "Input", "Filter", "Bias?", "Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD"
-    )
+    @definition.grad(*slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""))
     def kernel_grad(
         xp: Any,
         image: Any,
         weight: Any,
-        bias: Any,
-        d_out: Any,
-        *,
+        *others: Any,
         needs: tuple[bool, ...] = (True, True, False),
-        strides: Sequence[int] = (1, 1),
-        paddings: Sequence[int] = (0, 0),
-        dilations: Sequence[int] = (1, 1),
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        dilations: Sequence[int],
         groups: int = 1,
         padding_algorithm: str = "EXPLICIT",
-        data_format: str = "NCHW",
-    ) -> tuple[Any, Any, None]:
+        data_format: str,
+    ) -> tuple[Any, ...]:
         """Both gradients are matrix products with the matrix of the forward pass, transposed."""
         window = Window.of(
             image.shape, weight.shape[2:], strides=strides, paddings=paddings,
             dilations=dilations, groups=groups, padding_algorithm=padding_algorithm,
             data_format=data_format,
         )  # fmt: skip
-        return _convolve_grad(xp, image, weight, d_out, window, needs)
+        made = _convolve_grad(xp, image, weight, others[-1], window, needs)
+        return (*made, None) if bias else made
 
-    return definition
+    return definition, kernel_grad
 
 
-conv2d = _declare(
+def _infer_double(
+    image: Spec, weight: Spec, d_out: Spec, ddimage: Spec | None, ddweight: Spec | None
+) -> tuple[Spec, Spec, Spec]:
+    return image, weight, d_out
+
+
+def _with_double_gradient(gradient: OpDef) -> None:
+    @gradient.double_grad(
+        "Input", "Filter", "DOutput", "DDInput?", "DDFilter?",
+        outputs="DInput DFilter DDOutput", infer=_infer_double,
+    )  # fmt: skip
+    def kernel_grad_grad(
+        xp: Any,
+        image: Any,
+        weight: Any,
+        d_out: Any,
+        ddimage: Any,
+        ddweight: Any,
+        *,
+        needs: tuple[bool, ...] = (True, True, True),
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        dilations: Sequence[int],
+        groups: int = 1,
+        padding_algorithm: str = "EXPLICIT",
+        data_format: str,
+    ) -> tuple[Any, Any, Any]:
+        """What flows into the gradients is convolved, and has gradients, in place of the inputs."""
+        window = Window.of(
+            image.shape, weight.shape[2:], strides=strides, paddings=paddings,
+            dilations=dilations, groups=groups, padding_algorithm=padding_algorithm,
+            data_format=data_format,
+        )  # fmt: skip
+        ddimage = xp.zeros_like(image) if ddimage is None else ddimage
+        ddweight = xp.zeros_like(weight) if ddweight is None else ddweight
+        d_image, d_weight = (
+            _convolve_grad(xp, ddimage, ddweight, d_out, window, needs)
+            if needs[0] or needs[1]
+            else (None, None)
+        )
+        ddout = None
+        if needs[2]:
+            ddout = _convolve(xp, ddimage, weight, window)
+            ddout += _convolve(xp, image, ddweight, window)
+        return d_image, d_weight, ddout
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample({"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((4, 3, 3, 2))}),
+        Sample(
+            {"Input": r.normal((2, 4, 7, 6)), "Filter": r.normal((6, 2, 3, 3))},
+            {"strides": [2, 1], "paddings": [1, 0, 2, 1], "dilations": [1, 2], "groups": 2},
+        ),
+        Sample(
+            {"Input": r.normal((2, 5, 6, 3)), "Filter": r.normal((2, 3, 3, 2))},
+            {"strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 7, 6)), "Filter": r.normal((3, 2, 3, 4))},
+            {"strides": [2, 3], "padding_algorithm": "SAME", "dilations": [2, 2]},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 7, 6)), "Filter": r.normal((3, 2, 3, 4))},
+            {"paddings": [1, 1], "padding_algorithm": "VALID"},
+        ),
+    ]
+
+
+def _depthwise_samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample(
+            {"Input": r.normal((2, 3, 5, 4)), "Filter": r.normal((6, 1, 3, 3))},
+            {"groups": 3, "paddings": [1, 1]},
+        ),
+        Sample(
+            {"Input": r.normal((1, 2, 6, 5)), "Filter": r.normal((2, 1, 3, 2))},
+            {"groups": 2, "strides": [2, 1], "dilations": [1, 2], "paddings": [1, 0, 0, 2]},
+        ),
+        Sample(
+            {"Input": r.normal((2, 5, 4, 3)), "Filter": r.normal((3, 1, 3, 3))},
+            {"groups": 3, "strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
+        ),
+    ]
+
+
+def _volume_samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample({"Input": r.normal((2, 3, 4, 5, 4)), "Filter": r.normal((4, 3, 2, 3, 2))}),
+        Sample(
+            {"Input": r.normal((1, 4, 4, 6, 5)), "Filter": r.normal((6, 2, 2, 2, 3))},
+            {
+                "strides": [1, 2, 1], "paddings": [1, 0, 2, 1, 0, 1], "dilations": [2, 1, 1],
+                "groups": 2,
+            },
+        ),
+        Sample(
+            {"Input": r.normal((2, 3, 4, 5, 2)), "Filter": r.normal((2, 2, 3, 2, 2))},
+            {"strides": [2, 2, 1], "padding_algorithm": "SAME", "data_format": "NDHWC"},
+        ),
+    ]  # fmt: skip
+
+
+conv2d, _conv2d_grad = _declare(
     "conv2d",
-    _samples,
     """Convolve images with filters (cross-correlation, as everywhere in deep learning).
 
     ``Input`` is ``(batch, channels, height, width)`` or, for ``data_format`` NHWC, ``(batch,
@@ -201,13 +294,32 @@ conv2d = _declare(
     ``paddings`` are two or four numbers; SAME and VALID choose them and SAME ignores dilations.
     Source: Paddle op ``conv2d``.
     """,
+    _samples,
+    _OF_IMAGES,
+    bias="Bias?",
 )
 
-depthwise_conv2d = _declare(
+depthwise_conv2d, _ = _declare(
     "depthwise_conv2d",
-    _depthwise_samples,
     """A convolution of each channel by itself: ``conv2d`` with as many groups as channels.
 
     Source: Paddle op ``depthwise_conv2d``.
     """,
+    _depthwise_samples,
+    _OF_IMAGES,
+    bias="Bias?",
 )
+
+conv3d, _conv3d_grad = _declare(
+    "conv3d",
+    """Convolve volumes with filters: ``conv2d`` with a depth before the height.
+
+    ``Input`` is ``(batch, channels, depth, height, width)`` or, for ``data_format`` NDHWC,
+    ``(batch, depth, height, width, channels)``. Source: Paddle op ``conv3d``.
+    """,
+    _volume_samples,
+    _OF_VOLUMES,
+)
+
+for _gradient in (_conv2d_grad, _conv3d_grad):
+    _with_double_gradient(_gradient)

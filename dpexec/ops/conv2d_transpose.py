@@ -1,13 +1,37 @@
-"""``conv2d_transpose``: the gradient of a convolution as a layer."""
+"""``conv2d_transpose`` and its kin: the gradient of a convolution as a layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._convolution import Window
-from dpexec.ops._windows import Pair, image_axes, image_shape, padding, pair
+from dpexec.ops._windows import Sizes, channels_of, image_shape, padding, size_of, sizes
+
+_OF_IMAGES: dict[str, Any] = {
+    "strides": [1, 1],
+    "paddings": [0, 0],
+    "dilations": [1, 1],
+    "output_size": [],
+    "use_cudnn": False,
+    "use_mkldnn": False,
+    "fuse_relu": False,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    "is_test": False,
+    "workspace_size_MB": 512,
+}
+_OF_VOLUMES: dict[str, Any] = {
+    "strides": [1, 1, 1],
+    "paddings": [0, 0, 0],
+    "dilations": [1, 1, 1],
+    "output_size": [],
+    "use_cudnn": False,
+    "use_mkldnn": False,
+    "workspace_size_MB": 512,
+}
 
 
 def _window(
@@ -23,10 +47,10 @@ def _window(
     data_format: str,
 ) -> Window:
     """The window of the convolution that this op transposes: over images of its output size."""
-    _, (rows, columns) = image_axes(data_format)
-    size = (image[rows], image[columns])
-    kernel, steps = pair("kernel", weight[2:]), pair("strides", strides)
-    gaps = (1, 1) if padding_algorithm == "SAME" else pair("dilations", dilations)
+    size = size_of(image, data_format)
+    axes = len(size)
+    kernel, steps = sizes("kernel", weight[2:], axes), sizes("strides", strides, axes)
+    gaps = (1,) * axes if padding_algorithm == "SAME" else sizes("dilations", dilations, axes)
     pads = padding(size, kernel, steps, paddings, padding_algorithm)
     made = [
         -1 if n < 0 else (n - 1) * s - sum(p) + d * (k - 1) + 1
@@ -37,12 +61,15 @@ def _window(
     require(
         all(n != 0 and n >= -1 for n in made), f"nothing is left of the output: its size is {made}"
     )
-    return Window((made[0], made[1]), kernel, steps, gaps, pads, groups, data_format)
+    return Window(tuple(made), kernel, steps, gaps, pads, groups, data_format)
 
 
-def _chosen(least: Sequence[int], strides: Pair, output_size: Sequence[int]) -> list[int]:
+def _chosen(least: Sequence[int], strides: Sizes, output_size: Sequence[int]) -> list[int]:
     """The output size that was asked for, which must give the input size when convolved."""
-    require(len(output_size) == 2, f"output_size {list(output_size)} must be two numbers")
+    require(
+        len(output_size) == len(strides),
+        f"output_size {list(output_size)} must be {len(strides)} numbers",
+    )
     for wished, n, stride in zip(output_size, least, strides, strict=True):
         require(
             n < 0 or n <= wished < n + stride,
@@ -55,11 +82,10 @@ def _chosen(least: Sequence[int], strides: Pair, output_size: Sequence[int]) -> 
 def _infer(
     image: Spec,
     weight: Spec,
-    bias: Spec | None,
-    *,
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
+    *others: Spec | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
     groups: int = 1,
     output_size: Sequence[int] = (),
     padding_algorithm: str = "EXPLICIT",
@@ -67,12 +93,12 @@ def _infer(
     fuse_relu: bool = False,
     fuse_activation: str = "",
 ) -> Spec:
-    require(bias is None, "Bias is not supported: add it with elementwise_add")
+    require(others == (None,) * len(others), "Bias is not supported: add it with elementwise_add")
     require(not (fuse_relu or fuse_activation), "fused activations are not supported")
-    require(image.rank == 4, f"Input {image} must have 4 dimensions")
-    require(weight.rank == 4, f"Filter {weight} must have 4 dimensions")
-    channel_axis, _ = image_axes(data_format)
-    channels = image.shape[channel_axis]
+    rank = len(strides) + 2
+    require(image.rank == rank, f"Input {image} must have {rank} dimensions")
+    require(weight.rank == rank, f"Filter {weight} must have {rank} dimensions")
+    channels = channels_of(image.shape, data_format)
     require(
         groups > 0 and dims_match(channels, weight.shape[0]) and weight.shape[0] % groups == 0,
         f"Filter {weight} in {groups} groups does not fit Input {image}: it must be "
@@ -87,6 +113,124 @@ def _infer(
     return image.replace(shape=shape, lod_level=0)
 
 
+def _infer_volumes(
+    image: Spec,
+    weight: Spec,
+    *,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int = 1,
+    output_size: Sequence[int] = (),
+    padding_algorithm: str = "EXPLICIT",
+    data_format: str = "NCHW",
+) -> Spec:
+    """Without the attributes for fused activations, which Paddle gives to images only."""
+    return _infer(
+        image, weight, strides=strides, paddings=paddings, dilations=dilations, groups=groups,
+        output_size=output_size, padding_algorithm=padding_algorithm, data_format=data_format,
+    )  # fmt: skip
+
+
+def _spread(xp: Any, image: Any, weight: Any, window: Window) -> Any:
+    """Every element of the images, weighted by a filter, added to a window of the output."""
+    groups, layout = window.groups, window.layout
+    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
+    places, batch = size_of(image.shape, layout), image.shape[0]
+    shape = image_shape(batch, weight.shape[1] * groups, window.size, layout)
+    out = xp.empty(shape, dtype=image.dtype)
+    for part in window.chunks(batch, groups * matrix.shape[2], places):
+        spread = matrix.transpose(0, 2, 1) @ window.grouped(xp, image[part])
+        out[part] = window.unpad(window.fold(xp, spread, places, part.stop - part.start))
+    return out
+
+
+def _spread_grad(
+    xp: Any, image: Any, weight: Any, d_out: Any, window: Window, needs: Sequence[bool]
+) -> tuple[Any, Any]:
+    groups = window.groups
+    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
+    places, batch = size_of(image.shape, window.layout), image.shape[0]
+    d_image = xp.empty(image.shape, dtype=image.dtype) if needs[0] else None
+    d_matrix = xp.zeros(matrix.shape, dtype=weight.dtype) if needs[1] else None
+    for part in window.chunks(batch, groups * matrix.shape[2], places):
+        spread = window.unfold(xp, window.pad(xp, d_out[part]), places)
+        if d_matrix is not None:
+            d_matrix += window.grouped(xp, image[part]) @ spread.transpose(0, 2, 1)
+        if d_image is not None:
+            d_made = (matrix @ spread).reshape(-1, *places, part.stop - part.start)
+            d_image[part] = window.images(d_made)
+    return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)
+
+
+def _declare(
+    name: str,
+    doc: str,
+    samples: Callable[[SampleRng], list[Sample]],
+    attrs: dict[str, Any],
+    *,
+    bias: str = "",
+) -> OpDef:
+    """A transposed convolution; ``bias`` is the slot that those of images have."""
+
+    def kernel(
+        xp: Any,
+        image: Any,
+        weight: Any,
+        *others: None,
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        dilations: Sequence[int],
+        groups: int = 1,
+        output_size: Sequence[int] = (),
+        padding_algorithm: str = "EXPLICIT",
+        data_format: str = "NCHW",
+    ) -> Any:
+        window = _window(
+            image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
+            groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
+            data_format=data_format,
+        )  # fmt: skip
+        return _spread(xp, image, weight, window)
+
+    kernel.__doc__ = doc
+    definition = op(
+        name,
+        inputs=f"Input Filter {bias}",
+        outputs="Output",
+        infer=_infer if bias else _infer_volumes,
+        attrs=attrs,
+        samples=samples,
+    )(kernel)
+    slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
+
+    @definition.grad(*slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""))
+    def kernel_grad(
+        xp: Any,
+        image: Any,
+        weight: Any,
+        *others: Any,
+        needs: Sequence[bool] = (True, True, False),
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        dilations: Sequence[int],
+        groups: int = 1,
+        output_size: Sequence[int] = (),
+        padding_algorithm: str = "EXPLICIT",
+        data_format: str = "NCHW",
+    ) -> tuple[Any, ...]:
+        """To the images a convolution, to the filters a product with its windows' matrix."""
+        window = _window(
+            image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
+            groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
+            data_format=data_format,
+        )  # fmt: skip
+        made = _spread_grad(xp, image, weight, others[-1], window, needs)
+        return (*made, None) if bias else made
+
+    return definition
+
+
 def _samples(r: SampleRng) -> list[Sample]:
     return [
         Sample({"Input": r.normal((2, 3, 3, 4)), "Filter": r.normal((3, 2, 3, 2))}),
@@ -98,99 +242,66 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 3, 2, 3)), "Filter": r.normal((3, 2, 2, 2))},
             {"strides": [2, 3], "output_size": [7, 5], "data_format": "NHWC"},
         ),
+        Sample(
+            {"Input": r.normal((2, 3, 3, 3)), "Filter": r.normal((3, 2, 3, 3))},
+            {"strides": [2, 2], "output_size": [8, 7]},
+        ),
     ]
 
 
-@op(
+def _depthwise_samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample(
+            {"Input": r.normal((2, 3, 4, 3)), "Filter": r.normal((3, 1, 3, 2))},
+            {"groups": 3, "strides": [2, 1], "paddings": [1, 0]},
+        ),
+    ]
+
+
+def _volume_samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample({"Input": r.normal((2, 3, 2, 3, 4)), "Filter": r.normal((3, 2, 2, 3, 2))}),
+        Sample(
+            {"Input": r.normal((1, 4, 3, 2, 3)), "Filter": r.normal((4, 3, 2, 3, 2))},
+            {"strides": [2, 1, 2], "paddings": [1, 0, 1], "dilations": [1, 2, 1], "groups": 2},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 3, 2, 3)), "Filter": r.normal((3, 2, 2, 2, 2))},
+            {"strides": [2, 2, 3], "data_format": "NHWC", "output_size": [5, 6, 5]},
+        ),
+    ]
+
+
+conv2d_transpose = _declare(
     "conv2d_transpose",
-    inputs="Input Filter Bias?",
-    outputs="Output",
-    infer=_infer,
-    attrs={
-        "strides": [1, 1],
-        "paddings": [0, 0],
-        "dilations": [1, 1],
-        "output_size": [],
-        "use_cudnn": False,
-        "use_mkldnn": False,
-        "fuse_alpha": 0.0,
-        "fuse_beta": 0.0,
-        "is_test": False,
-        "workspace_size_MB": 512,
-    },
-    samples=_samples,
-)
-def conv2d_transpose(
-    xp: Any,
-    image: Any,
-    weight: Any,
-    bias: Any = None,
-    *,
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
-    groups: int = 1,
-    output_size: Sequence[int] = (),
-    padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
-) -> Any:
     """Spread every element of the images over a window of the output, weighted by a filter.
 
     ``Filter`` is ``(channels, filters / groups, height, width)``. ``output_size`` chooses among
     the sizes that ``conv2d`` with the same attributes maps to the size of ``Input``.
     Source: Paddle op ``conv2d_transpose``; Zeiler et al. 2010.
-    """
-    window = _window(
-        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-        data_format=data_format,
-    )  # fmt: skip
-    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
-    _, (rows, columns) = image_axes(data_format)
-    places, batch = (image.shape[rows], image.shape[columns]), image.shape[0]
-    filters = weight.shape[1] * groups
-    out = xp.empty(image_shape(batch, filters, window.size, data_format), dtype=image.dtype)
-    for part in window.chunks(batch, groups * matrix.shape[2], places):
-        spread = matrix.transpose(0, 2, 1) @ window.grouped(xp, image[part])
-        out[part] = window.unpad(window.fold(xp, spread, places, part.stop - part.start))
-    return out
-
-
-@conv2d_transpose.grad(
-    "Input", "Filter", "Bias?", "Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD"
+    """,
+    _samples,
+    _OF_IMAGES,
+    bias="Bias?",
 )
-def conv2d_transpose_grad(
-    xp: Any,
-    image: Any,
-    weight: Any,
-    bias: Any,
-    d_out: Any,
-    *,
-    needs: Sequence[bool] = (True, True, False),
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    dilations: Sequence[int] = (1, 1),
-    groups: int = 1,
-    output_size: Sequence[int] = (),
-    padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
-) -> tuple[Any, Any, None]:
-    """To the images a convolution, to the filters a product with the matrix of its windows."""
-    window = _window(
-        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-        data_format=data_format,
-    )  # fmt: skip
-    matrix = weight.reshape(groups, weight.shape[0] // groups, -1)
-    _, (rows, columns) = image_axes(data_format)
-    places, batch = (image.shape[rows], image.shape[columns]), image.shape[0]
-    d_image = xp.empty(image.shape, dtype=image.dtype) if needs[0] else None
-    d_matrix = xp.zeros(matrix.shape, dtype=weight.dtype) if needs[1] else None
-    for part in window.chunks(batch, groups * matrix.shape[2], places):
-        spread = window.unfold(xp, window.pad(xp, d_out[part]), places)
-        if d_matrix is not None:
-            d_matrix += window.grouped(xp, image[part]) @ spread.transpose(0, 2, 1)
-        if d_image is not None:
-            d_made = (matrix @ spread).reshape(-1, *places, part.stop - part.start)
-            d_image[part] = window.images(d_made)
-    return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape), None
+
+depthwise_conv2d_transpose = _declare(
+    "depthwise_conv2d_transpose",
+    """``conv2d_transpose`` of each channel by itself.
+
+    Source: Paddle op ``depthwise_conv2d_transpose``.
+    """,
+    _depthwise_samples,
+    _OF_IMAGES,
+    bias="Bias?",
+)
+
+conv3d_transpose = _declare(
+    "conv3d_transpose",
+    """``conv2d_transpose`` of volumes, with a depth before the height.
+
+    ``data_format`` is NCHW or NHWC here, too. Source: Paddle op ``conv3d_transpose``.
+    """,
+    _volume_samples,
+    _OF_VOLUMES,
+)

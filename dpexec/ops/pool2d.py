@@ -1,41 +1,125 @@
-"""``pool2d``: the maximum or mean of windows of an image."""
+"""``pool2d``, ``pool3d`` and their kin: the maximum or mean of windows of images and volumes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.core.dtypes import VarType
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.ops._pooling import Pooling
-from dpexec.ops._windows import image_axes, image_shape
+from dpexec.ops._windows import channels_of, has_channels_last, image_shape, size_of
+
+_LIBRARIES = {"use_cudnn": False, "use_mkldnn": False}
 
 
 def _infer(
     x: Spec,
     *,
-    ksize: Sequence[int] = (1, 1),
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
     pooling_type: str = "max",
     global_pooling: bool = False,
     exclusive: bool = True,
     ceil_mode: bool = False,
     adaptive: bool = False,
     padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
+    data_format: str,
 ) -> Spec:
-    require(x.rank == 4, f"X {x} must have 4 dimensions")
+    rank = len(strides) + 2
+    require(x.rank == rank, f"X {x} must have {rank} dimensions")
     require(pooling_type in ("max", "avg"), f"pooling_type {pooling_type} is neither max nor avg")
-    channel_axis, (rows, columns) = image_axes(data_format)
     pooling = Pooling.of(
-        (x.shape[rows], x.shape[columns]), ksize=ksize, strides=strides, paddings=paddings,
+        size_of(x.shape, data_format), ksize=ksize, strides=strides, paddings=paddings,
         global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
         adaptive=adaptive, padding_algorithm=padding_algorithm,
     )  # fmt: skip
-    shape = image_shape(x.shape[0], x.shape[channel_axis], pooling.output, data_format)
+    channels = channels_of(x.shape, data_format)
+    shape = image_shape(x.shape[0], channels, pooling.output, data_format)
     return x.replace(shape=shape, lod_level=0)
+
+
+def _channels_first(images: Any, layout: str) -> Any:
+    axes = tuple(range(images.ndim))
+    return images.transpose(0, axes[-1], *axes[1:-1]) if has_channels_last(layout) else images
+
+
+def _channels_back(xp: Any, images: Any, layout: str) -> Any:
+    if has_channels_last(layout):
+        images = images.transpose(0, *range(2, images.ndim), 1)
+    return xp.ascontiguousarray(images)
+
+
+def _declare(
+    name: str,
+    doc: str,
+    samples: Callable[[SampleRng], list[Sample]],
+    attrs: dict[str, Any],
+) -> OpDef:
+    def kernel(
+        xp: Any,
+        x: Any,
+        *,
+        ksize: Sequence[int],
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        pooling_type: str = "max",
+        global_pooling: bool = False,
+        exclusive: bool = True,
+        ceil_mode: bool = False,
+        adaptive: bool = False,
+        padding_algorithm: str = "EXPLICIT",
+        data_format: str,
+    ) -> Any:
+        x = _channels_first(x, data_format)
+        pooling = Pooling.of(
+            x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
+            global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
+            adaptive=adaptive, padding_algorithm=padding_algorithm,
+        )  # fmt: skip
+        out = pooling.maximum(xp, x) if pooling_type == "max" else pooling.mean(xp, x)
+        return _channels_back(xp, out, data_format)
+
+    kernel.__doc__ = doc
+    definition = op(name, inputs="X", outputs="Out", infer=_infer, attrs=attrs, samples=samples)(
+        kernel
+    )
+
+    @definition.grad("X", "Out", "Out@GRAD")
+    def kernel_grad(
+        xp: Any,
+        x: Any,
+        out: Any,
+        d_out: Any,
+        *,
+        ksize: Sequence[int],
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        pooling_type: str = "max",
+        global_pooling: bool = False,
+        exclusive: bool = True,
+        ceil_mode: bool = False,
+        adaptive: bool = False,
+        padding_algorithm: str = "EXPLICIT",
+        data_format: str,
+    ) -> Any:
+        """To the first maximum of each window, or to all its elements alike."""
+        x, out, d_out = (_channels_first(a, data_format) for a in (x, out, d_out))
+        pooling = Pooling.of(
+            x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
+            global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
+            adaptive=adaptive, padding_algorithm=padding_algorithm,
+        )  # fmt: skip
+        if pooling_type == "max":
+            d_x = pooling.maximum_grad(xp, x, out, d_out)
+        else:
+            d_x = pooling.mean_grad(xp, d_out)
+        return _channels_back(xp, d_x, data_format)
+
+    return definition
 
 
 def _samples(r: SampleRng) -> list[Sample]:
@@ -73,88 +157,143 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]  # fmt: skip
 
 
-@op(
+def _volume_samples(r: SampleRng) -> list[Sample]:
+    return [
+        Sample(
+            {"X": r.distinct((2, 2, 4, 4, 6))},
+            {"pooling_type": "max", "ksize": [2, 2, 2], "strides": [2, 2, 2]},
+        ),
+        Sample(
+            {"X": r.normal((2, 5, 4, 3, 2))},
+            {
+                "pooling_type": "avg", "ksize": [3, 2, 2], "strides": [2, 1, 1],
+                "paddings": [1, 0, 1], "data_format": "NDHWC", "exclusive": False,
+            },
+        ),
+        Sample(
+            {"X": r.distinct((1, 2, 5, 4, 3))},
+            {
+                "pooling_type": "max", "ksize": [3, 2, 2], "strides": [2, 1, 2],
+                "paddings": [1, 0, 0, 1, 1, 0], "ceil_mode": True,
+            },
+        ),
+        Sample(
+            {"X": r.normal((2, 2, 3, 4, 2))},
+            {"pooling_type": "avg", "ksize": [2, 2, 2], "global_pooling": True},
+        ),
+        Sample(
+            {"X": r.normal((2, 2, 3, 5, 4))},
+            {"adaptive": True, "ksize": [2, 3, 2], "pooling_type": "avg"},
+        ),
+    ]  # fmt: skip
+
+
+pool2d = _declare(
     "pool2d",
-    inputs="X",
-    outputs="Out",
-    infer=_infer,
-    attrs={
-        "use_cudnn": False,
-        "use_mkldnn": False,
-        "use_quantizer": False,
-        "is_test": False,
-        "strides": [1, 1],
-        "paddings": [0, 0],
-    },
-    samples=_samples,
-)
-def pool2d(
-    xp: Any,
-    x: Any,
-    *,
-    ksize: Sequence[int] = (1, 1),
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    pooling_type: str = "max",
-    global_pooling: bool = False,
-    exclusive: bool = True,
-    ceil_mode: bool = False,
-    adaptive: bool = False,
-    padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
-) -> Any:
     """The maximum or mean of each window of images ``(batch, channels, height, width)``.
 
     ``adaptive`` makes ``ksize`` the size of the output. ``exclusive`` leaves the padding out of
     the number that a mean is divided by. Source: Paddle op ``pool2d``.
-    """
-    x = _channels_first(x, data_format)
-    pooling = Pooling.of(
-        x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
-        global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
-        adaptive=adaptive, padding_algorithm=padding_algorithm,
-    )  # fmt: skip
-    out = pooling.maximum(xp, x) if pooling_type == "max" else pooling.mean(xp, x)
-    return _channels_back(xp, out, data_format)
+    """,
+    _samples,
+    {
+        **_LIBRARIES, "use_quantizer": False, "is_test": False, "ksize": [1, 1], "strides": [1, 1],
+        "paddings": [0, 0], "data_format": "NCHW",
+    },
+)  # fmt: skip
+
+pool3d = _declare(
+    "pool3d",
+    """The maximum or mean of each window of volumes ``(batch, channels, depth, height, width)``.
+
+    As ``pool2d``, with a depth before the height. Source: Paddle op ``pool3d``.
+    """,
+    _volume_samples,
+    {
+        **_LIBRARIES, "ksize": [1, 1, 1], "strides": [1, 1, 1], "paddings": [0, 0, 0],
+        "data_format": "NCDHW",
+    },
+)  # fmt: skip
 
 
-@pool2d.grad("X", "Out", "Out@GRAD")
-def pool2d_grad(
-    xp: Any,
-    x: Any,
-    out: Any,
-    d_out: Any,
+def _infer_indexed(
+    x: Spec,
     *,
-    ksize: Sequence[int] = (1, 1),
-    strides: Sequence[int] = (1, 1),
-    paddings: Sequence[int] = (0, 0),
-    pooling_type: str = "max",
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
     global_pooling: bool = False,
-    exclusive: bool = True,
-    ceil_mode: bool = False,
     adaptive: bool = False,
-    padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
-) -> Any:
-    """To the first maximum of each window, or to all its elements alike."""
-    x, out, d_out = (_channels_first(a, data_format) for a in (x, out, d_out))
+) -> tuple[Spec, Spec]:
+    rank = len(strides) + 2
+    require(x.rank == rank, f"X {x} must have {rank} dimensions")
     pooling = Pooling.of(
         x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
-        global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
-        adaptive=adaptive, padding_algorithm=padding_algorithm,
+        global_pooling=global_pooling, adaptive=adaptive,
     )  # fmt: skip
-    if pooling_type == "max":
-        d_x = pooling.maximum_grad(xp, x, out, d_out)
-    else:
-        d_x = pooling.mean_grad(xp, d_out)
-    return _channels_back(xp, d_x, data_format)
+    out = x.replace(shape=(*x.shape[:2], *pooling.output), lod_level=0)
+    return out, out.replace(dtype=VarType.INT32)
 
 
-def _channels_first(images: Any, layout: str) -> Any:
-    return images.transpose(0, 3, 1, 2) if layout == "NHWC" else images
+def _declare_indexed(
+    name: str, samples: Callable[[SampleRng], list[Sample]], attrs: dict[str, Any]
+) -> OpDef:
+    def kernel(
+        xp: Any,
+        x: Any,
+        *,
+        ksize: Sequence[int],
+        strides: Sequence[int],
+        paddings: Sequence[int],
+        global_pooling: bool = False,
+        adaptive: bool = False,
+    ) -> tuple[Any, Any]:
+        pooling = Pooling.of(
+            x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
+            global_pooling=global_pooling, adaptive=adaptive,
+        )  # fmt: skip
+        out, places = pooling.places(xp, x)
+        return out, places
+
+    kernel.__doc__ = f"""The maximum of each window, and its place counted through the image.
+
+    Source: Paddle op ``{name}``.
+    """
+    definition = op(
+        name, inputs="X", outputs="Out Mask", infer=_infer_indexed, attrs=attrs, samples=samples
+    )(kernel)
+
+    @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", infer=lambda x, *_: x)
+    def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any) -> Any:
+        """Gradients added up at the places of the maxima."""
+        return Pooling.gathered(xp, x.shape, places, d_out)
+
+    return definition
 
 
-def _channels_back(xp: Any, images: Any, layout: str) -> Any:
-    if layout == "NHWC":
-        images = images.transpose(0, 2, 3, 1)
-    return xp.ascontiguousarray(images)
+max_pool2d_with_index = _declare_indexed(
+    "max_pool2d_with_index",
+    lambda r: [
+        Sample({"X": r.distinct((2, 3, 4, 6))}, {"ksize": [2, 2], "strides": [2, 2]}),
+        Sample(
+            {"X": r.distinct((2, 2, 5, 6))},
+            {"ksize": [3, 2], "strides": [2, 1], "paddings": [1, 0]},
+        ),
+        Sample({"X": r.distinct((2, 2, 5, 7))}, {"ksize": [2, 3], "adaptive": True}),
+        Sample({"X": r.distinct((2, 2, 3, 4))}, {"ksize": [1, 1], "global_pooling": True}),
+    ],
+    {"ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]},
+)
+
+max_pool3d_with_index = _declare_indexed(
+    "max_pool3d_with_index",
+    lambda r: [
+        Sample({"X": r.distinct((2, 1, 4, 2, 6))}, {"ksize": [2, 2, 2], "strides": [2, 2, 2]}),
+        Sample(
+            {"X": r.distinct((1, 2, 4, 5, 3))},
+            {"ksize": [3, 2, 2], "strides": [2, 1, 1], "paddings": [1, 0, 1]},
+        ),
+        Sample({"X": r.distinct((2, 2, 5, 4, 3))}, {"ksize": [2, 3, 2], "adaptive": True}),
+    ],
+    {"ksize": [1, 1, 1], "strides": [1, 1, 1], "paddings": [0, 0, 0]},
+)

@@ -162,8 +162,10 @@ def test_padding_of_images():
 def test_adaptive_pooling_gives_the_size_asked_for():
     x = fluid.data("x", [None, 1, 5, 7])
     assert layers.adaptive_pool2d(x, [2, 3]).shape == (-1, 1, 2, 3)
-    with pytest.raises(NotImplementedError, match="require_index"):
-        layers.adaptive_pool2d(x, 2, require_index=True)
+    out, places = layers.adaptive_pool2d(x, 2, require_index=True)
+    image = np.arange(35, dtype="float32").reshape(1, 1, 5, 7)
+    got = run({"x": image}, out, places)
+    assert got[0].ravel().tolist() == got[1].ravel().tolist() == [17, 20, 31, 34]
 
 
 def test_shapes_from_variables():

@@ -1,0 +1,179 @@
+"""Convolution and pooling of volumes: images with a depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.ir.variable import Variable
+from dpexec.layers.windows import (
+    VOLUMES,
+    adaptive_pooling,
+    convolution,
+    pooling,
+    transposed_convolution,
+)
+
+__all__ = ["adaptive_pool3d", "conv3d", "conv3d_transpose", "pool3d"]
+
+
+def conv3d(
+    input: Variable,
+    num_filters: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: Any = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Convolution of volumes with trainable filters.
+
+    Args:
+        input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
+        num_filters: channels of the result.
+        filter_size: depth, height and width of the filters, or one number for all.
+        stride: steps between positions.
+        padding: zeros around the volume: one number, three, six (before and after the depth, the
+            height, the width), a pair per dimension, ``"SAME"`` or ``"VALID"``.
+        dilation: distance between the points of a filter.
+        groups: channels are split into so many independent convolutions.
+        param_attr: attributes of the filters; by default normal with variance 2 / inputs.
+        bias_attr: attributes of the bias; False for none.
+        use_cudnn: accepted for fluid's sake.
+        act: name of an activation.
+        name: prefix of names.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``.
+
+    Returns:
+        ``(N, num_filters, D', H', W')`` in the same format. Source: Paddle op ``conv3d``.
+
+    Raises:
+        ValueError: arguments do not fit.
+    """
+    return convolution(
+        "conv3d", VOLUMES, input, num_filters, filter_size, stride, padding, dilation, groups,
+        data_format, param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act,
+        name=name,
+    )  # fmt: skip
+
+
+def conv3d_transpose(
+    input: Variable,
+    num_filters: int,
+    output_size: int | Sequence[int] | None = None,
+    filter_size: int | Sequence[int] | None = None,
+    padding: Any = 0,
+    stride: int | Sequence[int] = 1,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    name: str | None = None,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Transposed convolution of volumes: the gradient of a convolution as a layer.
+
+    Args:
+        input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
+        num_filters: channels of the result.
+        output_size: depth, height and width of the result; with it ``filter_size`` can be left
+            out.
+        filter_size: depth, height and width of the filters, or one number for all.
+        padding: as for :func:`conv3d`; cut off the result.
+        stride: steps between positions in the result.
+        dilation: distance between the points of a filter.
+        groups: channels are split into so many independent convolutions.
+        param_attr: attributes of the filters.
+        bias_attr: attributes of the bias; False for none.
+        use_cudnn: accepted for fluid's sake.
+        act: name of an activation.
+        name: prefix of names.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``.
+
+    Returns:
+        ``(N, num_filters, D', H', W')`` in the same format. Source: Paddle op
+        ``conv3d_transpose``.
+
+    Raises:
+        ValueError: arguments do not fit.
+    """
+    return transposed_convolution(
+        "conv3d_transpose", VOLUMES, input, num_filters, output_size, filter_size, padding, stride,
+        dilation, groups, data_format, param_attr=param_attr, bias_attr=bias_attr,
+        use_cudnn=use_cudnn, act=act, name=name,
+    )  # fmt: skip
+
+
+def pool3d(
+    input: Variable,
+    pool_size: int | Sequence[int] = -1,
+    pool_type: str = "max",
+    pool_stride: int | Sequence[int] = 1,
+    pool_padding: Any = 0,
+    global_pooling: bool = False,
+    use_cudnn: bool = True,
+    ceil_mode: bool = False,
+    name: str | None = None,
+    exclusive: bool = True,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """The greatest or the mean element of every window of a volume.
+
+    Args:
+        input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
+        pool_size: depth, height and width of the windows, or one number for all.
+        pool_type: ``"max"`` or ``"avg"``.
+        pool_stride: steps between windows.
+        pool_padding: as for :func:`conv3d`.
+        global_pooling: one window that covers the volume.
+        use_cudnn: accepted for fluid's sake.
+        ceil_mode: let windows begin that do not fit.
+        name: prefix of names.
+        exclusive: leave the padding out of means.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``.
+
+    Returns:
+        ``(N, C, D', H', W')`` in the same format. Source: Paddle op ``pool3d``.
+
+    Raises:
+        ValueError: arguments do not fit.
+        TypeError: ``use_cudnn`` is not a bool.
+    """
+    return pooling(
+        "pool3d", VOLUMES, input, pool_size, pool_type, pool_stride, pool_padding, global_pooling,
+        use_cudnn, ceil_mode, name, exclusive, data_format,
+    )  # fmt: skip
+
+
+def adaptive_pool3d(
+    input: Variable,
+    pool_size: int | Sequence[int],
+    pool_type: str = "max",
+    require_index: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Pooling of volumes to a given size of the result.
+
+    Args:
+        input: ``(N, C, D, H, W)``.
+        pool_size: depth, height and width of the result, or one number for all.
+        pool_type: ``"max"`` or ``"avg"``.
+        require_index: give the places of the greatest, counted through each volume, too.
+        name: prefix of names.
+
+    Returns:
+        ``(N, C, depth, height, width)``, and int32 places. Source: Paddle ops ``pool3d``,
+        ``max_pool3d_with_index``.
+
+    Raises:
+        ValueError: positions of means are asked for, or the pool type is unknown.
+    """
+    return adaptive_pooling(3, input, pool_size, pool_type, require_index, name)
