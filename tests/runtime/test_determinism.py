@@ -1,5 +1,7 @@
 """The same bits on every scheduler, thread count and granularity, and in both modes."""
 
+import dataclasses
+
 import pytest
 
 import dpexec as fluid
@@ -67,3 +69,15 @@ def test_one_device_equals_plain_executor():
         exe.run(net.startup)
         losses = [exe.run(net.main, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
     assert [float(a[0]) for a in losses] == [float(a[0]) for a in parallel.losses]
+
+
+def test_program_that_was_written_and_read_draws_the_same_numbers(net):
+    read = dataclasses.replace(
+        net,
+        main=fluid.Program.parse_from_string(net.main.desc.serialize_to_string()),
+        startup=fluid.Program.parse_from_string(net.startup.desc.serialize_to_string()),
+    )
+    for op in read.main.global_block().ops:
+        op.outputs = dict(reversed(op.outputs.items()))
+    feeds = batches(3, rows=11)
+    assert_same_bits(train(net, feeds, 2), train(read, feeds, 2))
