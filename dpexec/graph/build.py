@@ -19,7 +19,7 @@ from dpexec.core.places import Place
 from dpexec.graph.parallel_do import ParallelDos, inner_devices, updates_of_kept
 from dpexec.graph.ssa import OpNode, SSAGraph
 from dpexec.ir import roles
-from dpexec.ir.operator import Operator
+from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 
 __all__ = ["ReplicationOptions", "build_ssa_graph"]
@@ -138,6 +138,7 @@ class _Builder:
         for param, grad in zip(pairs[::2], pairs[1::2], strict=True):
             sparse = self.block.vars[grad].type == VarType.SELECTED_ROWS
             if self.reduce:
+                _require_one_state(op)
                 owner = self._choose_owner(param, grad)
                 self._collective("reduce", grad, list(self.devices), [owner])
                 self.home[grad] = owner
@@ -188,6 +189,13 @@ class _Builder:
         for reader in readers:
             if reader is not writer and not any(v in writer.inputs for v in reader.outputs):
                 self.graph.order(reader, writer)
+
+
+def _require_one_state(op: Operator) -> None:
+    """Refuse gradients that every device compresses with a memory of its own."""
+    if op.type == "dgc":
+        specs = {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
+        raise op_error(op, "gradients are compressed in AllReduce mode only", specs)
 
 
 @dataclass

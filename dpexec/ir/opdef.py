@@ -41,7 +41,7 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset({"body", "calls", "names", "needs", "rng"})
+RUNTIME_ARGUMENTS = frozenset({"body", "calls", "names", "needs", "rng", "share"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
 from dpexec.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
 from dpexec.optimizer.averages import ExponentialMovingAverage, ModelAverage
 from dpexec.optimizer.base import Optimizer
+from dpexec.optimizer.dgc import DGCMomentumOptimizer
 from dpexec.optimizer.ftrl import FtrlOptimizer
 from dpexec.optimizer.lookahead import LookaheadOptimizer
 from dpexec.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
 from dpexec.optimizer.recompute import RecomputeOptimizer
-from dpexec.optimizer.refused import DGCMomentumOptimizer, PipelineOptimizer
+from dpexec.optimizer.refused import PipelineOptimizer
 from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
 from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
 

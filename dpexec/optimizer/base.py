@@ -161,13 +161,18 @@ class Optimizer:
         no_grad = variable_names(no_grad_set or [], "no_grad_set")
         no_grad += [param.name for param in program.all_parameters() if not param.trainable]
         with program_guard(program, startup_program):
-            return append_backward(
+            params_grads = append_backward(
                 loss,
                 parameter_list or self._parameter_list,
                 no_grad,
                 [error_clip_callback] if callbacks is None else callbacks,
                 self._checkpoints,
             )
+            self._append_dgc_ops(params_grads)
+            return params_grads
+
+    def _append_dgc_ops(self, params_grads: list[ParamGrad]) -> None:
+        """Append what shrinks gradients before devices exchange them."""
 
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
         """The second half of :meth:`minimize`, on the default programs: clip, decay, update.

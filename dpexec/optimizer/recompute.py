@@ -59,6 +59,9 @@ class RecomputeOptimizer(Optimizer):
         assert self._checkpoints is not None, "You should call _set_checkpoints first"
         return super().minimize(loss, startup_program, parameter_list, no_grad_set)
 
+    def _append_dgc_ops(self, params_grads: list[ParamGrad]) -> None:
+        self._optimizer._append_dgc_ops(params_grads)
+
     def apply_gradients(self, params_grads: list[ParamGrad]) -> list[Operator]:
         """Append the updates of the other optimizer.
 

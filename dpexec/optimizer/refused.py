@@ -1,41 +1,8 @@
-"""Optimizers of fluid that dpexec does not have: they say so when they are made."""
+"""``fluid.optimizer.PipelineOptimizer``, which dpexec does not have: it says so when made."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from dpexec.core.places import is_compiled_with_cuda
-
-
-class DGCMomentumOptimizer:
-    """Not available; in fluid it needs several NVIDIA GPUs.
-
-    Raises:
-        AssertionError: always on a machine without GPU, as in fluid.
-        NotImplementedError: always else.
-    """
-
-    def __init__(
-        self,
-        learning_rate: Any,
-        momentum: Any,
-        rampup_begin_step: Any,
-        rampup_step: Any = 1,
-        sparsity: Any = (0.999,),
-        parameter_list: Any = None,
-        use_nesterov: bool = False,
-        num_trainers: Any = None,
-        regularization: Any = None,
-        grad_clip: Any = None,
-        name: str | None = None,
-    ) -> None:
-        assert is_compiled_with_cuda(), (
-            "DGCMomentumOptimizer works on GPUs only, and dpexec finds none; use Momentum, which "
-            "gives its numbers without compressing gradients"
-        )
-        raise NotImplementedError(
-            "DGCMomentumOptimizer (compressed gradients) is not supported; use Momentum"
-        )
 
 
 class PipelineOptimizer:

@@ -255,8 +255,9 @@ class Engine:
         shards, first = [], 0
         inner = parts_of_rows(self.graph, feeds.rows)
         for samples, parts in zip(feeds.samples, inner, strict=True):
-            weight = 1.0 if one else samples / total
-            shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts))
+            share = samples / total
+            weight = 1.0 if one else share
+            shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
             first += samples
         return shards
 

@@ -22,6 +22,7 @@ class Shard:
         samples: samples on this device.
         weight: what the loss gradient is seeded with.
         inner: first row and number of rows in ParallelDos, by the number of their block.
+        share: what part of the batch the samples here are.
     """
 
     run: int = 0
@@ -30,6 +31,7 @@ class Shard:
     samples: int = 1
     weight: float = 1.0
     inner: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    share: float = 1.0
 
     def rows_of(self, op: Operator) -> tuple[int, int]:
         """First row and number of rows that an operator works on."""

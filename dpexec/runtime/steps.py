@@ -137,6 +137,12 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
             store(env, kernel(xp, *arguments(env), rng=rng, **kwargs))
 
         return call_random
+    if "share" in definition.kernel_arguments:
+
+        def call_with_share(env: Env) -> None:
+            store(env, kernel(xp, *arguments(env), share=env.shard.share, **kwargs))
+
+        return call_with_share
 
     def call(env: Env) -> None:
         store(env, kernel(xp, *arguments(env), **kwargs))

@@ -47,8 +47,3 @@ def test_lookahead_needs_an_inner_optimizer():
 def test_pipelines_are_refused_by_name():
     with pytest.raises(NotImplementedError, match="PipelineOptimizer"):
         fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1))
-
-
-def test_compressed_gradients_are_refused_by_name():
-    with pytest.raises((AssertionError, NotImplementedError), match="DGCMomentumOptimizer"):
-        fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, 0)
