@@ -54,7 +54,8 @@ def set_to(main, number):
 
 
 def files(directory):
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*")}
+    paths = filter(Path.is_file, directory.rglob("*"))
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
 
 
 # ---- what the real Paddle wrote
@@ -110,6 +111,82 @@ def test_a_loaded_inference_model_can_be_saved_again(tmp_path):
     assert feeds == ["x"]
     found = exe.run(again, feed={"x": x}, fetch_list=targets)[0]
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("filename", [None, "tensors.combined"])
+def test_real_files_of_every_kind_are_read_and_written_alike(filename, tmp_path):
+    program = saved_cases.tensors(fluid)
+    scope = fluid.global_scope()
+    chosen = list(program.list_vars())
+    if filename:
+        chosen = list(filter(saved_cases.is_dense, chosen))
+    directory = str(SAVED if filename else SAVED / "tensors")
+    wanted = contents(scope, chosen)
+    with fluid.scope_guard(fluid.Scope()):
+        fluid.io.load_vars(None, directory, program, chosen, filename=filename)
+        assert contents(fluid.global_scope(), chosen) == wanted
+        fluid.io.save_vars(None, str(tmp_path), program, chosen, filename=filename)
+    if filename:
+        assert (tmp_path / filename).read_bytes() == (SAVED / filename).read_bytes()
+    else:
+        assert files(tmp_path) == files(SAVED / "tensors")
+
+
+def contents(scope, variables):
+    """What variables hold, in a form that can be compared."""
+    found = {}
+    for var in variables:
+        holder = scope.find_var(var.name)
+        if var.name == "rows":
+            rows = holder.get_selected_rows()
+            array = np.array(rows.get_tensor())
+            extra = (list(rows.rows()), rows.height())
+        else:
+            array = np.array(holder.get_tensor())
+            extra = holder.get_tensor().lod()
+        found[var.name] = (array.tolist(), str(array.dtype), extra)
+    return found
+
+
+def test_a_real_file_of_half_precision_is_read():
+    saved_cases.tensors(fluid)
+    value = np.array(fluid.global_scope().find_var("float32").get_tensor())
+    with open(SAVED / "tensors.float16", "rb") as file:
+        found = streams.read(file, fluid.core.VarDesc.VarType.LOD_TENSOR, "float32", "f")
+    assert found._dtype() == fluid.core.VarDesc.VarType.FP16
+    np.testing.assert_allclose(np.array(found), value, rtol=1e-3)  # the original truncates
+
+
+def test_real_pruned_model_with_two_targets_predicts_the_recorded_values():
+    exe = fluid.Executor(fluid.CPUPlace())
+    image = saved_cases.CASES["vgg"].feeds()[0]["image"]
+    with np.load(SAVED / "pruned.npz") as recorded:
+        wanted = [recorded[name] for name in recorded.files]
+    content = [(SAVED / "pruned" / name).read_bytes() for name in ("net", "params")]
+    for arguments in [(str(SAVED / "pruned"), exe, "net", "params"), (None, exe, *content)]:
+        program, feeds, targets = fluid.io.load_inference_model(*arguments)
+        assert feeds == ["image"]
+        for found, value in zip(exe.run(program, {"image": image}, targets), wanted, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
+
+
+def test_own_pruned_model_has_the_operators_and_parameters_of_the_real_one(tmp_path):
+    exe = fluid.Executor(fluid.CPUPlace())
+    main, startup, _, targets = saved_cases.classifier(fluid)
+    exe.run(startup)
+    fluid.io.save_inference_model(str(tmp_path), ["image"], targets, exe, main, "net", "params")
+    own, real = (
+        fluid.Program.parse_from_string((folder / "net").read_bytes()).global_block()
+        for folder in (tmp_path, SAVED / "pruned")
+    )
+    assert [described(op) for op in own.ops] == [described(op) for op in real.ops]
+    assert own.vars.keys() == real.vars.keys()
+    sizes = [(folder / "params").stat().st_size for folder in (tmp_path, SAVED / "pruned")]
+    assert sizes[0] == sizes[1]
+
+
+def described(op):
+    return op.type, op.input_arg_names, op.output_arg_names, op.attrs.get("is_test")
 
 
 # ---- own files
