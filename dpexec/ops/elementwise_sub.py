@@ -1,10 +1,10 @@
-"""``elementwise_sub``."""
+"""``elementwise_sub`` and ``minus``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import op
+from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op
 from dpexec.ops._elementwise import (
     ATTRS,
     aligned,
@@ -14,6 +14,7 @@ from dpexec.ops._elementwise import (
     samples,
     unbroadcast,
 )
+from dpexec.ops._shapes import require_same_dtype, require_same_shape
 
 
 @op(
@@ -51,3 +52,34 @@ def elementwise_sub_grad_grad(
     """``ddx - ddy``."""
     shape = d_out.shape
     return in_result(xp, ddx, shape, axis) - in_result(xp, ddy, shape, axis)
+
+
+def _infer_minus(x: Spec, y: Spec) -> Spec:
+    require_same_dtype(x, y)
+    require_same_shape(x, y)
+    return x
+
+
+@op(
+    "minus",
+    inputs="X Y",
+    outputs="Out",
+    infer=_infer_minus,
+    samples=lambda r: [
+        Sample({"X": r.normal(shape), "Y": r.normal(shape)}) for shape in ((3, 4), (2, 3, 2), (5,))
+    ],
+)
+def minus(xp: Any, x: Any, y: Any) -> Any:
+    """``x - y`` of tensors of one shape. Source: Paddle op ``minus``."""
+    return x - y
+
+
+@minus.grad_maker
+def minus_grad(context: GradContext) -> list[GradOp]:
+    """The gradient and its negative, by ``scale``, as in Paddle."""
+    d_out = {"X": context.output_grads["Out"]}
+    return [
+        GradOp("scale", d_out, {"Out": context.input_grads[slot]}, {"scale": factor})
+        for slot, factor in (("X", 1.0), ("Y", -1.0))
+        if any(context.input_grads[slot])
+    ]
