@@ -219,7 +219,8 @@ def append_gradients(
     else:
         steps = chain_rule(path, have, no_grad, grad_of)
     steps = seeds + steps
-    steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin)
+    given = {name for names in supplied.values() for name in names}
+    steps = fill_missing(add_up(steps, supplied, grad_of.origin, block), grad_of.origin, given)
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():
         for number, step in enumerate(steps):

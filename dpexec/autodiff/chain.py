@@ -167,6 +167,7 @@ def add_up(
         origin: the variable that each gradient belongs to.
         block: the block the steps are meant for.
     """
+    number = block.idx if block.forward_block_idx < 0 else block.forward_block_idx
     summed: list[Step] = []
     parts: dict[str, list[tuple[list[str], int]]] = {
         grad: [(variables, position) for position in range(len(variables))]
@@ -179,7 +180,7 @@ def add_up(
     def close(grad: str, callsite: CallSite | None) -> None:
         for names, position in parts[grad] if len(parts[grad]) > 1 else []:
             if names[position] not in supplied:
-                names[position] = f"{grad}@RENAME@block{block.idx}@{counts[grad]}"
+                names[position] = f"{grad}@RENAME@block{number}@{counts[grad]}"
                 counts[grad] += 1
         found = [names[position] for names, position in parts[grad]]
         read_as[grad] = grad if len(found) > 1 else found[0]
@@ -206,7 +207,9 @@ def add_up(
     return summed
 
 
-def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
+def fill_missing(
+    steps: list[Step], origin: Mapping[str, str], given: Iterable[str] = ()
+) -> list[Step]:
     """Put ``fill_zeros_like`` before steps that read gradients which nothing contributes to.
 
     Zeros for the gradient of a gradient are like the variable of the forward pass.
@@ -214,9 +217,10 @@ def fill_missing(steps: list[Step], origin: Mapping[str, str]) -> list[Step]:
     Args:
         steps: in order.
         origin: the variable that each gradient belongs to.
+        given: gradients that come from elsewhere.
     """
     filled: list[Step] = []
-    have: set[str] = set()
+    have = set(given)
     for step in steps:
         slots = (step.inputs[slot] for slot in sorted(step.inputs))
         for name in (name for names in slots for name in names):

@@ -58,12 +58,12 @@ class Block:
         return self.vars[name]
 
     def _find_var_recursive(self, name: str) -> Variable | None:
-        block: Block | None = self
-        while block is not None:
+        waiting = [self]
+        for block in waiting:
             if name in block.vars:
                 return block.vars[name]
-            around = block.forward_block_idx if block.forward_block_idx >= 0 else block.parent_idx
-            block = self.program.blocks[around] if around >= 0 else None
+            around = (block.forward_block_idx, block.parent_idx)
+            waiting += [self.program.blocks[index] for index in around if index >= 0]
         return None
 
     def _var_recursive(self, name: str) -> Variable:
@@ -204,7 +204,11 @@ def _names(value: Any) -> list[str]:
 
 
 def _names_outside(block: Block, name: str) -> bool:
-    return name not in block.vars and name not in ("", roles.EMPTY)
+    """Whether a name in ``block`` is neither its own nor, for gradients, its forward block's."""
+    if name in block.vars or name in ("", roles.EMPTY):
+        return False
+    forward = block.forward_block_idx
+    return forward < 0 or name not in block.program.blocks[forward].vars
 
 
 def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:

@@ -107,6 +107,7 @@ class OpDef:
     no_grad: bool = False
     checks_values: bool = False
     by_executor: bool = False
+    lazy: bool = False
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
     kernel_arguments: frozenset[str] = frozenset()
@@ -323,6 +324,7 @@ def op(
     no_grad: bool = False,
     checks_values: bool = False,
     by_executor: bool = False,
+    lazy: bool = False,
     samples: Callable[[SampleRng], list[Sample]] | None = None,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
@@ -339,6 +341,7 @@ def op(
         sparse: input slots that also take ``SelectedRows``.
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
+        lazy: the kernel gets None for inputs without a value: it may never look at them.
         by_executor: stands in programs for something that the executor does itself, so no kernel
             runs.
         samples: makes legal calls of this op.
@@ -369,6 +372,7 @@ def op(
             no_grad=no_grad,
             checks_values=checks_values,
             by_executor=by_executor,
+            lazy=lazy,
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,

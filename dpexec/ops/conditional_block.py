@@ -1,17 +1,21 @@
-"""``conditional_block``: a block of operators that runs if a condition holds."""
+"""``conditional_block``: a block of operators that runs if a condition holds, and its gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
+from dpexec.ir.roles import grad_name
+
+Locals = Mapping[str, Any]
+"""Values of the variables of a body, by name."""
 
 
 def _infer(
     conditions: Sequence[Spec], inputs: Sequence[Spec], *, is_scalar_condition: bool = False
-) -> tuple[list[Spec], None]:
+) -> tuple[list[Spec], Spec]:
     """The outputs are what the operators of the body make of them."""
     if is_scalar_condition:
         require(len(conditions) == 1, f"a scalar condition is one, not {len(conditions)}")
@@ -20,7 +24,13 @@ def _infer(
             cond.dtype == VarType.BOOL and cond.size in (1, -1),
             f"the condition must be bool with one element, but it is {cond}",
         )
-    return [], None
+    return [], Spec((), kind=VarType.STEP_SCOPES)
+
+
+def _holds(conditions: Sequence[Any], is_scalar: bool) -> bool:
+    if is_scalar:
+        return bool(conditions[0].reshape(())[()])
+    return all(condition.size for condition in conditions)
 
 
 @op(
@@ -29,19 +39,21 @@ def _infer(
     outputs="Out?[] Scope?",
     infer=_infer,
     attrs={"skip_eager_deletion_vars": []},
+    lazy=True,
 )
 def conditional_block(
     xp: Any,
     conditions: list[Any],
     inputs: list[Any],
     *,
-    body: Any,
+    body: Callable[[], Locals],
     is_scalar_condition: bool = False,
-) -> None:
+) -> tuple[list[Any], Locals | None]:
     """Run the operators of the attribute ``sub_block`` if a condition holds.
 
     What they write of the variables around their block lands there; if the condition does not
-    hold, those keep their values. Variables of their own block are gone afterwards.
+    hold, those keep their values. Variables of the block itself are gone afterwards, but for those
+    that gradients need, which ``Scope`` holds. Source: Paddle op ``conditional_block``.
 
     Args:
         xp: the array library.
@@ -50,12 +62,44 @@ def conditional_block(
         inputs: what the operators read; they find it by name.
         body: runs them.
         is_scalar_condition: which kind of condition.
-
-    Source: Paddle op ``conditional_block``.
     """
-    if is_scalar_condition:
-        holds = bool(conditions[0].reshape(())[()])
-    else:
-        holds = all(condition.size for condition in conditions)
-    if holds:
-        body()
+    return [], body() if _holds(conditions, is_scalar_condition) else None
+
+
+def _infer_grad(
+    conditions: Sequence[Spec],
+    inputs: Sequence[Spec],
+    outputs: Sequence[Spec],
+    d_outputs: Sequence[Spec],
+    scope: Spec,
+) -> list[Spec]:
+    return list(inputs)
+
+
+@op(
+    "conditional_block_grad",
+    inputs="Cond[] Input?[] Out?[] Out@GRAD?[] Scope",
+    outputs="Input@GRAD?[]",
+    infer=_infer_grad,
+    lazy=True,
+)
+def conditional_block_grad(
+    xp: Any,
+    conditions: list[Any],
+    inputs: list[Any],
+    outputs: list[Any],
+    d_outputs: list[Any],
+    scope: Locals,
+    *,
+    body: Callable[[Locals], Locals],
+    names: Mapping[str, Sequence[str]],
+    is_scalar_condition: bool = False,
+) -> list[Any]:
+    """Gradients of what a ``conditional_block`` reads, by the operators of ``sub_block``.
+
+    They are zero if the block did not run. Source: Paddle op ``conditional_block_grad``.
+    """
+    if not _holds(conditions, is_scalar_condition):
+        return [None if x is None else xp.zeros_like(x) for x in inputs]
+    made = body(scope)
+    return [made.get(grad_name(name)) for name in names["Input"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import time
 from typing import Any
 
@@ -29,7 +29,7 @@ def print_(
     xp: Any,
     x: Any,
     *,
-    names: Sequence[str],
+    names: Mapping[str, Sequence[str]],
     calls: Iterator[int],
     first_n: int = -1,
     message: str = "",
@@ -45,7 +45,7 @@ def print_(
     Args:
         xp: the array library.
         x: any array.
-        names: of the variable.
+        names: of the variables, by slot.
         calls: how often this operator ran, per device.
         first_n: print only the first times; -1 always.
         message: stands before it.
@@ -63,7 +63,7 @@ def print_(
     place = CPUPlace() if array is x else CUDAPlace(x.device.id)
     lines = [f"{int(time())}\t{message}\tThe place is:{place!r}"]
     if print_tensor_name:
-        lines.append(f"Tensor[{names[0]}]")
+        lines.append(f"Tensor[{names['In'][0]}]")
     if print_tensor_shape:
         lines.append(f"\tshape: [{''.join(f'{dim},' for dim in array.shape)}]")
     if print_tensor_type:

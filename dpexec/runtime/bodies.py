@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 from dpexec.errors import EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
+from dpexec.ir.roles import grad_name
 from dpexec.runtime.env import Env
 
 __all__ = ["Body", "BodyError"]
@@ -39,19 +40,20 @@ class Body:
 
     def __init__(self, op: Operator, bind: Callable[[Operator], Call]) -> None:
         block = op._block_attr("sub_block")
-        drops = _drops(block)
+        drops = _drops(block, _kept(op, block))
         self._steps = [(inner, bind(inner), drops[inner]) for inner in block.ops]
         self._outer = block._outer_names()[1]
 
-    def inside(self, env: Env) -> Callable[[], None]:
+    def inside(self, env: Env) -> Callable[..., Env]:
         """What a kernel calls to run the block once among the values of ``env``.
 
-        Variables of the block itself are gone afterwards.
+        Its argument, of gradients, is what the same call of the forward body returned; it returns
+        the variables of the block itself that are needed afterwards.
         """
-        return lambda: self._run(env)
+        return functools.partial(self._run, env)
 
-    def _run(self, env: Env) -> None:
-        inner = Env(env.shard, around=env)
+    def _run(self, env: Env, forward: Env | None = None) -> Env:
+        inner = Env(env.shard, env, forward)
         for op, call, drops in self._steps:
             try:
                 call(inner)
@@ -63,16 +65,27 @@ class Body:
                 inner.pop(name, None)
         for name in self._outer:
             if name in inner:
-                env[name] = inner[name]
+                env[name] = inner.pop(name)
+        inner.around = inner.forward = None  # no cycle may keep arrays alive
+        return inner
 
 
-def _drops(block: Block) -> dict[Operator, list[Any]]:
+def _kept(op: Operator, block: Block) -> set[str]:
+    """Variables of a body that are needed after it: by its gradients, or as gradients."""
+    readers = [b for b in block.program.blocks if b.forward_block_idx == block.idx]
+    kept = {name for reader in readers for other in reader.ops for name in other.reads}
+    if block.forward_block_idx >= 0:
+        kept.update(grad_name(name) for name in op.inputs.get("Input", []))
+    return kept
+
+
+def _drops(block: Block, kept: set[str]) -> dict[Operator, list[str]]:
     """Variables of the block itself after whose last use nobody needs them."""
     last: dict[str, Operator] = {}
     for op in block.ops:
         last.update(dict.fromkeys((*op.reads, *op.writes), op))
-    drops: dict[Operator, list[Any]] = {op: [] for op in block.ops}
+    drops: dict[Operator, list[str]] = {op: [] for op in block.ops}
     for name, op in last.items():
-        if name in block.vars:
+        if name in block.vars and name not in kept:
             drops[op].append(name)
     return drops

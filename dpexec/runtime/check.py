@@ -93,6 +93,8 @@ def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes; a body may run or leave the values that there were."""
     made = op.infer_outputs(known)
     for body in op.bodies:
+        if body.forward_block_idx >= 0:  # gradients are like what the forward body made
+            continue
         inner = dict(known)
         for each in body.ops:
             inner.update(_inferred(each, inner))

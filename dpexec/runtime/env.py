@@ -47,17 +47,26 @@ class Env(dict[str, Any]):
     Args:
         shard: the device's part of the run.
         around: where names are looked up that are not here: a body sees what is around it.
+        forward: looked up before that: gradients see the variables of the body that they are of.
     """
 
-    __slots__ = ("_guarded", "around", "shard")
+    __slots__ = ("_guarded", "around", "forward", "shard")
 
-    def __init__(self, shard: Shard | None = None, around: Env | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard | None = None,
+        around: Env | None = None,
+        forward: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.shard = shard or Shard()
         self.around = around
+        self.forward = forward
         self._guarded: set[int] = set()
 
     def __missing__(self, name: str) -> Any:
+        if self.forward is not None and name in self.forward:
+            return self.forward[name]
         if self.around is None:
             raise KeyError(name)
         return self.around[name]

@@ -109,7 +109,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
             for names, is_many in zip(targets, many, strict=True)
         )
     if "names" in definition.kernel_arguments:
-        kwargs["names"] = op.input_arg_names
+        kwargs["names"] = op.inputs
     if "calls" in definition.kernel_arguments:
         kwargs["calls"] = itertools.count()
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
@@ -121,7 +121,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
         body = Body(op, lambda inner: _bind_kernel(inner, xp, in_place=False))
 
         def call_with_body(env: Env) -> None:
-            kernel(xp, *arguments(env), body=body.inside(env), **kwargs)
+            store(env, kernel(xp, *arguments(env), body=body.inside(env), **kwargs))
 
         return call_with_body
     if definition.is_random:
@@ -164,7 +164,7 @@ def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
     plan = [
         (found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)
     ]
-    if "body" in op.definition.kernel_arguments:  # it may never look at what has no value
+    if op.definition.lazy:
         return lambda env: [
             [env.find(n) for n in found] if many else env.find(*found) for found, many, _ in plan
         ]

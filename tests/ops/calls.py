@@ -179,7 +179,7 @@ def run(op, values):
             for slot, found in zip(definition.outputs, wanted, strict=True)
         )
     if "names" in definition.kernel_arguments:
-        keywords.update(names=op.input_arg_names, calls=itertools.count())
+        keywords.update(names=op.inputs, calls=itertools.count())
     if definition.is_random:
         keywords["rng"] = RandomStream(seed=7, key=1, run=0)
     with np.errstate(all="ignore"):
