@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Client
 
 import dpexec as fluid
 from tests.fixtures import describe, recompute_programs
-from tests.runtime.nets import AllReduce, Net, Reduce, train
+from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, train
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = json.loads((FIXTURES / "recompute.json").read_text())
@@ -110,6 +111,21 @@ def test_recomputed_masks_are_those_of_the_forward_pass(name):
             np.testing.assert_array_equal(second, second_again)
             assert (first != second).any()
             assert (executor.run(program, feed, masks)[0] != first).any()
+
+
+def test_cluster_recomputes_with_the_bits_of_threads():
+    main, startup, loss = recompute_programs.build("seeded_dropout", fluid)
+    for op in startup.global_block().ops:
+        op._set_attr("seed", 5)
+    net, rng = Net(main, startup, loss, None, None), np.random.RandomState(1)
+    feeds = [
+        {"x": rng.rand(8, 4).astype("float32"), "y": rng.randint(0, 3, (8, 1))} for _ in range(3)
+    ]
+    with Client(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as client:
+        found = train(net, feeds, 2, AllReduce, scheduler=client)
+    assert_same_bits(found, train(net, feeds, 2, AllReduce))
 
 
 def test_recomputation_in_tasks_of_single_operators_gives_the_same_bits():
@@ -261,6 +277,15 @@ def test_wrong_checkpoints_are_refused():
     _, loss = network()
     with pytest.raises(TypeError, match="member of checkpoints"):
         recompute([3]).minimize(loss)
+
+
+def test_operator_with_a_block_of_its_own_is_refused():
+    hidden, loss = network()
+    block = fluid.default_main_program()._create_block()
+    fluid.default_main_program()._rollback()
+    hidden[1].op._set_attr("sub_block", block)
+    with pytest.raises(NotImplementedError, match=r"recomputation: operator tanh has a block"):
+        recompute(hidden[:1]).minimize(loss)
 
 
 def test_clipped_errors_stay_clipped():

@@ -66,12 +66,12 @@ def network(name, is_sparse, extra):
     return Net(main, startup, loss, None, None)
 
 
-def batches():
+def batches(rows=ROWS):
     rng = np.random.RandomState(7)
     return [
         {
-            "words": rng.randint(0, 8, (ROWS, 2)),
-            "label": rng.randint(0, 3, (ROWS, 1)),
+            "words": rng.randint(0, 8, (rows, 2)),
+            "label": rng.randint(0, 3, (rows, 1)),
         }
         for _ in range(STEPS)
     ]
@@ -111,6 +111,17 @@ def test_reduce_is_all_reduce_and_both_are_the_executor(name, is_sparse, extra):
             np.testing.assert_allclose(
                 run.state[variable], value, rtol=1e-4, atol=1e-6, err_msg=variable
             )
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_gradient_of_one_sample_reaches_idle_devices(name):
+    net, feeds = network(name, True, "plain"), batches(rows=1)
+    losses, state = train_alone(net, feeds)
+    run = train(net, feeds, 4, AllReduce)
+    assert_same_bits(run, train(net, feeds, 4, Reduce))
+    np.testing.assert_allclose(run.losses, losses, rtol=1e-6)
+    for variable, value in state.items():
+        np.testing.assert_allclose(run.state[variable], value, rtol=1e-5, atol=1e-7)
 
 
 def test_noise_of_dpsgd_is_the_same_on_all_devices(monkeypatch):
