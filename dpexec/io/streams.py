@@ -9,6 +9,7 @@ and offsets (uint64 each), version of the dense part (uint32, 0), size (int32) a
 from __future__ import annotations
 
 import math
+import os
 import struct
 from typing import Any, BinaryIO
 
@@ -68,10 +69,12 @@ def read(file: BinaryIO, kind: VarType, name: str, path: Any) -> LoDTensor | Sel
 
 
 def _take(file: BinaryIO, size: int) -> bytes:
-    data = file.read(size)
-    if len(data) < size:
-        raise ValueError(f"it ends {size - len(data)} bytes too early")
-    return data
+    here = file.tell()
+    left = file.seek(0, os.SEEK_END) - here
+    if left < size:  # before the memory for a damaged size is asked for
+        raise ValueError(f"it ends {size - left} bytes too early")
+    file.seek(here)
+    return file.read(size)
 
 
 def _number(file: BinaryIO, format: str) -> int:

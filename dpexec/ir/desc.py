@@ -192,6 +192,9 @@ def parse(data: bytes) -> Program:
                 _add_op(block, op)
     except (KeyError, IndexError, ValueError) as error:
         raise EnforceNotMet(f"these bytes are no valid ProgramDesc: {error!r}") from error
+    for name in program._feed_names + program._fetch_names:
+        if not program.global_block().has_var(name):
+            raise EnforceNotMet(f"these bytes are no valid ProgramDesc: no variable {name!r}")
     _find_parameters(program)
     _find_data(program)
     return program

@@ -109,7 +109,7 @@ def _literal(kind: str, value: Any) -> str:
 def _quoted(text: str) -> str:
     escapes = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
     parts = []
-    for byte in text.encode():
+    for byte in text.encode("utf-8", "surrogateescape"):
         char = chr(byte)
         plain = char if 32 <= byte < 127 else f"\\{byte:03o}"
         parts.append(escapes.get(char, plain))

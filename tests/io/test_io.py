@@ -3,6 +3,7 @@
 import io
 import pickle
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -332,10 +333,21 @@ def test_damaged_and_missing_files_are_named(line, tmp_path):
         fluid.io.load_persistables(exe, str(tmp_path), main, "more")
 
 
-def test_a_damaged_model_is_named(tmp_path):
+def test_a_damaged_size_asks_for_no_memory():
+    content = bytearray((SAVED / "tensors" / "rows").read_bytes())
+    content[4:12] = struct.pack("<Q", (1 << 31) - 1)
+    kind = fluid.core.VarDesc.VarType.SELECTED_ROWS
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"f is damaged at variable rows: it ends"):
+        streams.read(io.BytesIO(content), kind, "rows", "f")
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:500], lambda c: c.replace(b"scale_0", b"scald_0", 1)]
+)
+def test_a_damaged_model_is_named(damage, tmp_path):
     shutil.copytree(SAVED / "inference", tmp_path / "d")
     content = (tmp_path / "d" / "__model__").read_bytes()
-    (tmp_path / "d" / "__model__").write_bytes(content[:500])
+    (tmp_path / "d" / "__model__").write_bytes(damage(content))
     with pytest.raises(fluid.core.EnforceNotMet, match=r"__model__: .*no valid ProgramDesc"):
         fluid.io.load_inference_model(str(tmp_path / "d"), fluid.Executor(fluid.CPUPlace()))
 

@@ -107,6 +107,13 @@ def test_every_truncation_is_noticed():
             fluid.Program.parse_from_string(data[:size])
 
 
+def test_strings_that_are_no_text_survive_and_print():
+    data = recorded("fit_a_line", "startup").replace(b"fc_0.b_0", b"fc_0\xffb_0")
+    program = fluid.Program.parse_from_string(data)
+    assert b"fc_0\xffb_0" in program.desc.serialize_to_string()
+    assert r'name: "fc_0\377b_0"' in str(program)
+
+
 def test_unknown_operator_is_named():
     data = recorded("fit_a_line", "main")
     with pytest.raises(fluid.core.EnforceNotMet, match="operator sxd is not supported"):
