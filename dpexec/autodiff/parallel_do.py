@@ -47,7 +47,17 @@ def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
 
 
 def _gradient_block(body: Block, outputs: list[str], no_grad: frozenset[str]) -> Block:
-    """Append the block that computes the gradients of ``body`` from those of its outputs."""
+    """Append the block that computes the gradients of ``body`` from those of its outputs.
+
+    Raises:
+        NotImplementedError: a variable of the body has an error clip.
+    """
+    for var in body.vars.values():
+        if var.error_clip is not None:
+            raise NotImplementedError(
+                f"ParallelDo: {var.name}.error_clip inside of the block is not supported; set it "
+                "on a variable outside, or clip the gradients of the parameters"
+            )
     program = body.program
     current = program.current_block_idx
     block = program._create_block(parent_idx=body.parent_idx)

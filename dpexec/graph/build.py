@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.places import Place
-from dpexec.graph.parallel_do import ParallelDos, inner_devices, updates_of_kept
+from dpexec.graph.parallel_do import ParallelDos, inner_devices
 from dpexec.graph.ssa import OpNode, SSAGraph
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
@@ -65,7 +66,6 @@ class _Builder:
         self.reduce = options.mode == "reduce" and len(places) > 1
         everywhere, bodies = inner_devices(program, places)
         self.graph = SSAGraph(program, everywhere, options.mode, bodies)
-        self.kept_updates = updates_of_kept(self.block)
         self.parallel_dos = ParallelDos(self.graph, self._bring, options.shared_memory)
         self.owners = self.graph.owners
         self.load = [0] * len(places)
@@ -89,7 +89,8 @@ class _Builder:
                     self.graph.write(node, f"__control_var@{number}", device, "control")
             self._aggregate(op)
         if self.reduce and not self.options.shared_memory:
-            self._broadcast_parameters()
+            self._share(param.name for param in self.block.iter_parameters())
+        self._share(self.parallel_dos.kept)
         self._order_writes_after_reads()
         return self.graph
 
@@ -112,7 +113,7 @@ class _Builder:
         return nodes
 
     def _devices_of(self, op: Operator) -> list[int]:
-        if op in self.kept_updates:
+        if op in self.parallel_dos.updates:
             return list(range(len(self.graph.places)))
         owner = self._owner(op)
         return list(self.devices) if owner is None else [owner]
@@ -170,10 +171,10 @@ class _Builder:
             if len(missing) == len(self.graph.places) - 1:
                 del self.home[name]
 
-    def _broadcast_parameters(self) -> None:
-        for param in self.block.iter_parameters():
-            if param.name in self.home:
-                self._bring(param.name, list(self.devices))
+    def _share(self, names: Iterable[str]) -> None:
+        """Let all devices store what one device wrote."""
+        for name in names:
+            self._bring(name, list(range(len(self.graph.places))))
 
     # ---- hazards
 

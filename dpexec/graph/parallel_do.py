@@ -18,7 +18,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 
-__all__ = ["ParallelDos", "inner_devices", "shares_memory", "updates_of_kept"]
+__all__ = ["ParallelDos", "inner_devices", "shares_memory"]
 
 
 def inner_devices(
@@ -78,18 +78,22 @@ def shares_memory(program: Program, places: Sequence[Place]) -> bool:
     """Whether all devices of a program use the same parameters: CPUs that keep none."""
     everywhere, _ = inner_devices(program, places)
     cpus = all(isinstance(place, CPUPlace) for place in everywhere)
-    return len(everywhere) == 1 or (cpus and not _keeps_parameters(program))
+    return len(everywhere) == 1 or (cpus and not _kept_variables(program))
 
 
-def _keeps_parameters(program: Program) -> bool:
-    return any(op.attrs.get("keep_parameters") for op in _parallel_dos(program))
+def _kept_variables(program: Program) -> list[str]:
+    """The persistable variables that every device keeps a copy of."""
+    ops = _parallel_dos(program)
+    if not any(op.attrs.get("keep_parameters") for op in ops):
+        return []
+    variables = program.global_block().vars
+    names = dict.fromkeys(name for op in ops for name in op.inputs.get("parameters", []))
+    return [name for name in names if variables[name].persistable]
 
 
-def updates_of_kept(block: Block) -> set[Operator]:
-    """What leads to the updates of parameters that every device keeps: it runs on all of them."""
-    if not _keeps_parameters(block.program):
-        return set()
-    wanted = {name for op in _parallel_dos(block.program) for name in op.inputs["parameters"]}
+def _updates(block: Block, names: Sequence[str]) -> set[Operator]:
+    """The operators of optimizers and schedules that lead to new values of variables."""
+    wanted = set(names)
     found: set[Operator] = set()
     for op in reversed(block.ops):
         if op.role & (roles.OPTIMIZE | roles.LR_SCHED) and wanted.intersection(op.writes):
@@ -113,8 +117,11 @@ class ParallelDos:
         self.graph = graph
         self.block = graph.program.global_block()
         self.bring = bring
-        self.keeps = _keeps_parameters(graph.program)
-        self.stored_everywhere = shared_memory or self.keeps
+        self.kept = _kept_variables(graph.program)
+        """Variables that every device keeps a copy of."""
+        self.updates = _updates(self.block, self.kept)
+        """What runs on all devices, to update their copies."""
+        self.stored_everywhere = shared_memory or bool(self.kept)
         self._split: dict[tuple[str, int], list[VarNode | None]] = {}
 
     def expand(self, op: Operator, home: dict[str, int]) -> None:
@@ -173,9 +180,9 @@ class ParallelDos:
         first = self.graph.bodies[body.idx][0]
         everywhere = range(len(self.graph.places))
         for name in body._outer_names()[1]:
-            targets = [(name, d) for d in everywhere if d != first] if self.keeps else [(name, 0)]
+            targets = [(name, d) for d in everywhere if d != first] if self.kept else [(name, 0)]
             self.graph.add_collective("broadcast", [(name, first)], targets, op)
-            if self.keeps:
+            if self.kept:
                 home.pop(name, None)
             else:
                 home[name] = 0
@@ -224,7 +231,7 @@ class ParallelDos:
         body = op.attrs["sub_block"].forward_block_idx
         devices = self.graph.bodies[body]
         everywhere = list(range(len(self.graph.places)))
-        if slot == "parameters" and self.keeps:
+        if slot == "parameters" and self.kept:
             sources = [(inner, device) for device in devices]
             targets = [(outer, device) for device in everywhere]
             self.graph.add_collective("all_reduce", sources, targets, op, body)

@@ -156,10 +156,7 @@ class ParallelDo:
             ValueError: called outside of the block.
             TypeError: not a Variable.
         """
-        self._require_inside("read_input")
-        _require_variable(var, "read_input")
-        self._inputs[var.name] = var
-        return var
+        return self._read(var, "read_input")
 
     def pre_fetch(self, var: Variable) -> Variable:
         """As :meth:`read_input`, for a variable that is fed: it is split when the batch arrives.
@@ -174,7 +171,7 @@ class ParallelDo:
             ValueError: called outside of the block, or the variable is not fed.
             TypeError: not a Variable.
         """
-        self.read_input(var)
+        self._read(var, "pre_fetch")
         if not var.is_data:
             raise ValueError(f"pre_fetch: {var.name} is computed, not fed; use read_input")
         self._pre_fetched.append(var.name)
@@ -209,6 +206,12 @@ class ParallelDo:
         return merged[0] if len(merged) == 1 else merged
 
     # ---- the operator
+
+    def _read(self, var: Variable, method: str) -> Variable:
+        self._require_inside(method)
+        _require_variable(var, method)
+        self._inputs[var.name] = var
+        return var
 
     def _append_op(self, body: Block) -> None:
         around = body.program.current_block()

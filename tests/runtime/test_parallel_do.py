@@ -11,6 +11,7 @@ import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.verify import verify
 from dpexec.runtime import inner
+from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed
 
@@ -550,3 +551,126 @@ def test_pre_fetched_inputs_of_different_lengths_are_named():
             feed = {"x": normal(4, 4), "y": normal(6, 4)}
             with pytest.raises(EnforceNotMet, match=r"x has 4 and y has 6|y has 6 and x has 4"):
                 fluid.Executor(CPU).run(main, feed, [pd()])
+
+
+# ---- details
+
+
+def test_gradients_with_respect_to_fed_inputs():
+    def gradient(places):
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 7
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            x = fluid.data("x", [None, 4])
+            x.stop_gradient = False
+            pd = parallel_do(places)
+            with pd.do():
+                hidden = layers.fc(pd.read_input(x), 5, act="tanh")
+                pd.write_output(hidden)
+                pd.write_output(layers.reduce_sum(layers.square(hidden), 1))
+            hidden, squares = pd()
+            total = layers.elementwise_add(layers.reduce_sum(hidden), layers.reduce_sum(squares))
+            (grad,) = fluid.gradients(total, x)
+            exe, scope = fluid.Executor(CPU), fluid.Scope()
+            exe.run(startup, scope=scope)
+            return exe.run(main, {"x": normal(7, 4)}, [grad, total], scope=scope)
+
+    for found, expected in zip(gradient(3), gradient(0), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_what_is_no_input_is_whole_on_every_place():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x, whole = fluid.data("x", [None, 2]), fluid.data("whole", [3, 2])
+        twice = layers.scale(whole, 2.0)
+        pd = parallel_do(2)
+        with pd.do():
+            sums = layers.reduce_sum(layers.elementwise_add(whole, twice), 0, keep_dim=True)
+            pd.write_output(layers.elementwise_add(pd.read_input(x), sums))
+        out = pd()
+    x, whole = normal(5, 2), normal(3, 2)
+    (found,) = fluid.Executor(CPU).run(main, {"x": x, "whole": whole}, [out])
+    np.testing.assert_allclose(found, x + 3 * whole.sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_kept_variables_that_are_written_outside_reach_all_places(keep):
+    """A counter after the block, which the block reads in the next step."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 1])
+        count = layers.create_global_var([1], 0.0, "float32", persistable=True)
+        pd = parallel_do(3, keep_parameters=keep)
+        with pd.do():
+            pd.write_output(layers.elementwise_add(pd.read_input(x), count))
+        out = pd()
+        layers.increment(count)
+    exe, scope = fluid.Executor(CPU), fluid.Scope()
+    exe.run(startup, scope=scope)
+    rows = np.zeros((4, 1), "float32")
+    for step in range(3):
+        (found,) = exe.run(main, {"x": rows}, [out], scope=scope)
+        np.testing.assert_array_equal(found, rows + step)
+    scope.find_var(count.name).get_tensor().set(np.array([40.0], "float32"), CPU)
+    assert exe.run(main, {"x": rows}, [out], scope=scope)[0].tolist() == [[40.0]] * 4
+
+
+def test_counter_inside_advances_once():
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 1])
+        count = layers.create_global_var([1], 0.0, "float32", persistable=True)
+        pd = parallel_do(3)
+        with pd.do():
+            layers.increment(count)
+            pd.write_output(layers.elementwise_add(pd.read_input(x), count))
+        out, after = pd(), layers.scale(count, 10.0)
+    exe, scope = fluid.Executor(CPU), fluid.Scope()
+    exe.run(startup, scope=scope)
+    rows = np.zeros((4, 1), "float32")
+    for step in (1, 2, 3):
+        found, tenfold, stored = exe.run(main, {"x": rows}, [out, after, count], scope=scope)
+        np.testing.assert_array_equal(found, rows + step)
+        assert (tenfold.item(), stored.item()) == (10 * step, step)
+
+
+def test_graph_on_gpus_copies_parameters_to_them(monkeypatch):
+    monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: 2)
+
+    def graph(keep):
+        main, startup = fluid.Program(), fluid.Program()
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            x = fluid.data("x", [None, 4])
+            feature = layers.fc(x, 3)
+            pd = layers.ParallelDo(
+                layers.get_places(device_type="CUDA"), use_nccl=True, keep_parameters=keep
+            )
+            with pd.do():
+                pd.write_output(layers.fc(pd.read_input(feature), 1))
+            fluid.optimizer.SGD(0.1).minimize(layers.mean(pd()))
+        spec = Compilation.of(main, [CPU], None, False, False)
+        assert not spec.options.shared_memory
+        return spec.graph()[0]
+
+    mixed = graph(keep=False)
+    assert mixed.places == [CPU, fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    copied = [n.inputs[0].name for n in mixed.ops if n.kind == "broadcast"]
+    assert sorted(copied) == ["fc_1.b_0", "fc_1.w_0"]
+    assert {n.device for n in mixed.ops if n.name == "sgd"} == {0}
+    kept = graph(keep=True)
+    assert not [n for n in kept.ops if n.kind in ("broadcast", "reduce")]
+    assert sum(n.name == "sgd" and n.device == 2 for n in kept.ops) == 2
+
+
+def test_error_clip_in_the_block_is_refused():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 4])
+        pd = parallel_do(2)
+        with pd.do():
+            hidden = layers.fc(pd.read_input(x), 3)
+            hidden.set_error_clip(fluid.clip.ErrorClipByValue(1.0))
+            pd.write_output(hidden)
+        loss = layers.mean(pd())
+        with pytest.raises(NotImplementedError, match="error_clip inside of the block"):
+            fluid.optimizer.SGD(0.1).minimize(loss)
