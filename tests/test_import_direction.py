@@ -16,7 +16,7 @@ ALLOWED = {
     "errors": set(),
     "core": {"errors"},
     "trace": {"core", "errors"},
-    "kernels": {"core", "errors"},
+    "kernels": {"ir", "core", "errors"},
     "ir": {"core", "errors"},
     "ops": {"ir", "core", "errors", "kernels"},
     "autodiff": {"ops", "ir", "core", "errors"},

@@ -6,6 +6,7 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from dpexec import kernels
 from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, on_device
@@ -42,7 +44,7 @@ from dpexec.runtime.schedulers.local import (
     one_kernel_thread,
     run_graph,
 )
-from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.steps import Env, Shard, Step, run_steps
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.trace import profile
 from dpexec.trace.recorder import Recorder
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 _PLANS_KEPT = 32
+_NATIVE = bool(os.environ.get("DPEXEC_NATIVE")) and kernels.available()
 _SIGNATURES_KEPT = 256
 
 
@@ -108,7 +111,8 @@ class Engine:
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
         self._graphs: dict[Plan, dict[bool, dict[Any, Any]]] = {}
-        self._checked: dict[Any, None] = {}
+        self._checked: dict[Any, list[list[Step]]] = {}
+        self._steps: list[list[Step]] = []
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
@@ -186,12 +190,12 @@ class Engine:
         with self._busy:
             if self.graph.bodies:
                 batches = [self._with_inner(feeds) for feeds in batches]
-            plans = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
+            ready = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
             strategy = self.execution_strategy
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
             with one_kernel_thread():
-                for plan, feeds in zip(plans, batches, strict=True):
+                for (plan, self._steps), feeds in zip(ready, batches, strict=True):
                     results = self._step(plan, feeds, merged)
             self._count_towards_drop()
             return results
@@ -206,24 +210,30 @@ class Engine:
             self._rows[key] = count_rows(self.graph, feeds, self.replicas)
         return replace(feeds, rows=self._rows[key])
 
-    def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Plan:
+    def _prepare(
+        self, feeds: Feeds, fetch: tuple[str, ...], merged: bool
+    ) -> tuple[Plan, list[list[Step]]]:
         """The plan for a batch, when everything that can be known before says that it will run."""
         plan = self.plan = self._plan_for(fetch, feeds)
         self.replicas.sync(plan, plan.reads)
-        self._check(plan, feeds, merged)
-        return plan
+        return plan, self._bind(plan, feeds, merged)
 
-    def _check(self, plan: Plan, feeds: Feeds, merged: bool) -> None:
+    def _bind(self, plan: Plan, feeds: Feeds, merged: bool) -> list[list[Step]]:
         key = (plan, _shapes(feeds), merged, self.replicas.generation)
         if key in self._checked:
-            return
+            return self._checked[key]
         specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
         for name in plan.fetch:
             found = [specs[device].get(name) for device in plan.active]
             check_merge(name, found if merged else found[:1])
         if len(self._checked) >= _SIGNATURES_KEPT:
             self._checked.clear()
-        self._checked[key] = None
+        self._checked[key] = plan.steps
+        if _NATIVE:
+            from dpexec.runtime.native import bind_native
+
+            self._checked[key] = bind_native(plan, specs)
+        return self._checked[key]
 
     def _step(self, plan: Plan, feeds: Feeds, merged: bool) -> list[Any]:
         shards = self._shards(feeds)
@@ -305,7 +315,7 @@ class Engine:
             raise
 
     def _run_task(self, plan: Plan, number: int) -> None:
-        task, steps = plan.tasks[number], plan.steps[number]
+        task, steps = plan.tasks[number], self._steps[number]
         if number in plan.updates:
             self._gate.begin_updates()
         place = self.places[task.device or 0]

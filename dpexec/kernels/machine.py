@@ -1,0 +1,144 @@
+"""Kernels in machine code, and the loop that runs a sequence of them in one call.
+
+Every kernel has the same signature: it gets the address of its arguments, which lie one after
+another as 64-bit words (integers, addresses of arrays, bits of float64 numbers), and returns 0, or
+something else if it refuses the values. It unpacks them with :func:`count`, :func:`number`,
+:func:`floats` and so on. So a sequence of calls is a table of (kernel, arguments), and one call
+from Python, which gives up the GIL once, runs all of it.
+
+numba is optional: nothing here may be imported unless :func:`dpexec.kernels.available` says so.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numba.extending
+import numpy as np
+from llvmlite import ir
+from numba import types
+
+__all__ = [
+    "Kernel",
+    "count",
+    "doubles",
+    "floats",
+    "integers",
+    "intrinsic",
+    "kernel",
+    "number",
+    "run",
+]
+
+
+intrinsic: Any = numba.extending.intrinsic
+"""Functions that are written in LLVM's language; to Python they are untyped."""
+_SIGNATURE = types.int64(types.int64)
+
+
+class Kernel:
+    """A kernel, compiled when its address is first asked for.
+
+    Args:
+        function: takes the address of its arguments, returns a status.
+    """
+
+    def __init__(self, function: Callable[[int], int]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    @functools.cached_property
+    def address(self) -> int:
+        """Where its machine code is; kept on disk between processes."""
+        self._compiled: Any = numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")(self.function)
+        address: int = self._compiled.address
+        return address
+
+
+def kernel(function: Callable[[int], int]) -> Kernel:
+    """Make the decorated function a kernel."""
+    return Kernel(function)
+
+
+def _pointer(element: Any) -> Callable[..., Any]:
+    """A function that reads argument ``index`` of a kernel as a pointer."""
+
+    @intrinsic
+    def load(typing_context: Any, arguments: Any, index: Any) -> Any:
+        signature = types.CPointer(element)(types.int64, types.int64)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            target = context.get_value_type(signature.return_type)
+            return builder.inttoptr(_word(builder, *args), target)
+
+        return signature, generate
+
+    function: Callable[..., Any] = load
+    return function
+
+
+def _word(builder: Any, arguments: Any, index: Any) -> Any:
+    words = builder.inttoptr(arguments, ir.IntType(64).as_pointer())
+    return builder.load(builder.gep(words, [index]))
+
+
+floats = _pointer(types.float32)
+"""``floats(arguments, i)``: argument ``i`` as a pointer to float32 numbers."""
+doubles = _pointer(types.float64)
+"""``doubles(arguments, i)``: argument ``i`` as a pointer to float64 numbers."""
+integers = _pointer(types.int64)
+"""``integers(arguments, i)``: argument ``i`` as a pointer to int64 numbers."""
+
+
+@intrinsic
+def count(typing_context: Any, arguments: Any, index: Any) -> Any:
+    """``count(arguments, i)``: argument ``i`` as an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _word(builder, *args)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def number(typing_context: Any, arguments: Any, index: Any) -> Any:
+    """``number(arguments, i)``: argument ``i`` as a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        double = builder.bitcast(_word(builder, *args), ir.DoubleType())
+        return builder.fptrunc(double, ir.FloatType())
+
+    return types.float32(types.int64, types.int64), generate
+
+
+@intrinsic
+def _call(typing_context: Any, address: Any, arguments: Any) -> Any:
+    """Call the kernel at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = ir.IntType(64)
+        target = builder.inttoptr(args[0], ir.FunctionType(word, [word]).as_pointer())
+        return builder.call(target, [args[1]])
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@numba.njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
+def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
+    """Run rows of a table of (kernel, arguments) without the GIL.
+
+    Args:
+        table: int64 array ``(n, 2)`` of addresses.
+        first: the first row.
+        end: one behind the last row.
+
+    Returns:
+        ``end``, or the number of the row whose kernel refused its values.
+    """
+    for row in range(first, end):
+        if _call(table[row, 0], table[row, 1]) != 0:
+            return row
+    return end

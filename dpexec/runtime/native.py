@@ -1,0 +1,410 @@
+"""Operators of a task as machine code: which, in which memory, in which order.
+
+A plan is bound once more when the shapes of a batch are known. In every task the operators that
+have a lowering (:mod:`dpexec.kernels.lowering`) are put together to pieces of code; each piece is
+one step, which runs without the GIL. What only code uses lies in one block of memory per device,
+where values whose lives do not overlap share a place; what anything else reads lies by itself and
+is put into the env. The rest runs as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.spec import Spec
+from dpexec.kernels import lowering, machine
+from dpexec.kernels.lowering import Buffer, Code, Value
+from dpexec.runtime.env import Env
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.steps import Step, overwrites
+
+__all__ = ["TaskCode", "aligned", "bind_native"]
+
+_ALIGNMENT = 64
+
+
+def bind_native(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[list[Step]]:
+    """The steps of a plan's tasks, with code for what can be code.
+
+    Args:
+        plan: of devices that are CPUs.
+        specs: of every value of a run, per device.
+    """
+    outside = _read_elsewhere(plan)
+    home = _homes(plan)
+    codes: dict[int, TaskCode] = {}
+    needed: dict[int, int] = {}
+    for task, steps in zip(plan.tasks, plan.steps, strict=True):
+        device = task.device
+        if task.is_collective or device is None:
+            continue
+        overwritten = {name for where, name in plan.overwritten if where == device}
+        code = codes[task.id] = TaskCode(specs[device], outside[device, task.id], overwritten)
+        for step in steps:
+            code.add(step)
+        needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
+    arenas = {place: aligned(nbytes) for place, nbytes in needed.items()}
+    return [
+        codes[task.id].finish(arenas[home[task.id]]) if task.id in codes else steps
+        for task, steps in zip(plan.tasks, plan.steps, strict=True)
+    ]
+
+
+def _homes(plan: Plan) -> dict[int, int]:
+    """By task: the first task of those that may use one memory, for one comes after the other."""
+    homes: dict[int, int] = {}
+    last: dict[int | None, int] = {}
+    for task in plan.tasks:
+        before = last.get(task.device, task.id)
+        homes[task.id] = homes[before] if before in task.after else task.id
+        last[task.device] = task.id
+    return homes
+
+
+def _read_elsewhere(plan: Plan) -> dict[tuple[int, int], set[str]]:
+    """By device and task: the names whose values are needed outside of the task."""
+    readers: dict[tuple[int, str], set[int]] = {}
+    for task in plan.tasks:
+        for node in task.nodes:
+            for var in node.inputs:
+                readers.setdefault((var.device, var.name), set()).add(task.id)
+    kept = {(device, name) for device in plan.active for name in plan.fetch}
+    kept.update(plan.commits)
+    found: dict[tuple[int, int], set[str]] = {}
+    for task in plan.tasks:
+        for device in range(len(plan.graph.places)):
+            found[device, task.id] = {
+                name
+                for (where, name), ids in readers.items()
+                if where == device and ids != {task.id}
+            } | {name for where, name in kept if where == device}
+    return found
+
+
+@dataclass(eq=False)
+class _Piece:
+    """Operators that run in one call.
+
+    Args:
+        first: number of the first call in the task's code.
+        steps: what each was, with the number behind its last call.
+        made: the values that it computes, by name.
+        brought: the values that come from outside, by name.
+        writes: names of what it computes or updates in place.
+        drops: names whose values nobody needs afterwards.
+    """
+
+    first: int
+    steps: list[tuple[Step, int]] = field(default_factory=list)
+    made: dict[str, Value] = field(default_factory=dict)
+    brought: dict[str, Value] = field(default_factory=dict)
+    writes: set[str] = field(default_factory=set)
+    drops: list[str] = field(default_factory=list)
+
+
+class TaskCode:
+    """The steps of one task while they become pieces of code.
+
+    Args:
+        specs: of the device's values.
+        outside: names whose values are needed outside of the task.
+        overwritten: names of persistable variables that are updated in place.
+    """
+
+    def __init__(self, specs: Mapping[str, Spec], outside: set[str], overwritten: set[str]) -> None:
+        self.specs = specs
+        self.outside = outside
+        self.overwritten = overwritten
+        self.code = Code()
+        self.values: dict[str, Value] = {}  # computed by code, by their present name
+        self.order: list[Step | _Piece] = []
+        self.open: _Piece | None = None
+
+    # ---- what becomes code
+
+    def add(self, step: Step) -> None:
+        """Take the next step of the task."""
+        op = step.node.op
+        if op is not None and step.node.kind == "compute" and self._lower(step, op):
+            return
+        self._keep(step)
+
+    def _keep(self, step: Step) -> None:
+        """Leave a step as it is: before the open piece of code if it does not depend on it."""
+        reads = {var.name for var in step.node.inputs if var.kind == "var"}
+        writes = {var.name for var in step.node.outputs if var.kind == "var"}
+        for name in reads & self.values.keys():
+            self._keep_buffer(self.values[name])
+        piece = self.open
+        independent = (
+            piece is not None
+            and not reads & piece.writes
+            and not writes & (piece.writes | piece.brought.keys())
+        )
+        if piece is not None and independent:
+            piece.drops.extend(step.drops)
+            self.order.insert(-1, Step(step.node, step.call))
+        else:
+            self.open = None
+            self.order.append(step)
+        for name in writes:
+            self.values.pop(name, None)
+
+    @staticmethod
+    def _keep_buffer(value: Value) -> None:
+        if value.buffer is not None:
+            value.buffer.lasting = True
+
+    def _lower(self, step: Step, op: Operator) -> bool:
+        lower = lowering.find(op.type)
+        if lower is None:
+            return False
+        brought = dict(self.open.brought) if self.open else {}
+        inputs = self._inputs(op, brought)
+        if inputs is None:
+            return False
+        outputs = self._outputs(op, brought)
+        if outputs is None:
+            return False
+        first = len(self.code.calls)
+        arguments = [*inputs, *outputs]
+        attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+        if lower(self.code, *arguments, **attrs) is False:
+            assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
+            return False
+        self._took(step, first, brought, _flat(outputs))
+        return True
+
+    def _took(
+        self, step: Step, first: int, brought: dict[str, Value], outputs: Iterable[Value]
+    ) -> None:
+        if self.open is None:
+            self.open = _Piece(first)
+            self.order.append(self.open)
+        piece = self.open
+        piece.brought = brought
+        piece.steps.append((step, len(self.code.calls)))
+        piece.drops.extend(step.drops)
+        for value in outputs:
+            piece.writes.add(value.name)
+            if value.buffer is None:
+                continue  # updated in place, where it is
+            self.values[value.name] = piece.made[value.name] = value
+            if value.name in self.outside:
+                value.buffer.lasting = True
+
+    def _inputs(self, op: Operator, brought: dict[str, Value]) -> list[Any] | None:
+        arguments: list[Any] = []
+        for slot in op.definition.inputs:
+            names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
+            found = [self._value(name, brought) for name in names]
+            if any(value is None for value in found):
+                return None
+            arguments.append(found if slot.many else found[0] if found else None)
+        return arguments
+
+    def _value(self, name: str, brought: dict[str, Value]) -> Value | None:
+        if name in self.values:
+            return self.values[name]
+        if name not in brought:
+            value = self._new(name)
+            if value is None:
+                return None
+            brought[name] = value
+        return brought[name]
+
+    def _new(self, name: str) -> Value | None:
+        """A value like a variable; None if code cannot work on such values."""
+        spec = self.specs.get(name)
+        if spec is None or spec.kind != VarType.LOD_TENSOR or spec.size < 0:
+            return None
+        return Value(spec.shape, np.dtype(to_numpy(spec.dtype)), None, name)
+
+    def _outputs(self, op: Operator, brought: dict[str, Value]) -> list[Any] | None:
+        in_place = overwrites(op)
+        if len(in_place) < len(op.definition.inplace):
+            return None
+        made: list[Any] = []
+        for slot in op.definition.outputs:
+            values: list[Value | None] = []
+            for name in op.outputs.get(slot.name, []):
+                if not name or name == roles.EMPTY:
+                    values.append(None)
+                    continue
+                spec = self.specs.get(name)
+                if (
+                    spec is None
+                    or spec.kind != VarType.LOD_TENSOR
+                    or min(spec.shape, default=0) < 0
+                ):
+                    return None
+                if slot.name in in_place:
+                    if name not in self.overwritten or name not in brought:
+                        return None
+                    values.append(brought[name])
+                    continue
+                value = Value(spec.shape, np.dtype(to_numpy(spec.dtype)), None, name)
+                value.buffer = Buffer(value.nbytes)
+                values.append(value)
+            made.append(values if slot.many else values[0] if values else None)
+        return made
+
+    # ---- where it lies
+
+    def layout(self) -> int:
+        """Give every buffer that only this code uses its place; returns the bytes they need.
+
+        Buffers go by size, the largest first, to the lowest place that is free for their life.
+        """
+        buffers = dict.fromkeys(
+            argument.buffer
+            for _, arguments in self.code.calls
+            for argument in arguments
+            if isinstance(argument, Value) and argument.buffer is not None
+        )
+        self.places: dict[Buffer, int] = {}
+        inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
+        for buffer in inner:
+            rivals = sorted(
+                (place, place + other.nbytes)
+                for other, place in self.places.items()
+                if other.first <= buffer.last and buffer.first <= other.last
+            )
+            place = 0
+            for start, end in rivals:
+                if place + buffer.nbytes <= start:
+                    break
+                place = max(place, -(-end // _ALIGNMENT) * _ALIGNMENT)
+            self.places[buffer] = place
+        return max((p + b.nbytes for b, p in self.places.items()), default=0)
+
+    # ---- steps
+
+    def finish(self, arena: np.ndarray[Any, Any]) -> list[Step]:
+        """The steps of the task, when memory for all inner buffers is there."""
+        self.arena = arena
+        self.lasting: dict[Buffer, np.ndarray[Any, Any]] = {}
+        found: list[Step] = []
+        for item in self.order:
+            if isinstance(item, Step):
+                found.append(item)
+            else:
+                run = _CodeRun(self, item)
+                found.append(Step(item.steps[0][0].node, run, tuple(item.drops)))
+        return found
+
+    def array(self, value: Value) -> np.ndarray[Any, Any]:
+        """The memory of a value that code computes."""
+        assert value.buffer is not None
+        if value.buffer in self.places:
+            start = self.places[value.buffer]
+            memory = self.arena[start : start + value.nbytes]
+        else:
+            if value.buffer not in self.lasting:
+                self.lasting[value.buffer] = aligned(value.buffer.nbytes)
+            memory = self.lasting[value.buffer][: value.nbytes]
+        return memory.view(value.dtype).reshape(value.shape)
+
+
+class _Brought:
+    """An array that comes from the env, and where its address goes."""
+
+    __slots__ = ("dtype", "name", "positions", "seen", "source")
+
+    def __init__(self, value: Value) -> None:
+        self.name = value.name
+        self.dtype = value.dtype
+        self.positions: list[int] = []
+        self.source: Any = None
+        self.seen: Any = None
+
+    def update(self, words: np.ndarray[Any, Any], array: Any) -> None:
+        """Take a new array; code needs its elements in order, one after another."""
+        self.seen = np.ascontiguousarray(array, self.dtype)
+        self.source = array if self.seen is array else None  # else it is copied every time
+        words[self.positions] = self.seen.ctypes.data
+
+
+class _CodeRun:
+    """A piece of code with its arguments: what its step calls."""
+
+    def __init__(self, task: TaskCode, piece: _Piece) -> None:
+        self._steps = piece.steps
+        self._first = piece.first
+        calls = task.code.calls[piece.first : piece.steps[-1][1]]
+        brought: dict[Value, _Brought] = {}
+        words: list[int] = []
+        starts: list[int] = []
+        for _, arguments in calls:
+            starts.append(len(words))
+            for argument in arguments:
+                if isinstance(argument, Value) and argument.buffer is None:
+                    source = brought.setdefault(argument, _Brought(argument))
+                    source.positions.append(len(words))
+                    words.append(0)
+                else:
+                    words.append(_word(task, argument))
+        self._words = np.array(words, np.int64)
+        base = self._words.ctypes.data
+        table = [
+            [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
+        ]
+        self._table = np.array(table, np.int64).reshape(-1, 2)
+        self._brought = list(brought.values())
+        made = {name: (value, task.array(value)) for name, value in piece.made.items()}
+        self._arrays = {name: array for name, (_, array) in made.items()}
+        self._published = [
+            (name, array)
+            for name, (value, array) in made.items()
+            if value.buffer is not None and (value.buffer.lasting or not value.size)
+        ]
+
+    def __call__(self, env: Env) -> None:
+        for source in self._brought:
+            array = env[source.name]
+            if array is not source.source:
+                source.update(self._words, array)
+        end = len(self._table)
+        row = machine.run(self._table, 0, end)
+        if row != end:
+            self._refused(row, env)
+        for name, array in self._published:
+            env[name] = array
+
+    def _refused(self, row: int, env: Env) -> None:
+        """Let the operator that refused its values say why, on NumPy."""
+        step = next(step for step, end in self._steps if end - self._first > row)
+        inner = Env(env.shard, around=env)
+        inner.update(self._arrays)
+        step.call(inner)  # type: ignore[arg-type]
+        raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
+
+
+def _word(task: TaskCode, argument: Any) -> int:
+    if isinstance(argument, Value):
+        return int(task.array(argument).ctypes.data)
+    if isinstance(argument, float):
+        return int(np.float64(argument).view(np.int64))
+    return int(argument)
+
+
+def aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    """Bytes that begin where vector instructions like it."""
+    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def _flat(items: Iterable[Any]) -> Iterable[Value]:
+    for item in items:
+        if isinstance(item, list):
+            yield from (value for value in item if value is not None)
+        elif item is not None:
+            yield item

@@ -1,0 +1,105 @@
+"""Kernels in machine code give what the operators give on NumPy, on the operators' own samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpexec.core.places import CPUPlace
+from dpexec.core.tensors import SelectedRows
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.ir import opdef, roles
+from dpexec.runtime.env import Env
+from dpexec.runtime.steps import Step, overwrites
+from tests.ops.calls import SampleCall, run, samples, spec_of
+
+pytest.importorskip("numba", reason="kernels in machine code need numba")
+
+from dpexec.kernels import lowering
+from dpexec.runtime.native import TaskCode, aligned
+
+TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
+
+
+def copied(value):
+    return value if isinstance(value, SelectedRows) else np.array(value)
+
+
+def calls(type):
+    """Every sample of an operator and of its gradients: operator and values of all variables."""
+    for sample in samples(type):
+        call = SampleCall(type, sample, np.float32)
+        for out, source in call.definition.inplace.items():
+            if call.inputs.get(source):
+                call.op.outputs[out] = list(call.inputs[source])
+        before = {name: copied(value) for name, value in call.values.items()}
+        values = {name: copied(value) for name, value in before.items()}
+        run(call.op, values)
+        yield call.op, before, values
+        if call.definition.make_grad:
+            yield from gradient_calls(call, sample, values)
+
+
+def gradient_calls(call, sample, values):
+    rng = np.random.default_rng(0)
+    for names in call.outputs.values():
+        for name in names:
+            if values[name].dtype == np.float32:
+                grad = rng.normal(size=values[name].shape).astype("float32")
+                values[roles.grad_name(name)] = grad
+                call._declare(roles.grad_name(name), spec_of(grad))
+    for made in call.grad_ops(call.wanted_inputs(sample)):
+        slots = [
+            {slot: names for slot, names in side.items() if any(names)}
+            for side in (made.inputs, made.outputs)
+        ]
+        for name in (n for names in slots[1].values() for n in names if n):
+            call.block.create_var(name=name)
+        op = call.block.append_op(made.type, *slots, dict(made.attrs))
+        before = dict(values)
+        run(op, values)
+        yield op, before, dict(values)
+
+
+def run_code(op, before, after):
+    """What a piece of code with one operator computes; None if the lowering declines."""
+    graph = build_ssa_graph(op.block.program, [CPUPlace()], ReplicationOptions())
+    (node,) = (node for node in graph.ops if node.op is op)
+    in_place = {op.outputs[out][0] for out in overwrites(op)}
+    written = {name for names in op.outputs.values() for name in names if name}
+    code = TaskCode({n: spec_of(v) for n, v in after.items()}, written, in_place)
+    marker = Step(node, lambda env: pytest.fail("the operator ran on NumPy"))
+    code.add(marker)
+    if code.order == [marker]:
+        return None
+    (step,) = code.finish(aligned(code.layout()))
+    env = Env()
+    env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
+    step.call(env)
+    return {name: env[name] for name in written}
+
+
+def lowered(type):
+    """Whether an operator or its gradient has a lowering."""
+    gradient = "cross_entropy_grad2" if type == "cross_entropy2" else f"{type}_grad"
+    return lowering.find(type) is not None or lowering.find(gradient) is not None
+
+
+TYPES = [type for type in opdef.registered() if samples(type) and lowered(type)]
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_code_computes_what_the_operator_computes(type):
+    taken = set()
+    for op, before, after in calls(type):
+        if lowering.find(op.type) is None:
+            continue
+        found = run_code(op, before, after)
+        if found is None:
+            continue
+        taken.add(op.type)
+        for name, value in found.items():
+            what = f"{name} of {op}"
+            assert value.dtype == after[name].dtype, what
+            np.testing.assert_allclose(value, after[name], err_msg=what, **TOLERANCE)
+    assert taken, f"no sample of {type} is lowered"
