@@ -8,6 +8,7 @@ import pytest
 
 import dpexec as fluid
 from tests.fixtures import surface_cases
+from tests.runtime.nets import AllReduce, Reduce, strategies
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = json.loads((FIXTURES / "names.json").read_text())
@@ -65,6 +66,36 @@ def _found(name, objects):
 @pytest.mark.parametrize("case", surface_cases.CASES, ids=lambda case: case.__name__)
 def test_private_name_behaves_as_recorded(case):
     assert json.loads(json.dumps(case(fluid))) == RECORDED[case.__name__]
+
+
+def test_weights_decay_by_nothing_or_by_a_variable():
+    extend = fluid.contrib.extend_with_decoupled_weight_decay
+    types = []
+    for decay in (0.0, None):
+        main = fluid.Program()
+        with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+            coefficient = fluid.layers.fill_constant([1], "float32", 0.1)
+            loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [None, 2]), 1))
+            made = extend(fluid.optimizer.SGD)(coefficient if decay is None else decay,
+                                               learning_rate=0.1)  # fmt: skip
+            made.minimize(loss)
+        types.append([op.type for op in main.global_block().ops])
+    assert "assign" not in types[0]
+    assert types[1].count("elementwise_mul") == types[1].count("assign") == 2
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_weights_decay_the_same_on_two_devices(mode):
+    def replicas(main, loss):
+        return fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, strategies(mode)[0], places=[fluid.CPUPlace()] * 2
+        )
+
+    found = surface_cases.decoupled_weight_decay(fluid, replicas)
+    for (_, values), (_, expected) in zip(
+        found[2:], RECORDED["decoupled_weight_decay"][2:], strict=True
+    ):
+        np.testing.assert_allclose(values, expected, atol=1.1e-5)
 
 
 def test_tensor_shares_its_memory_by_dlpack():
