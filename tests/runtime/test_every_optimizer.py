@@ -32,14 +32,15 @@ OPTIMIZERS = {
     "Dpsgd": lambda: fluid.optimizer.Dpsgd(0.1, clip=0.5, batch_size=16.0, sigma=0.0),
 }
 SPARSE = [*OPTIMIZERS][:9]
+L1 = {"regularization": fluid.regularizer.L1Decay(0.01)}
 L2 = {"regularization": fluid.regularizer.L2Decay(0.05)}
 OPTIONS = {
-    "l1": {"regularization": fluid.regularizer.L1Decay(0.01)},
     "global_norm": {"grad_clip": fluid.clip.GradientClipByGlobalNorm(0.05)},
     "norm": {"grad_clip": fluid.clip.GradientClipByNorm(0.05)},
+    "norm_l1": {"grad_clip": fluid.clip.GradientClipByNorm(0.05), **L1},
     "value_l2": {"grad_clip": fluid.clip.GradientClipByValue(0.01), **L2},
 }
-DENSE_EXTRAS = ["plain", *OPTIONS, "averages"]
+DENSE_EXTRAS = ["plain", "global_norm", "norm_l1", "value_l2", "averages"]
 SPARSE_EXTRAS = ["plain", "global_norm", "norm", "value_l2", "averages"]
 
 
