@@ -50,9 +50,14 @@ class Sample:
         attrs: attributes that differ from their defaults.
         grad: input slots whose gradient is checked; None for all float ones, () for none.
         expected: outputs by slot, where they are known independently.
+        deviates: why outputs or gradients (``X@GRAD``) are not those of the real Paddle, by slot;
+            ``*`` where it cannot run this call at all.
+        smooth: False at a kink, where finite differences do not give the gradient.
     """
 
     inputs: Mapping[str, Any]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     grad: tuple[str, ...] | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
+    deviates: Mapping[str, str] = field(default_factory=dict)
+    smooth: bool = True

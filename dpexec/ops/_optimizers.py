@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.opdef import Infer, Spec, dims_match, require
+from dpexec.ir.opdef import Infer, Sample, SampleRng, Spec, dims_match, require
 
 
 def like_inputs(slots: str, outputs: str) -> Infer:
@@ -46,3 +49,31 @@ def scalar(array: Any) -> Any:
 def dense(xp: Any, grad: Any) -> Any:
     """A gradient as an array: for optimizers that move every row anyway."""
     return grad.to_dense(xp) if isinstance(grad, SelectedRows) else grad
+
+
+_SCALARS = {"LearningRate": 0.1, "Beta1Pow": 0.729, "Beta2Pow": 0.997002999}
+_SIGNED = {"Param", "Grad", "Velocity", "Moment1", "MeanGrad", "LinearAccumulator"}
+
+
+def drawn(
+    r: SampleRng, slots: str, attrs: Mapping[str, Any] | None = None, *, sparse: bool = False
+) -> Sample:
+    """A sample of an optimizer in the middle of a training.
+
+    Args:
+        r: where the numbers come from.
+        slots: input slots; optional ones are left out.
+        attrs: attributes that differ from their defaults.
+        sparse: whether the gradient is sparse, with a row that occurs twice.
+    """
+    inputs: dict[str, Any] = {}
+    for slot in slots.split():
+        if slot in _SCALARS:
+            inputs[slot] = np.array([_SCALARS[slot]])
+        elif slot == "Grad" and sparse:
+            inputs[slot] = SelectedRows(np.array([4, 1, 4, 2]), 6, r.normal((4, 3)))
+        elif slot in _SIGNED:
+            inputs[slot] = r.normal((6, 3)) * (1.0 if slot in ("Param", "Grad") else 0.3)
+        elif not slot.endswith("?"):
+            inputs[slot] = r.uniform(1.0, 2.0, (6, 3))
+    return Sample(inputs, attrs or {})

@@ -27,6 +27,7 @@ def unary(
     known: tuple[Any, Any] | None = None,
     *,
     settings: tuple[Mapping[str, Any], ...] = ({},),
+    deviates: Mapping[str, str] | None = None,
     attrs: Mapping[str, Any] | None = None,
     integers: bool = False,
 ) -> Callable[[Kernel], OpDef]:
@@ -37,14 +38,21 @@ def unary(
         make: makes a sample X, away from where the derivative jumps.
         known: values of X and of Out that are known independently, for the default attributes.
         settings: attributes to sample.
+        deviates: where the last of these settings, or ``known`` if there is one setting alone, does
+            not give what the real Paddle gives, and why.
         attrs: attributes that the kernel does not compute with.
         integers: whether X may hold integers.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
-        found = [Sample({"X": make(r)}, setting) for setting in settings]
+        last = {} if len(settings) == 1 else dict(deviates or {})
+        found = [Sample({"X": make(r)}, setting) for setting in settings[:-1]]
+        for x in (make(r), make(r).reshape(2, -1, 2)):
+            found.append(Sample({"X": x}, settings[-1], deviates=last))
         if known is not None:
-            found.append(Sample({"X": known[0]}, grad=(), expected={"Out": known[1]}))
+            here = dict(deviates or {}) if len(settings) == 1 else {}
+            x, out = known
+            found.append(Sample({"X": x}, expected={"Out": out}, deviates=here, smooth=False))
         return found
 
     infer = _infer_any if integers else _infer_float

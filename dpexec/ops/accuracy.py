@@ -40,7 +40,17 @@ def _infer(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
                 "Correct": np.array([2]),
                 "Total": np.array([4]),
             },
-        )
+        ),
+        *(
+            Sample(
+                {
+                    "Out": r.normal((rows, best)),
+                    "Indices": r.integers(0, 3, (rows, best)),
+                    "Label": r.integers(0, 3, (rows, 1)),
+                }
+            )
+            for rows, best in ((6, 1), (3, 3))
+        ),
     ],
 )
 def accuracy(xp: Any, out: Any, indices: Any, label: Any) -> Any:

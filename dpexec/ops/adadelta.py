@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs
+from dpexec.ops._optimizers import drawn, like_inputs
 
 _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
 
@@ -38,6 +38,8 @@ _SLOTS = "Param Grad AvgSquaredGrad AvgSquaredUpdate"
                 "AvgSquaredUpdateOut": np.array([1.0]),
             },
         ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"rho": 0.8, "epsilon": 0.01}),
     ],
 )
 def adadelta(

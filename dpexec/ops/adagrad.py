@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param Grad Moment LearningRate"
 
@@ -39,6 +39,9 @@ def _step(xp: Any, grad: Any, moment: Any, rate: Any, epsilon: float) -> Any:
             },
             expected={"ParamOut": np.array([0.70000006]), "MomentOut": np.array([25.0])},
         ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"epsilon": 0.5}),
+        drawn(r, _SLOTS, sparse=True),
     ],
 )
 def adagrad(
@@ -79,6 +82,8 @@ def adagrad(
             {"decay": 0.75},
             expected={"ParamOut": np.array([2.000001]), "MomentOut": np.array([1.0])},
         ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"decay": 0.5, "epsilon": 0.5}),
     ],
 )
 def decayed_adagrad(

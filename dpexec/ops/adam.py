@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?"
 
@@ -48,6 +48,10 @@ _SLOTS = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor?
                 "Beta2PowOut": np.array([0.5625]),
             },
         ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, sparse=True),
+        drawn(r, _SLOTS, {"lazy_mode": True}),
+        drawn(r, _SLOTS, {"lazy_mode": True}, sparse=True),
     ],
 )
 def adam(

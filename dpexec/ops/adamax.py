@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param Grad LearningRate Moment InfNorm Beta1Pow"
 
@@ -36,6 +36,8 @@ _SLOTS = "Param Grad LearningRate Moment InfNorm Beta1Pow"
                 "InfNormOut": np.array([0.5, 6.0]),
             },
         ),
+        drawn(r, _SLOTS),
+        drawn(r, _SLOTS, {"beta1": 0.5, "epsilon": 0.01}),
     ],
 )
 def adamax(

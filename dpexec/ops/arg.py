@@ -14,14 +14,14 @@ from dpexec.ops._shapes import require_axis
 def _infer(x: Spec, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Spec:
     at = require_axis(axis, x)
     shape = (*x.shape[:at], *((1,) if keepdims else ()), *x.shape[at + 1 :])
-    return Spec(shape or (1,), VarType.INT64 if dtype < 0 else as_var_type(dtype))
+    return Spec(shape, VarType.INT64 if dtype < 0 else as_var_type(dtype))
 
 
-def _finish(indices: Any, axis: int, keepdims: bool, dtype: int) -> Any:
+def _finish(xp: Any, indices: Any, axis: int, keepdims: bool, dtype: int) -> Any:
     if keepdims:
         indices = indices[(slice(None),) * (axis % (indices.ndim + 1)) + (None,)]
     kind = np.dtype(np.int64) if dtype < 0 else to_numpy(dtype)
-    return indices.reshape(indices.shape or (1,)).astype(kind)
+    return xp.asarray(indices, kind)
 
 
 @op(
@@ -37,7 +37,8 @@ def _finish(indices: Any, axis: int, keepdims: bool, dtype: int) -> Any:
             expected={"Out": np.array([1, 0])},
         ),
         Sample({"X": r.distinct((2, 3, 4))}, {"axis": 1, "keepdims": True}),
-        Sample({"X": r.distinct((4,))}),
+        Sample({"X": r.distinct((4,))}, {"axis": 0}),
+        Sample({"X": r.distinct((2, 3, 2))}, {"axis": -2}),
     ],
 )
 def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
@@ -45,7 +46,7 @@ def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: in
 
     Source: Paddle op ``arg_max``.
     """
-    return _finish(xp.argmax(x, axis=axis), axis, keepdims, dtype)
+    return _finish(xp, xp.argmax(x, axis=axis), axis, keepdims, dtype)
 
 
 @op(
@@ -61,6 +62,7 @@ def arg_max(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: in
             expected={"Out": np.array([1, 2])},
         ),
         Sample({"X": r.distinct((2, 3))}, {"axis": 0}),
+        Sample({"X": r.distinct((2, 3, 2))}, {"axis": -2, "keepdims": True}),
     ],
 )
 def arg_min(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: int = -1) -> Any:
@@ -68,7 +70,7 @@ def arg_min(xp: Any, x: Any, *, axis: int = 0, keepdims: bool = False, dtype: in
 
     Source: Paddle op ``arg_min``.
     """
-    return _finish(xp.argmin(x, axis=axis), axis, keepdims, dtype)
+    return _finish(xp, xp.argmin(x, axis=axis), axis, keepdims, dtype)
 
 
 def _infer_sort(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:

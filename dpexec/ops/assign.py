@@ -17,7 +17,11 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
     outputs="Out",
     infer=lambda x: x,
     sparse=("X",),
-    samples=lambda r: [Sample({"X": r.normal((2, 3))}), Sample({"X": r.integers(0, 9, (3,))})],
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}),
+        Sample({"X": r.integers(0, 9, (3,))}),
+        Sample({"X": np.array([[True], [False]])}),
+    ],
 )
 def assign(xp: Any, x: Any) -> Any:
     """A copy of ``x``. Source: Paddle op ``assign``."""
@@ -43,14 +47,25 @@ def _infer_cast(x: Spec, *, out_dtype: int = VarType.FP32) -> Spec:
     outputs="Out",
     infer=_infer_cast,
     samples=lambda r: [
-        Sample({"X": r.normal((2, 3))}, {"out_dtype": VarType.FP64}, grad=()),
+        Sample(
+            {"X": r.normal((2, 3))}, {"in_dtype": VarType.FP32, "out_dtype": VarType.FP64}, grad=()
+        ),
         Sample(
             {"X": np.array([-1.7, 0.0, 1.7])},
-            {"out_dtype": VarType.INT64},
+            {"in_dtype": VarType.FP32, "out_dtype": VarType.INT64},
             grad=(),
             expected={"Out": np.array([-1, 0, 1])},
         ),
-        Sample({"X": r.integers(0, 9, (3,))}, {"out_dtype": VarType.FP32}),
+        Sample(
+            {"X": r.integers(0, 9, (3,))},
+            {"in_dtype": VarType.INT64, "out_dtype": VarType.FP32},
+        ),
+        Sample(
+            {"X": np.array([0.0, -0.5, 2.0])},
+            {"in_dtype": VarType.FP32, "out_dtype": VarType.BOOL},
+            grad=(),
+            expected={"Out": np.array([False, True, True])},
+        ),
     ],
 )
 def cast(xp: Any, x: Any, *, in_dtype: int = VarType.FP32, out_dtype: int = VarType.FP32) -> Any:
@@ -83,6 +98,7 @@ def _infer_increment(x: Spec) -> Spec:
     no_grad=True,
     samples=lambda r: [
         Sample({"X": np.array([3])}, {"step": 2.0}, expected={"Out": np.array([5])}),
+        Sample({"X": np.array([3])}, expected={"Out": np.array([4])}),
         Sample({"X": np.array([1.0])}, {"step": 0.5}, expected={"Out": np.array([1.5])}),
     ],
 )

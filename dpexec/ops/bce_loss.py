@@ -32,6 +32,11 @@ def _infer(x: Spec, label: Spec) -> Spec:
         Sample(
             {"X": r.uniform(0.1, 0.9, (3, 4)), "Label": r.uniform(0.0, 1.0, (3, 4))}, grad=("X",)
         ),
+        Sample(
+            {"X": r.uniform(0.1, 0.9, (2, 3, 2)), "Label": r.integers(0, 2, (2, 3, 2)) * 1.0},
+            grad=("X",),
+        ),
+        Sample({"X": r.uniform(0.1, 0.9, (5, 1)), "Label": np.ones((5, 1))}, grad=("X",)),
     ],
 )
 def bce_loss(xp: Any, x: Any, label: Any) -> Any:

@@ -18,7 +18,18 @@ def _infer(x: Spec, label: Spec) -> Spec:
     outputs="Y",
     infer=_infer,
     checks_values=True,
-    samples=lambda r: [Sample({"X": r.normal((4, 5)), "Label": r.integers(0, 5, (4, 1))})],
+    samples=lambda r: (
+        [
+            Sample({"X": r.normal((*rows, 5)), "Label": r.integers(0, 5, (*rows, 1))})
+            for rows in ((4,), (1,), (7,))
+        ]
+        + [
+            Sample(
+                {"X": r.normal((2, 3, 5)), "Label": r.integers(0, 5, (2, 3, 1))},
+                deviates={"X@GRAD": "it takes X for a matrix and fills the first rows"},
+            )
+        ]
+    ),
 )
 def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
     """The mean over the other items of ``log(1 + exp(x[item] - x[label]))``, last axis.

@@ -28,6 +28,7 @@ def _infer(x: Spec, low: Spec | None, high: Spec | None) -> Spec:
             {"min": -1.0, "max": 0.5},
             expected={"Out": np.array([-1.0, 0.25, 0.5])},
         ),
+        Sample({"X": r.distinct((2, 3, 2)) - 0.55}, {"min": -0.3, "max": 0.3}),
     ],
 )
 def clip(
@@ -82,6 +83,8 @@ def clip_grad(
             {"max_norm": 6.0},
             expected={"Out": np.array([3.0, 4.0])},
         ),
+        Sample({"X": r.normal((6, 4))}, {"max_norm": 2.5}),
+        Sample({"X": SelectedRows(np.array([3, 0, 3]), 5, r.normal((3, 2)))}, {"max_norm": 1.0}),
     ],
 )
 def clip_by_norm(xp: Any, x: Any, *, max_norm: float = 1.0) -> Any:
@@ -113,6 +116,7 @@ def _infer_norm(x: Spec) -> Spec:
     infer=_infer_norm,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}),
+        Sample({"X": r.normal((2, 1, 3))}),
         Sample({"X": np.array([3.0, 4.0])}, expected={"Out": np.array([25.0])}),
     ],
 )

@@ -32,6 +32,7 @@ def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
                 expected={"Out": np.array(expected)},
             ),
             Sample({"X": r.integers(0, 3, (2, 3, 4)), "Y": r.integers(0, 3, (3,))}, {"axis": 1}),
+            Sample({"X": r.integers(0, 3, (3, 4)) * 0.5, "Y": r.integers(0, 3, (3, 4)) * 0.5}),
         ],
     )(compare)
 

@@ -30,6 +30,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
     samples=lambda r: [
         Sample({"X": r.normal((4, 3)), "Y": r.normal((4, 3))}),
         Sample({"X": r.normal((4, 2, 3)), "Y": r.normal((1, 2, 3))}),
+        Sample({"X": r.normal((3, 5)) * 2, "Y": r.normal((1, 5))}),
     ],
 )
 def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:

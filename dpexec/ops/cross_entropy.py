@@ -50,6 +50,13 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool = False) -> Spec:
             {"soft_label": True},
             grad=("X",),
         ),
+        Sample(
+            {
+                "X": np.array([[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]),
+                "Label": np.array([[2], [0]]),
+            },
+            grad=(),
+        ),
     ],
 )
 def cross_entropy(
@@ -121,6 +128,7 @@ def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
             {"X": _probabilities(r, (2, 3, 5)), "Label": r.integers(0, 5, (2, 3, 1))},
             {"ignore_index": 2},
         ),
+        Sample({"X": _probabilities(r, (3, 2)), "Label": r.integers(0, 2, (3, 1))}),
     ],
 )
 def cross_entropy2(

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.random import RandomStream
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param Grad LearningRate"
 
@@ -31,6 +31,8 @@ _SLOTS = "Param Grad LearningRate"
             {"clip": 1.0, "sigma": 0.0},
             expected={"ParamOut": np.array([0.7, 0.6])},
         ),
+        drawn(r, _SLOTS, {"clip": 1.5, "batch_size": 4.0, "sigma": 0.0}),
+        drawn(r, _SLOTS, {"clip": 100.0, "sigma": 0.0}),
     ],
 )
 def dpsgd(

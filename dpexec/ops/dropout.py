@@ -33,6 +33,9 @@ def _infer(
     return x, None if is_test else x.replace(dtype=VarType.UINT8)
 
 
+_DRAWN = dict.fromkeys(("Out", "Mask"), "a mask of its own for every operator, step and device")
+
+
 @op(
     "dropout",
     inputs="X Seed?",
@@ -40,14 +43,19 @@ def _infer(
     infer=_infer,
     attrs={"fix_seed": False, "seed": 0},
     samples=lambda r: [
-        Sample({"X": r.normal((3, 4))}, {"dropout_prob": 0.25}),
-        Sample({"X": r.normal((3, 4))}, {"dropout_implementation": "upscale_in_train"}),
-        Sample({"X": r.normal((3, 4)), "Seed": np.array([7], np.int32)}),
+        Sample({"X": r.normal((3, 4))}, {"dropout_prob": 0.25}, deviates=_DRAWN),
         Sample(
-            {"X": np.array([2.0, 4.0])},
+            {"X": r.normal((3, 4))},
+            {"dropout_implementation": "upscale_in_train"},
+            deviates=_DRAWN,
+        ),
+        Sample({"X": r.normal((3, 4))}, {"seed": 5, "fix_seed": True}, deviates=_DRAWN),
+        Sample({"X": r.normal((3, 4)), "Seed": np.array([7], np.int32)}, deviates=_DRAWN),
+        Sample(
+            {"X": np.array([[2.0, 4.0]])},
             {"dropout_prob": 0.25, "is_test": True},
             grad=(),
-            expected={"Out": np.array([1.5, 3.0])},
+            expected={"Out": np.array([[1.5, 3.0]])},
         ),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.ir.opdef import Sample, SampleRng, op
 from dpexec.ops._elementwise import ATTRS, aligned, infer_elementwise, unbroadcast
 
@@ -15,6 +17,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample({"X": x, "Y": y}),
         Sample({"X": x, "Y": row}, {"axis": 1}),
         Sample({"X": row, "Y": x[:, :, 0]}),
+        Sample({"X": np.array([1.0, 2.0, 3.0]), "Y": np.array([1.0, 3.0, 2.0])}, smooth=False),
     ]
 
 

@@ -66,6 +66,7 @@ def _infer_floordiv(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     checks_values=True,
     samples=lambda r: [
         Sample({"X": _DIVIDENDS, "Y": _DIVISORS}, expected={"Out": np.array([2, -2, -2, 2, 2])}),
+        Sample({"X": r.integers(-9, 9, (4, 2)), "Y": r.integers(1, 4, (4, 2))}),
         Sample({"X": r.integers(0, 9, (2, 3, 2)), "Y": r.integers(1, 4, (3,))}, {"axis": 1}),
     ],
 )

@@ -37,8 +37,8 @@ def _times(expand_times: Sequence[int], tensor: Any, parts: list[Any]) -> tuple[
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"expand_times": [2, 3]}),
-        Sample({"X": r.normal((2, 3)), "ExpandTimes": np.array([1, 2])}),
-        Sample({"X": r.normal((2,)), "expand_times_tensor": [np.array([3])]}),
+        Sample({"X": r.normal((2, 3)), "ExpandTimes": np.array([1, 2], np.int32)}),
+        Sample({"X": r.normal((2,)), "expand_times_tensor": [np.array([3], np.int32)]}),
         Sample(
             {"X": np.array([[1.0, 2.0]])},
             {"expand_times": [2, 2]},
@@ -104,7 +104,9 @@ def _pairs(x: Spec, target: Spec) -> Any:
     outputs="Out",
     infer=_infer_as,
     samples=lambda r: [
-        Sample({"X": r.normal((2, 3)), "target_tensor": r.normal((4, 3))}, grad=("X",))
+        Sample({"X": r.normal((2, 3)), "target_tensor": r.normal((4, 3))}, grad=("X",)),
+        Sample({"X": r.normal((3,)), "target_tensor": r.normal((6,))}, grad=("X",)),
+        Sample({"X": r.normal((1, 2, 2)), "target_tensor": r.normal((3, 2, 4))}, grad=("X",)),
     ],
 )
 def expand_as(xp: Any, x: Any, target: Any) -> Any:

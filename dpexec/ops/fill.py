@@ -105,6 +105,11 @@ def _infer_batch_size_like(
             {"shape": [4, 1], "input_dim_idx": 1, "output_dim_idx": 1, "str_value": "0.5"},
             expected={"Out": np.full((4, 3), 0.5)},
         ),
+        Sample(
+            {"Input": r.normal((3, 2))},
+            {"shape": [-1, 1], "dtype": VarType.INT64, "value": 7.0},
+            expected={"Out": np.full((3, 1), 7)},
+        ),
     ],
 )
 def fill_constant_batch_size_like(
@@ -137,7 +142,11 @@ def _like(x: Spec) -> Spec:
     outputs="Out",
     infer=_like,
     no_grad=True,
-    samples=lambda r: [Sample({"X": r.normal((2, 3))}, expected={"Out": np.zeros((2, 3))})],
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}, expected={"Out": np.zeros((2, 3))}),
+        Sample({"X": r.normal((4,))}),
+        Sample({"X": r.integers(1, 9, (1, 2))}, expected={"Out": np.zeros((1, 2), np.int64)}),
+    ],
 )
 def fill_zeros_like(xp: Any, x: Any) -> Any:
     """Zeros in shape and type of ``x``. Source: Paddle op ``fill_zeros_like``."""
@@ -157,6 +166,9 @@ def _infer_any_like(x: Spec, *, dtype: int = -1) -> Spec:
     samples=lambda r: [
         Sample({"X": r.normal((2,))}, {"value": 3.0}, expected={"Out": np.full(2, 3.0)}),
         Sample({"X": r.normal((2,))}, {"dtype": VarType.INT64}, expected={"Out": np.zeros(2)}),
+        Sample(
+            {"X": r.integers(0, 9, (2, 1))}, {"value": 5.0}, expected={"Out": np.full((2, 1), 5)}
+        ),
     ],
 )
 def fill_any_like(xp: Any, x: Any, *, value: float = 0.0, dtype: int = -1) -> Any:
@@ -205,7 +217,7 @@ def _infer_assign_value(
     samples=lambda r: [
         Sample(
             {},
-            {"shape": [1, 2], "fp32_values": [1.0, 2.5]},
+            {"shape": [1, 2], "dtype": VarType.FP32, "fp32_values": [1.0, 2.5]},
             expected={"Out": np.array([[1.0, 2.5]])},
         ),
         Sample(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 _SLOTS = "Param SquaredAccumulator LinearAccumulator Grad LearningRate"
 
@@ -39,6 +39,9 @@ _SLOTS = "Param SquaredAccumulator LinearAccumulator Grad LearningRate"
                 "LinearAccumOut": np.array([1.0, 1.0]),
             },
         ),
+        drawn(r, _SLOTS, {"l1": 0.3, "l2": 0.2}),
+        drawn(r, _SLOTS, {"l1": 0.3, "l2": 0.2, "lr_power": -0.7}),
+        drawn(r, _SLOTS),
     ],
 )
 def ftrl(

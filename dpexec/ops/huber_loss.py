@@ -25,7 +25,10 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
     inputs="X Y",
     outputs="Residual Out",
     infer=_infer,
-    samples=lambda r: [Sample({"X": r.normal((6, 1)) * 2, "Y": r.normal((6, 1))}, {"delta": 1.0})],
+    samples=lambda r: [
+        Sample({"X": r.normal((6, 1)) * 2, "Y": r.normal((6, 1))}, {"delta": delta})
+        for delta in (1.0, 0.3, 5.0)
+    ],
 )
 def huber_loss(xp: Any, x: Any, y: Any, *, delta: float = 1.0) -> tuple[Any, Any]:
     """``r * r / 2`` where ``abs(r) <= delta``, else ``delta * (abs(r) - delta / 2)``; r = y - x.
@@ -72,6 +75,7 @@ def _infer_smooth(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -
             {slot: r.normal((3, 2, 2)) for slot in ("X", "Y", "InsideWeight", "OutsideWeight")},
             grad=("X", "Y"),
         ),
+        Sample({"X": r.normal((4, 1)) * 2, "Y": r.normal((4, 1))}),
     ],
 )
 def smooth_l1_loss(

@@ -35,7 +35,12 @@ def _infer(
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 2, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
-        Sample({"X": r.normal((2, 3, 4))}),
+        Sample({"X": r.normal((2, 3, 4))}, deviates={"*": "its operator wants Scale and Bias"}),
+        Sample({"X": r.normal((2, 3, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
+        Sample(
+            {"X": r.normal((1, 3, 2, 2)), "Scale": r.normal((3,)), "Bias": r.normal((3,))},
+            {"epsilon": 0.001},
+        ),
     ],
 )
 def instance_norm(
@@ -223,7 +228,11 @@ def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) ->
             {"X": r.normal((2, 3, 2, 6)), "Scale": r.away_from(0, (6,))},
             {"groups": 3, "data_layout": "NHWC"},
         ),
-        Sample({"X": r.normal((2, 4, 3))}, {"groups": 4}),
+        Sample({"X": r.normal((2, 4, 3))}, {"groups": 4}, deviates={"*": "it crashes"}),
+        Sample(
+            {"X": r.normal((2, 4, 2, 2)), "Scale": r.normal((4,)), "Bias": r.normal((4,))},
+            {"groups": 4, "epsilon": 0.001},
+        ),
     ],
 )
 def group_norm(

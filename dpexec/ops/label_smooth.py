@@ -29,6 +29,7 @@ def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
             {"epsilon": 0.2},
             grad=("X",),
         ),
+        Sample({"X": r.uniform(0.0, 1.0, (2, 2, 3))}, {"epsilon": 0.5}),
     ],
 )
 def label_smooth(xp: Any, x: Any, prior: Any = None, *, epsilon: float = 0.0) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import dense, like_inputs, scalar
+from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
 
 _LAMB = "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow"
 _LARS = "Param Grad Velocity LearningRate"
@@ -43,6 +43,9 @@ def _norm(xp: Any, x: Any) -> Any:
                 "Moment2Out": np.array([0.208, 0.43599996]),
             },
         ),
+        drawn(r, _LAMB, {"weight_decay": 0.01}),
+        drawn(r, _LAMB, {"weight_decay": 0.1, "epsilon": 0.001}),
+        drawn(r, _LAMB, {"weight_decay": 0.1}, sparse=True),
     ],
 )
 def lamb(
@@ -104,6 +107,8 @@ def lamb(
                 "VelocityOut": np.array([1.375, 0.5]),
             },
         ),
+        drawn(r, _LARS, {"mu": 0.9}),
+        drawn(r, _LARS, {"mu": 0.9, "lars_coeff": 0.01, "lars_weight_decay": 0.05}),
     ],
 )
 def lars_momentum(

@@ -23,9 +23,10 @@ def _infer(scores: Spec, labels: Spec) -> Spec:
     samples=lambda r: [
         Sample(
             {"Predicted": r.uniform(0.1, 0.9, (4, 1)), "Labels": r.uniform(0.0, 1.0, (4, 1))},
-            {"epsilon": 1e-4},
+            {"epsilon": epsilon},
             grad=("Predicted",),
         )
+        for epsilon in (1e-4, 1e-2, 0.1)
     ],
 )
 def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float = 1e-4) -> Any:
@@ -53,9 +54,10 @@ def log_loss_grad(
     infer=_infer,
     samples=lambda r: [
         Sample(
-            {"Logits": r.normal((6, 1)), "Labels": r.integers(0, 2, (6, 1)).astype(float)},
+            {"Logits": r.normal((rows, 1)), "Labels": r.integers(0, 2, (rows, 1)).astype(float)},
             grad=("Logits",),
         )
+        for rows in (6, 1, 9)
     ],
 )
 def hinge_loss(xp: Any, logits: Any, labels: Any) -> Any:

@@ -31,7 +31,11 @@ def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
         outputs="Out",
         infer=_infer,
         no_grad=True,
-        samples=lambda r: [Sample({"X": _X, "Y": _Y}, expected={"Out": np.array(expected)})],
+        samples=lambda r: [
+            Sample({"X": _X, "Y": _Y}, expected={"Out": np.array(expected)}),
+            Sample({"X": _X.reshape(2, 2), "Y": _Y.reshape(2, 2)}),
+            Sample({"X": _X[:1], "Y": _Y[-1:]}),
+        ],
     )(combine)
 
 
@@ -51,7 +55,11 @@ def _infer_not(x: Spec) -> Spec:
     outputs="Out",
     infer=_infer_not,
     no_grad=True,
-    samples=lambda r: [Sample({"X": _X}, expected={"Out": ~_X})],
+    samples=lambda r: [
+        Sample({"X": _X}, expected={"Out": ~_X}),
+        Sample({"X": _X.reshape(2, 1, 2)}),
+        Sample({"X": _X[:1]}),
+    ],
 )
 def logical_not(xp: Any, x: Any) -> Any:
     """``not x``, element by element. Source: Paddle op ``logical_not``."""

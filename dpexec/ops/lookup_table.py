@@ -44,6 +44,14 @@ def _samples(ids_shape: tuple[int, ...]) -> Any:
         return [
             Sample({"W": r.normal((7, 3)), "Ids": r.integers(0, 7, ids_shape)}),
             Sample({"W": r.normal((4, 3)), "Ids": r.integers(0, 4, ids_shape)}, {"padding_idx": 2}),
+            Sample(
+                {"W": r.normal((5, 2)), "Ids": r.integers(0, 5, ids_shape)}, {"is_sparse": True}
+            ),
+            Sample(
+                {"W": r.normal((4, 2)), "Ids": r.integers(0, 4, ids_shape)},
+                {"is_sparse": True, "padding_idx": 1},
+                deviates={"W@GRAD": "rows that were read as 0 have a gradient, if it is sparse"},
+            ),
         ]
 
     return samples

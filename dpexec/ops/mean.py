@@ -22,6 +22,7 @@ def _infer(x: Spec) -> Spec:
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}),
+        Sample({"X": r.normal((2, 1, 3))}),
         Sample({"X": np.array([1.0, 2.0, 6.0])}, expected={"Out": np.array([3.0])}),
     ],
 )

@@ -25,6 +25,11 @@ def _infer_merge(x: Spec) -> Spec:
     no_grad=True,
     samples=lambda r: [
         Sample({"X": SelectedRows(np.array([3, 0, 3]), 5, r.normal((3, 2)))}),
+        Sample(
+            {"X": SelectedRows(np.array([4, 1]), 5, r.normal((2, 3)))},
+            deviates={"Out": "rows that are there once keep their order"},
+        ),
+        Sample({"X": SelectedRows(np.array([2, 2, 2, 0]), 3, r.normal((4, 1)))}),
     ],
 )
 def merge_selected_rows(xp: Any, x: SelectedRows) -> SelectedRows:
@@ -50,6 +55,8 @@ def _infer_values(x: Spec) -> Spec:
             {"X": SelectedRows(np.array([1, 0]), 2, np.array([[1.0, 2.0], [3.0, 4.0]]))},
             expected={"Out": np.array([[1.0, 2.0], [3.0, 4.0]])},
         ),
+        Sample({"X": SelectedRows(np.array([2, 0, 2]), 3, r.normal((3, 2)))}),
+        Sample({"X": SelectedRows(np.array([0]), 1, r.normal((1, 3)))}),
     ],
 )
 def get_tensor_from_selected_rows(xp: Any, x: SelectedRows) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import dense, like_inputs, scalar
+from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
 
 
 @op(
@@ -39,6 +39,12 @@ from dpexec.ops._optimizers import dense, like_inputs, scalar
             },
             {"mu": 0.5, "use_nesterov": True},
             expected={"ParamOut": np.array([-1.0]), "VelocityOut": np.array([4.0])},
+        ),
+        drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9}),
+        drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9}, sparse=True),
+        drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9, "use_nesterov": True}),
+        drawn(
+            r, "Param Grad Velocity LearningRate", {"mu": 0.9, "use_nesterov": True}, sparse=True
         ),
     ],
 )

@@ -23,7 +23,7 @@ def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4, 2))}, {"axis": 1}),
-        Sample({"X": r.normal((3, 4))}, {"epsilon": 0.5}),
+        Sample({"X": r.normal((3, 4))}, {"axis": -1, "epsilon": 0.5}),
         Sample(
             {"X": np.array([[3.0, 4.0]])},
             {"axis": 1},

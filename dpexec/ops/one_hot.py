@@ -52,6 +52,7 @@ def _depth(depth: int, depth_tensor: Any) -> int:
             expected={"Out": np.array([[[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]])},
         ),
         Sample({"X": np.array([5])}, {"depth": 3, "allow_out_of_range": True}),
+        Sample({"X": r.integers(0, 4, (3,)), "depth_tensor": np.array([4], np.int32)}),
     ],
 )
 def one_hot_v2(
@@ -81,7 +82,9 @@ def one_hot_v2(
     no_grad=True,
     checks_values=True,
     samples=lambda r: [
-        Sample({"X": np.array([[1], [0]])}, {"depth": 2}, expected={"Out": np.eye(2)[::-1]})
+        Sample({"X": np.array([[1], [0]])}, {"depth": 2}, expected={"Out": np.eye(2)[::-1]}),
+        Sample({"X": np.array([[5], [1]])}, {"depth": 3, "allow_out_of_range": True}),
+        Sample({"X": r.integers(0, 4, (3, 1)), "depth_tensor": np.array([4], np.int32)}),
     ],
 )
 def one_hot(

@@ -33,6 +33,7 @@ def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"paddings": [0, 1, 2, 0]}),
+        Sample({"X": r.normal((2, 1, 2))}, {"paddings": [1, 0, 0, 2, 1, 1], "pad_value": -1.0}),
         Sample(
             {"X": np.array([[1.0, 2.0]])},
             {"paddings": [0, 1, 1, 0], "pad_value": 9.0},
@@ -128,7 +129,10 @@ def _source(size: int, before: int, after: int, mode: str) -> np.ndarray[Any, An
             {"X": r.normal((1, 3, 2, 2))},
             {"paddings": [1, 0, 0, 1], "data_format": "NHWC", "mode": "edge"},
         ),
-        Sample({"X": r.normal((1, 1, 2, 2)), "Paddings": np.array([1, 0, 2, 0])}, {}),
+        Sample(
+            {"X": r.normal((1, 1, 2, 2)), "Paddings": np.array([1, 0, 2, 0], np.int32)},
+            {"paddings": [0, 0, 0, 0]},
+        ),
         Sample(
             {"X": np.arange(1.0, 10.0).reshape(1, 1, 3, 3)},
             {"paddings": [1, 0, 0, 2], "mode": "reflect"},

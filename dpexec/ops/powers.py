@@ -112,7 +112,12 @@ def _pow_samples(r: SampleRng) -> list[Sample]:
         Sample({"X": x}),
         Sample({"X": x, "FactorTensor": np.array([3.0])}, grad=("X",)),
         Sample({"X": numbers}, {"factor": 2.0}, expected={"Out": numbers * numbers}),
-        Sample({"X": numbers}, {"factor": 0.0}, expected={"Out": np.ones(3)}),
+        Sample(
+            {"X": numbers},
+            {"factor": 0.0},
+            expected={"Out": np.ones(3)},
+            deviates={"X@GRAD": "0 * 0**-1, which is not a number"},
+        ),
         Sample({"X": np.array([2, -3])}, {"factor": 3.0}, expected={"Out": np.array([8, -27])}),
     ]
 

@@ -95,7 +95,12 @@ def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:
     infer=_infer_maxout,
     samples=lambda r: [
         Sample({"X": r.distinct((2, 4, 2, 3))}, {"groups": 2}),
-        Sample({"X": r.distinct((2, 3, 2, 6))}, {"groups": 3, "axis": -1}),
+        Sample(
+            {"X": r.distinct((2, 3, 2, 6))},
+            {"groups": 3, "axis": -1},
+            deviates={"*": "it writes past its memory"},
+        ),
+        Sample({"X": r.distinct((2, 2, 2, 6))}, {"groups": 3, "axis": 3}),
         Sample(
             {"X": np.array([1.0, 3.0, 3.0, 2.0]).reshape(1, 4, 1, 1)},
             {"groups": 2},

@@ -66,6 +66,9 @@ def _with_diagonal(values: Any, diag_num: int, diag_step: int, diag_val: float) 
     return values
 
 
+_DRAWN = {"Out": "drawn at random"}
+
+
 @op(
     "uniform_random",
     inputs="ShapeTensor? ShapeTensorList?[]",
@@ -77,8 +80,16 @@ def _with_diagonal(values: Any, diag_num: int, diag_step: int, diag_val: float) 
             {},
             {"shape": [2, 3], "min": -0.5, "max": 0.25, "seed": 3},
         ),
-        Sample({}, {"shape": [3, 4], "diag_num": 3, "diag_step": 4, "diag_val": 1.0}),
-        Sample({"ShapeTensorList": [np.array([2]), np.array([5])]}, {"shape": [-1, 5]}),
+        Sample(
+            {},
+            {"shape": [3, 4], "seed": 9, "diag_num": 3, "diag_step": 4, "diag_val": 1.0},
+        ),
+        Sample({}, {"shape": [7], "seed": 1}),
+        Sample(
+            {"ShapeTensorList": [np.array([n], np.int32) for n in (2, 5)]},
+            {"shape": [-1, 5]},
+            deviates=_DRAWN,
+        ),
     ],
 )
 def uniform_random(
@@ -117,8 +128,10 @@ def uniform_random(
     attrs={"use_mkldnn": False},
     no_grad=True,
     samples=lambda r: [
-        Sample({}, {"shape": [2, 3]}),
-        Sample({"ShapeTensor": np.array([4, 2])}),
+        Sample({}, {"shape": [2, 3]}, deviates=_DRAWN),
+        Sample({}, {"shape": [2, 3], "seed": 3}),
+        Sample({}, {"shape": [5], "seed": 8, "mean": 1.0, "std": 0.25}),
+        Sample({"ShapeTensor": np.array([4, 2])}, {"seed": 11}),
     ],
 )
 def gaussian_random(
@@ -150,7 +163,11 @@ def gaussian_random(
     outputs="Out",
     infer=_infer_fixed,
     no_grad=True,
-    samples=lambda r: [Sample({}, {"shape": [2, 3], "std": 0.5})],
+    samples=lambda r: [
+        Sample({}, {"shape": [2, 3], "std": 0.5}, deviates=_DRAWN),
+        Sample({}, {"shape": [2, 3], "seed": 3}),
+        Sample({}, {"shape": [4, 1], "seed": 6, "mean": 1.0, "std": 0.5}),
+    ],
 )
 def truncated_gaussian_random(
     xp: Any,
@@ -174,9 +191,10 @@ def truncated_gaussian_random(
 def _like(r: Any) -> list[Sample]:
     x = r.normal((3, 2))
     return [
-        Sample({"Input": x}, {"shape": [-1, 4]}),
+        Sample({"Input": x}, {"shape": [-1, 4]}, deviates=_DRAWN),
+        Sample({"Input": x}, {"shape": [-1, 2], "seed": 2}),
         Sample({"Input": x}, {"shape": [4, -1], "output_dim_idx": 1, "seed": 5}),
-        Sample({"Input": x}, {"shape": [1, 5], "input_dim_idx": 1}),
+        Sample({"Input": x}, {"shape": [1, 5], "input_dim_idx": 1, "seed": 4}),
     ]
 
 

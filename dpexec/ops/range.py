@@ -41,6 +41,14 @@ def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
             {"Start": np.array([1.0]), "End": np.array([0.0]), "Step": np.array([-0.3])},
             expected={"Out": np.array([1.0, 0.7, 0.4, 0.1])},
         ),
+        Sample(
+            {
+                "Start": np.array([5], np.int32),
+                "End": np.array([-3], np.int32),
+                "Step": np.array([-2], np.int32),
+            },
+            expected={"Out": np.array([5, 3, 1, -1])},
+        ),
     ],
 )
 def range(xp: Any, start: Any, end: Any, step: Any) -> Any:
@@ -77,12 +85,16 @@ def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
     checks_values=True,
     samples=lambda r: [
         Sample(
-            {"Start": np.array([0.0]), "Stop": np.array([1.0]), "Num": np.array([4])},
+            {"Start": np.array([0.0]), "Stop": np.array([1.0]), "Num": np.array([4], np.int32)},
             expected={"Out": np.array([0.0, 1 / 3, 2 / 3, 1.0])},
         ),
         Sample(
-            {"Start": np.array([3.0]), "Stop": np.array([1.0]), "Num": np.array([1])},
+            {"Start": np.array([3.0]), "Stop": np.array([1.0]), "Num": np.array([1], np.int32)},
             expected={"Out": np.array([3.0])},
+        ),
+        Sample(
+            {"Start": np.array([2.0]), "Stop": np.array([-1.0]), "Num": np.array([5], np.int32)},
+            expected={"Out": np.array([2.0, 1.25, 0.5, -0.25, -1.0])},
         ),
     ],
 )
@@ -114,7 +126,9 @@ def _infer_diag(diagonal: Spec) -> Spec:
         Sample(
             {"Diagonal": np.array([1.0, 2.0])},
             expected={"Out": np.array([[1.0, 0.0], [0.0, 2.0]])},
-        )
+        ),
+        Sample({"Diagonal": r.integers(0, 9, (3,))}),
+        Sample({"Diagonal": r.normal((1,))}),
     ],
 )
 def diag(xp: Any, diagonal: Any) -> Any:
@@ -140,6 +154,7 @@ def _infer_eye(*, num_rows: int = 1, num_columns: int = -1, dtype: int = VarType
     samples=lambda r: [
         Sample({}, {"num_rows": 2, "num_columns": 3}, expected={"Out": np.eye(2, 3)}),
         Sample({}, {"num_rows": 2}, expected={"Out": np.eye(2)}),
+        Sample({}, {"num_rows": 3, "num_columns": 2, "dtype": VarType.INT64}),
     ],
 )
 def eye(xp: Any, *, num_rows: int = 1, num_columns: int = -1, dtype: int = VarType.FP32) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 
 
@@ -33,6 +35,18 @@ def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
                 "Right": r.normal((5, 1)),
             },
             grad=("Left", "Right"),
+        ),
+        Sample(
+            {
+                "Label": np.array([[0.0], [1.0], [0.5]]),
+                "Left": r.normal((3, 1)),
+                "Right": r.normal((3, 1)),
+            },
+            grad=("Left",),
+        ),
+        Sample(
+            {"Label": np.ones((1, 1)), "Left": r.normal((1, 1)), "Right": r.normal((1, 1))},
+            grad=("Right",),
         ),
     ],
 )
@@ -77,6 +91,14 @@ def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:
             },
             {"margin": 0.1},
             grad=("X1", "X2"),
+        ),
+        *(
+            Sample(
+                {"X1": r.normal((4, 1)), "X2": r.normal((4, 1)), "Label": np.full((4, 1), label)},
+                attrs,
+                grad=("X1", "X2"),
+            )
+            for label, attrs in ((1.0, {}), (-1.0, {"margin": 0.5}))
         ),
     ],
 )

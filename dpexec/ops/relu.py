@@ -13,7 +13,9 @@ from dpexec.ir.opdef import Sample, op, same_as
     outputs="Out",
     infer=same_as("X"),
     attrs={"use_mkldnn": False, "use_cudnn": False},
-    samples=lambda r: [Sample({"X": r.away_from(0.0, (3, 4))})],
+    samples=lambda r: [
+        Sample({"X": r.away_from(0.0, shape)}) for shape in ((3, 4), (5,), (2, 1, 3))
+    ],
 )
 def relu(xp: Any, x: Any) -> Any:
     """Rectified linear unit, ``max(x, 0)``. Source: Paddle op ``relu``."""

@@ -30,7 +30,7 @@ def _infer_reshape(
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4))}, {"shape": [0, -1]}),
         Sample({"X": r.normal((2, 6))}, {"shape": [3, 4]}),
-        Sample({"X": r.normal((2, 6)), "Shape": np.array([4, 3])}, {"shape": [1, 1]}),
+        Sample({"X": r.normal((2, 6)), "Shape": np.array([4, 3], np.int32)}, {"shape": [-1, 3]}),
     ],
 )
 def reshape(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Sequence[int] = ()) -> Any:
@@ -57,6 +57,7 @@ def _infer_transpose(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4))}, {"axis": [2, 0, 1]}),
+        Sample({"X": r.normal((2, 1, 3, 2))}, {"axis": [0, 2, 3, 1]}),
         Sample(
             {"X": np.array([[1.0, 2.0], [3.0, 4.0]])},
             {"axis": [1, 0]},
@@ -72,7 +73,7 @@ def transpose(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
     return x.transpose(axis)
 
 
-@transpose.grad("X", "Out@GRAD")
-def transpose_grad(xp: Any, x: Any, d_out: Any, *, axis: Sequence[int] = ()) -> Any:
+@transpose.grad("X", "Out", "Out@GRAD")
+def transpose_grad(xp: Any, x: Any, out: Any, d_out: Any, *, axis: Sequence[int] = ()) -> Any:
     """The dimensions in their old order; a view."""
     return d_out.transpose(np.argsort(axis).tolist())

@@ -31,6 +31,7 @@ def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     infer=_infer_reverse,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"axis": [0]}),
+        Sample({"X": r.normal((2, 2, 3))}, {"axis": [0, 2]}),
         Sample({"X": _X}, {"axis": [1]}, expected={"Out": _X[:, ::-1]}),
     ],
 )
@@ -60,6 +61,7 @@ def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
     infer=_infer_flip,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, {"dims": [0]}),
+        Sample({"X": r.normal((2, 2, 3))}, {"dims": [1]}),
         Sample({"X": _X}, {"dims": [0, -1]}, expected={"Out": _X[::-1, ::-1]}),
     ],
 )

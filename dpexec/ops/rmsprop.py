@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import dense, like_inputs, scalar
+from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
 
 _SLOTS = "Param MeanSquare MeanGrad? LearningRate Grad Moment"
+_DRAWN = _SLOTS.replace("?", "")
 
 
 @op(
@@ -41,6 +42,15 @@ _SLOTS = "Param MeanSquare MeanGrad? LearningRate Grad Moment"
                 "MomentOut": np.array([1.2]),
                 "MeanSquareOut": np.array([25.0]),
             },
+        ),
+        drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6}),
+        drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6}, sparse=True),
+        drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6, "centered": True}),
+        drawn(
+            r,
+            _DRAWN,
+            {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6, "centered": True},
+            sparse=True,
         ),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op
 
@@ -21,6 +23,13 @@ def _infer(x: Spec, factor: Spec | None = None) -> Spec:
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}, {"scale": 2.5, "bias": 0.5}),
         Sample({"X": r.normal((5,))}, {"scale": -1.0, "bias": 2.0, "bias_after_scale": False}),
+        Sample({"X": r.integers(0, 9, (2, 2))}, {"scale": 3.0, "bias": 1.0}),
+        Sample({"X": r.normal((2, 3)), "ScaleTensor": np.array([0.5])}, {"bias": 1.0}, grad=("X",)),
+        Sample(
+            {"X": SelectedRows(np.array([3, 0]), 5, r.normal((2, 2)))},
+            {"scale": -2.0},
+            deviates={"*": "it scales a SelectedRows in place alone"},
+        ),
     ],
 )
 def scale(

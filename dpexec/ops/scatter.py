@@ -24,6 +24,9 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
     return x
 
 
+_KEPT = "rows of X that do not reach Out have the gradient of Out there"
+
+
 @op(
     "scatter",
     inputs="X Ids Updates",
@@ -31,15 +34,20 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
     infer=_infer,
     checks_values=True,
     samples=lambda r: [
-        Sample({"X": r.normal((4, 2)), "Ids": np.array([1, 3]), "Updates": r.normal((2, 2))}),
+        Sample(
+            {"X": r.normal((4, 2)), "Ids": np.array([1, 3]), "Updates": r.normal((2, 2))},
+            deviates={"X@GRAD": _KEPT},
+        ),
         Sample(
             {"X": np.ones((3, 1)), "Ids": np.array([1, 1]), "Updates": np.array([[2.0], [4.0]])},
             expected={"Out": np.array([[1.0], [4.0], [1.0]])},
+            deviates={"X@GRAD": _KEPT, "Updates@GRAD": "what is overwritten gets a gradient too"},
         ),
         Sample(
             {"X": np.ones((3, 1)), "Ids": np.array([1, 1]), "Updates": np.array([[2.0], [4.0]])},
             {"overwrite": False},
             expected={"Out": np.array([[1.0], [6.0], [1.0]])},
+            deviates={"X@GRAD": _KEPT},
         ),
     ],
 )
@@ -117,6 +125,13 @@ def _infer_nd(x: Spec, index: Spec, updates: Spec) -> Spec:
         Sample(
             {"X": np.ones((3, 1)), "Index": np.array([[1], [1]]), "Updates": np.ones((2, 1))},
             expected={"Out": np.array([[1.0], [3.0], [1.0]])},
+        ),
+        Sample(
+            {
+                "X": r.normal((2, 3, 2)),
+                "Index": np.array([[[1], [0]], [[1], [1]]]),
+                "Updates": r.normal((2, 2, 3, 2)),
+            }
         ),
     ],
 )

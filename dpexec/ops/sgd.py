@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import like_inputs, scalar
+from dpexec.ops._optimizers import drawn, like_inputs, scalar
 
 
 @op(
@@ -28,6 +28,8 @@ from dpexec.ops._optimizers import like_inputs, scalar
             },
             expected={"ParamOut": np.array([-1.0, 3.0])},
         ),
+        drawn(r, "Param LearningRate Grad"),
+        drawn(r, "Param LearningRate Grad", sparse=True),
     ],
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:

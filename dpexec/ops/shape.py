@@ -17,7 +17,9 @@ from dpexec.ir.opdef import Sample, Spec, op
     infer=lambda x: Spec((x.rank,), VarType.INT32),
     no_grad=True,
     samples=lambda r: [
-        Sample({"Input": r.normal((2, 3, 4))}, expected={"Out": np.array([2, 3, 4])})
+        Sample({"Input": r.normal((2, 3, 4))}, expected={"Out": np.array([2, 3, 4])}),
+        Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
+        Sample({"Input": r.integers(0, 3, (1, 2))}, expected={"Out": np.array([1, 2])}),
     ],
 )
 def shape(xp: Any, x: Any) -> Any:
@@ -31,7 +33,11 @@ def shape(xp: Any, x: Any) -> Any:
     outputs="Out",
     infer=lambda x: Spec((1,), VarType.INT64),
     no_grad=True,
-    samples=lambda r: [Sample({"Input": r.normal((2, 3))}, expected={"Out": np.array([6])})],
+    samples=lambda r: [
+        Sample({"Input": r.normal((2, 3))}, expected={"Out": np.array([6])}),
+        Sample({"Input": r.normal((5,))}, expected={"Out": np.array([5])}),
+        Sample({"Input": r.normal((1, 2, 4))}, expected={"Out": np.array([8])}),
+    ],
 )
 def size(xp: Any, x: Any) -> Any:
     """The number of elements of ``Input``, of shape (1,). Source: Paddle op ``size``."""
@@ -46,6 +52,7 @@ def size(xp: Any, x: Any) -> Any:
     no_grad=True,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}, expected={"Out": np.array([False])}),
+        Sample({"X": r.integers(0, 2, (1,))}, expected={"Out": np.array([False])}),
         Sample({"X": np.zeros((0, 3))}, expected={"Out": np.array([True])}),
     ],
 )

@@ -31,6 +31,7 @@ def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4)), "Label": r.uniform(0.0, 1.0, (3, 4))}, grad=("X",)),
+        Sample({"X": r.normal((5, 1)) * 8, "Label": r.integers(0, 2, (5, 1)) * 1.0}, grad=("X",)),
         Sample(
             {"X": r.normal((3, 4)), "Label": r.integers(-1, 2, (3, 4)).astype(float)},
             {"ignore_index": -1, "normalize": True},

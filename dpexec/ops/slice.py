@@ -114,11 +114,14 @@ def _infer(
             {"axes": [0], "starts": [1], "ends": [2], "decrease_axis": [0]},
         ),
         Sample(
-            {"Input": r.normal((3, 2)), "StartsTensor": np.array([1])},
+            {"Input": r.normal((3, 2)), "StartsTensor": np.array([1], np.int32)},
             {"axes": [0], "starts": [-1], "ends": [3]},
         ),
         Sample(
-            {"Input": r.normal((3, 2)), "EndsTensorList": [np.array([2]), np.array([1])]},
+            {
+                "Input": r.normal((3, 2)),
+                "EndsTensorList": [np.array([n], np.int32) for n in (2, 1)],
+            },
             {"axes": [0, 1], "starts": [0, 0], "ends": [-1, 1]},
         ),
     ],
@@ -221,26 +224,33 @@ def _infer_strided(
     samples=lambda r: [
         Sample(
             {"Input": np.arange(6.0)},
-            {"axes": [0], "starts": [0], "ends": [5], "strides": [2]},
+            {"axes": [0], "starts": [0], "ends": [5], "strides": [2], "infer_flags": [1]},
             expected={"Out": np.array([0.0, 2.0, 4.0])},
         ),
         Sample(
             {"Input": np.arange(6.0)},
-            {"axes": [0], "starts": [-1], "ends": [-9], "strides": [-1]},
+            {"axes": [0], "starts": [-1], "ends": [-9], "strides": [-1], "infer_flags": [1]},
             expected={"Out": np.arange(6.0)[::-1]},
         ),
         Sample(
             {"Input": np.arange(6.0)},
-            {"axes": [0], "starts": [4], "ends": [0], "strides": [-2]},
+            {"axes": [0], "starts": [4], "ends": [0], "strides": [-2], "infer_flags": [1]},
             expected={"Out": np.array([4.0, 2.0])},
         ),
         Sample(
-            {"Input": r.normal((3, 5)), "StridesTensor": np.array([2])},
-            {"axes": [1], "starts": [1], "ends": [5], "strides": [-1]},
+            {"Input": r.normal((3, 5)), "StridesTensor": np.array([2], np.int32)},
+            {"axes": [1], "starts": [1], "ends": [5], "strides": [-1], "infer_flags": [1]},
         ),
         Sample(
             {"Input": r.normal((3, 5))},
-            {"axes": [1], "starts": [1], "ends": [2], "strides": [1], "decrease_axis": [1]},
+            {
+                "axes": [1],
+                "starts": [1],
+                "ends": [2],
+                "strides": [1],
+                "infer_flags": [1],
+                "decrease_axis": [1],
+            },
         ),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._labels import check_hard, check_soft, positions
 from dpexec.ops.cross_entropy import negative_log
@@ -17,6 +19,15 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"Logits": r.normal((2, 5, 3)), "Label": r.integers(0, 5, (2, 1, 3))},
             {"axis": 1, "ignore_index": 2},
+            deviates={"Logits@GRAD": "the kernel for CPUs forgets ignore_index"},
+        ),
+        Sample({"Logits": r.normal((2, 5, 3)), "Label": r.integers(0, 5, (2, 1, 3))}, {"axis": 1}),
+        Sample(
+            {"Logits": np.array([[0.0, 40.0, -20.0]]), "Label": np.array([[2]])},
+        ),
+        Sample(
+            {"Logits": np.array([[0.0, 80.0, -90.0]]), "Label": np.array([[2]])},
+            grad=(),
         ),
         Sample(
             {"Logits": r.normal((4, 5)), "Label": weights / weights.sum(-1, keepdims=True)},

@@ -67,10 +67,10 @@ def _infer_split(
     infer=_infer_split,
     samples=lambda r: [
         Sample({"X": r.normal((2, 6))}, {"axis": 1, "num": 3}),
-        Sample({"X": r.normal((2, 6))}, {"axis": -1, "sections": [1, 2, -1]}),
-        Sample({"X": r.normal((4, 2)), "AxisTensor": np.array([0])}, {"num": 2}, grad=()),
+        Sample({"X": r.normal((2, 6))}, {"axis": 1, "sections": [1, 2, -1]}),
+        Sample({"X": r.normal((4, 2)), "AxisTensor": np.array([0], np.int32)}, {"num": 2}, grad=()),
         Sample(
-            {"X": np.arange(3.0), "SectionsTensorList": [np.array([1]), np.array([2])]},
+            {"X": np.arange(3.0), "SectionsTensorList": [np.array([n], np.int32) for n in (1, 2)]},
             {"sections": [1, -1]},
             expected={"Out": [np.array([0.0]), np.array([1.0, 2.0])]},
         ),

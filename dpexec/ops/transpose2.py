@@ -27,6 +27,7 @@ def _infer(x: Spec, *, axis: Sequence[int] = ()) -> tuple[Spec, Spec]:
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4))}, {"axis": [2, 0, 1]}),
+        Sample({"X": r.normal((2, 1, 3, 2))}, {"axis": [0, 2, 3, 1]}),
         Sample(
             {"X": np.array([[1.0, 2.0], [3.0, 4.0]])},
             {"axis": [1, 0]},

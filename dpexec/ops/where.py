@@ -33,6 +33,7 @@ def _infer(condition: Spec, x: Spec, y: Spec) -> Spec:
     infer=_infer,
     samples=lambda r: [
         Sample({"Condition": _CONDITION, "X": r.normal((2, 2)), "Y": r.normal((2, 2))}),
+        Sample({"Condition": _CONDITION[0], "X": r.normal((2,)), "Y": r.normal((2,))}),
         Sample(
             {"Condition": _CONDITION, "X": np.ones((2, 2)), "Y": np.zeros((2, 2))},
             expected={"Out": np.array([[1.0, 0.0], [1.0, 1.0]])},
@@ -67,6 +68,7 @@ def where_grad(
             expected={"Out": np.array([[0, 0], [1, 0], [1, 1]])},
         ),
         Sample({"Condition": np.array([False])}, expected={"Out": np.zeros((0, 1))}),
+        Sample({"Condition": r.integers(0, 2, (2, 3, 2)) > 0}),
     ],
 )
 def where_index(xp: Any, condition: Any) -> Any:

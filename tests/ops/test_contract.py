@@ -121,7 +121,7 @@ def test_gradient_matches_finite_differences(type):
     checked = 0
     for number, sample in enumerate(samples(type)):
         call = SampleCall(type, sample, np.float64)
-        wanted = call.wanted_inputs(sample)
+        wanted = call.wanted_inputs(sample) if sample.smooth else []
         sources = call.read_output_grads(wanted) if wanted else []
         if not sources:
             continue
