@@ -53,7 +53,8 @@ class Kernel:
     @functools.cached_property
     def address(self) -> int:
         """Where its machine code is; kept on disk between processes."""
-        self._compiled: Any = numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")(self.function)
+        compile_it: Any = numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")
+        self._compiled = compile_it(self.function)
         address: int = self._compiled.address
         return address
 
