@@ -229,7 +229,7 @@ class Engine:
         if len(self._checked) >= _SIGNATURES_KEPT:
             self._checked.clear()
         self._checked[key] = plan.steps
-        if _NATIVE:
+        if _NATIVE and not plan.checked:
             from dpexec.runtime.native import bind_native
 
             self._checked[key] = bind_native(plan, specs)
