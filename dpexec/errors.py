@@ -18,8 +18,11 @@ class EOFException(Exception):
     """A reader inside the program has no more data."""
 
 
-class MissingKernelError(EnforceNotMet):
-    """The program uses an operator type that dpexec does not know."""
+class MissingKernelError(EnforceNotMet, ValueError):
+    """The program uses an operator type that dpexec does not know.
+
+    A ValueError too: that is what Paddle raises where such an operator is added.
+    """
 
 
 class MissingGradientError(EnforceNotMet):

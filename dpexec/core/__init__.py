@@ -1,6 +1,6 @@
 """``fluid.core``: the names that programs take from Paddle's C++ binding as if they were public."""
 
-from dpexec.core.dtypes import VarDesc, VarType
+from dpexec.core.dtypes import AttrType, VarDesc, VarType
 from dpexec.core.flags import globals
 from dpexec.core.oddities import (  # noqa: F401
     __unittest_throw_exception__,
@@ -20,6 +20,7 @@ from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows, Tensor
 from dpexec.errors import EnforceNotMet, EOFException
 
 __all__ = [
+    "AttrType",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",

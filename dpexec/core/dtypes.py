@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["VarDesc", "VarType", "as_var_type", "dtype_name", "is_float", "to_numpy"]
+__all__ = ["AttrType", "VarDesc", "VarType", "as_var_type", "dtype_name", "is_float", "to_numpy"]
 
 
 class VarType(enum.IntEnum):
@@ -40,6 +40,26 @@ class VarType(enum.IntEnum):
 
     def __str__(self) -> str:
         return f"VarType.{self.name}"
+
+
+class AttrType(enum.IntEnum):
+    """The type of an operator's attribute. Source: ``framework.proto`` of Paddle 1.8."""
+
+    INT = 0
+    FLOAT = 1
+    STRING = 2
+    INTS = 3
+    FLOATS = 4
+    STRINGS = 5
+    BOOL = 6
+    BOOLS = 7
+    BLOCK = 8
+    LONG = 9
+    BLOCKS = 10
+    LONGS = 11
+
+    def __str__(self) -> str:
+        return f"AttrType.{self.name}"
 
 
 class VarDesc:

@@ -34,7 +34,25 @@ __all__ = [
 
 
 class Place:
-    """Where a tensor lives and an operator runs."""
+    """Where a tensor lives and an operator runs; or, as ``core.Place()``, what holds a place."""
+
+    _held: Place | None = None
+
+    def set_place(self, place: Place) -> None:
+        """Hold another place."""
+        self._held = place
+
+    def is_cpu_place(self) -> bool:
+        """Whether this is, or holds, the host's memory."""
+        return isinstance(self._held or self, CPUPlace)
+
+    def is_cuda_pinned_place(self) -> bool:
+        """Whether this is, or holds, page-locked host memory."""
+        return isinstance(self._held or self, CUDAPinnedPlace)
+
+    def is_gpu_place(self) -> bool:
+        """Whether this is, or holds, a GPU."""
+        return isinstance(self._held or self, CUDAPlace)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__

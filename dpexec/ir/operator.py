@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpexec.core.dtypes import AttrType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.callsite import CallSite, user_callsite
@@ -154,7 +155,8 @@ class Operator:
             raise EnforceNotMet(
                 f"Attribute {name} is not found in operator {self.type}; it has {list(self.attrs)}"
             )
-        return self.attrs[name]
+        value = self.attrs[name]
+        return list(value) if isinstance(value, tuple) else value
 
     def _block_attr(self, name: str) -> Block:
         block: Block = self.attr(name)
@@ -169,15 +171,16 @@ class Operator:
     def _blocks_attr_ids(self, name: str) -> list[int]:
         return [block.idx for block in self.attr(name)]
 
-    def attr_type(self, name: str) -> str:
-        """The protobuf type of an attribute: ``"INT"``, ``"FLOATS"`` ..."""
+    def attr_type(self, name: str) -> AttrType:
+        """The type of an attribute."""
         from dpexec.ir.printer import attribute_type
 
-        return attribute_type(self.attr(name), name, self.type)
+        kind = attribute_type(self.attr(name), name, self.type)
+        return AttrType[kind.replace("BOOLEAN", "BOOL")]
 
     def all_attrs(self) -> dict[str, Any]:
         """A copy of the attributes."""
-        return dict(self.attrs)
+        return {name: self.attr(name) for name in self.attrs}
 
     def plain_attrs(self) -> dict[str, Any]:
         """The attributes without roles: what a gradient operator inherits."""

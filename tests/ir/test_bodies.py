@@ -88,7 +88,7 @@ def test_text_names_the_block(program):
     lines = [line.strip() for line in str(op).splitlines()]
     at = lines.index('name: "sub_block"')
     assert lines[at + 1 : at + 3] == ["type: BLOCK", "block_idx: 1"]
-    assert op.attr_type("sub_block") == "BLOCK"
+    assert op.attr_type("sub_block") == fluid.core.AttrType.BLOCK
 
 
 def test_clone_for_test_leaves_out_bodies_of_training(program):

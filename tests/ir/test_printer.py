@@ -168,5 +168,5 @@ def test_attributes_that_programs_cannot_hold(value):
 
 def test_operator_answers_with_the_declared_type():
     op = (fluid.data("x", [None, 4]) * 2).op
-    assert op.attr_type("scale") == "FLOAT"
-    assert op.attr_type("bias_after_scale") == "BOOLEAN"
+    assert op.attr_type("scale") == fluid.core.AttrType.FLOAT
+    assert op.attr_type("bias_after_scale") == fluid.core.AttrType.BOOL
