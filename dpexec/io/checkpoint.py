@@ -21,7 +21,6 @@ from dpexec.core.scope import global_scope
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.executor import Executor
-from dpexec.io import streams
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
     check_shape,
@@ -32,6 +31,7 @@ from dpexec.io.variables import (
     put,
     value_of,
 )
+from dpexec.ir import streams
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 

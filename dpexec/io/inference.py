@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from dpexec.errors import EnforceNotMet
-from dpexec.io import streams
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
     get_program_persistable_vars,
@@ -18,6 +17,7 @@ from dpexec.io.variables import (
     valid_program,
     value_of,
 )
+from dpexec.ir import streams
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 

@@ -16,8 +16,8 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.scope import global_scope
 from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.errors import EnforceNotMet
-from dpexec.io import streams
 from dpexec.io.atomic import stored, write_files
+from dpexec.ir import streams
 from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Parameter, Variable
 

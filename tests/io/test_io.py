@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.io import streams
+from dpexec.ir import streams
 from tests.fixtures import programs, saved_cases
 from tests.runtime import nets
 
