@@ -3,12 +3,17 @@
 from dpexec.contrib import mixed_precision, model_stat
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
 from dpexec.contrib.memory_usage_calc import memory_usage
+from dpexec.contrib.mixed_precision import AutoMixedPrecisionLists, decorate
+from dpexec.contrib.model_stat import summary
 from dpexec.contrib.op_frequence import op_freq_statistic
 
 __all__ = [
+    "AutoMixedPrecisionLists",
+    "decorate",
     "extend_with_decoupled_weight_decay",
     "memory_usage",
     "mixed_precision",
     "model_stat",
     "op_freq_statistic",
+    "summary",
 ]

@@ -11,7 +11,6 @@ from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.runtime.collectives import bind_collective
-from dpexec.runtime.finite import checking_results
 from dpexec.runtime.partition import Busy, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
@@ -141,10 +140,9 @@ def _bind(
 ) -> Call | CollectiveCall:
     if node.is_collective:
         return bind_collective(node, graph.places, missing)
-    assert node.device is not None and node.op is not None
+    assert node.device is not None
     xp = array_module(graph.places[node.device])
-    call = bind_step(node, xp, in_place, late)
-    return checking_results(call, node.op, xp) if checked else call
+    return bind_step(node, xp, in_place, late, checked)
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:

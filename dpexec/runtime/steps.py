@@ -24,6 +24,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
 from dpexec.runtime.bodies import Body, BodyError
 from dpexec.runtime.env import Env, Shard
+from dpexec.runtime.finite import checking_results
 from dpexec.runtime.half import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def overwrites(op: Operator) -> dict[str, str]:
     }
 
 
-def bind_step(node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = ()) -> Call:
+def bind_step(
+    node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = (), checked: bool = False
+) -> Call:
     """Bind a compute node.
 
     Args:
@@ -69,11 +72,12 @@ def bind_step(node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = ()) -
         in_place: whether it may overwrite its in-place inputs; else it works on copies.
         keep: names that are read after parameters were overwritten: their values must not change
             with a parameter that they are a view of.
+        checked: whether results that are no finite numbers are errors.
     """
     assert node.op is not None
     if node.kind == "scale_loss_grad":
         return _bind_loss_grad(node.op, xp)
-    call = _bind_kernel(node.op, xp, in_place)
+    call = _bind_op(node.op, xp, in_place, checked)
     kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
     return _with_private_results(call, kept) if kept else call
 
@@ -97,7 +101,12 @@ def _with_private_results(call: Call, names: Sequence[str]) -> Call:
     return call_and_part
 
 
-def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
+def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
+    call = _bind_kernel(op, xp, in_place, checked)
+    return checking_results(call, op, xp) if checked else call
+
+
+def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
     definition = op.definition
     kernel = definition.kernel
     kwargs = definition.kernel_attrs(op.attrs)
@@ -118,7 +127,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool) -> Call:
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
     if "body" in definition.kernel_arguments:
-        body = Body(op, lambda inner: _bind_kernel(inner, xp, in_place=False))
+        body = Body(op, lambda inner: _bind_op(inner, xp, False, checked))
 
         def call_with_body(env: Env) -> None:
             store(env, kernel(xp, *arguments(env), body=body.inside(env), **kwargs))

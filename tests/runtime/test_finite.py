@@ -101,3 +101,21 @@ def test_update_that_overflows_is_refused(checking):
             exe.run(main, feed={"x": np.full((1, 2), 9.0, "float32")}, fetch_list=[loss])
         after = persistables(main, scope)
     np.testing.assert_array_equal(after["fc_0.w_0"], before["fc_0.w_0"])
+
+
+def test_operator_in_a_body_is_named(checking):
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [1])
+        kept = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="kept")
+        zero = fluid.layers.fill_constant([1], "float32", 0.0)
+        with fluid.layers.Switch() as switch, switch.case(fluid.layers.less_than(x, zero)):
+            root = fluid.layers.sqrt(x)  # the line of the error
+            fluid.layers.assign(root, kept)
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor()
+        exe.run(startup)
+        exe.run(main, feed={"x": np.array([4.0], "float32")})
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"sqrt[\s\S]*the line of the error"):
+            exe.run(main, feed={"x": np.array([-4.0], "float32")})
+        assert np.array(fluid.global_scope().find_var("kept").get_tensor())[0] == 0
