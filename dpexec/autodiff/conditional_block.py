@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import dpexec.ops  # noqa: F401 - declares the operators
-from dpexec.autodiff.backward import GradientNames, append_gradients
-from dpexec.autodiff.chain import relevant_ops
+from dpexec.autodiff.bodies import append_gradient_block
 from dpexec.core.dtypes import VarType
 from dpexec.errors import MissingGradientError
 from dpexec.ir import opdef
@@ -24,7 +21,7 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
     forward = context.op
     body = forward._block_attr("sub_block")
     outputs = dict(zip(forward.outputs["Out"], context.output_grads["Out"], strict=True))
-    block = _gradient_block(body, outputs, context.no_grad)
+    block = append_gradient_block(body, outputs, context.no_grad)
     names = forward.inputs.get("Input", [])
     _refuse_sparse(forward, block, names)
     inputs = {
@@ -40,27 +37,6 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
     ]
     attrs = {"is_scalar_condition": forward.attrs["is_scalar_condition"], "sub_block": block}
     return [GradOp("conditional_block_grad", inputs, {"Input@GRAD": grads}, attrs)]
-
-
-def _gradient_block(body: Block, outputs: Mapping[str, str], no_grad: frozenset[str]) -> Block:
-    """Append the block that computes the gradients of ``body`` from those of its outputs."""
-    program = body.program
-    around = program.current_block()
-    block = program._create_block()
-    block.forward_block_idx = body.idx
-    grad_of = GradientNames(block)
-    targets = [name for name, grad in outputs.items() if grad and name not in no_grad]
-    given = {grad_of(name): [outputs[name]] for name in targets}
-    for name in targets:  # operators that compute these are not appended yet
-        if not around.has_var(outputs[name]):
-            var = body._var_recursive(name)
-            around.create_var(name=outputs[name], shape=var.shape, dtype=var.dtype)
-    path = relevant_ops(body, set(targets), set(), set(no_grad))
-    try:
-        append_gradients(block, path, [], given, set(no_grad), grad_of, [])
-    finally:
-        program._rollback()
-    return block
 
 
 def _refuse_sparse(op: Operator, block: Block, names: list[str]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dpexec.ops  # noqa: F401 - declares the operators
-from dpexec.autodiff.backward import GradientNames, append_gradients
-from dpexec.autodiff.chain import relevant_ops
+from dpexec.autodiff.bodies import append_gradient_block
 from dpexec.core.dtypes import VarType
 from dpexec.ir import opdef
 from dpexec.ir.block import Block
@@ -16,11 +15,17 @@ __all__: list[str] = []
 
 @opdef.get("parallel_do").grad_maker
 def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
-    """``parallel_do_grad``, whose block is appended to the program here."""
+    """``parallel_do_grad``, whose block is appended to the program here.
+
+    Raises:
+        NotImplementedError: a variable of the body has an error clip.
+    """
     forward = context.op
     body: Block = forward.attrs["sub_block"]
     outputs = forward.outputs["outputs"]
-    block = _gradient_block(body, outputs, context.no_grad)
+    _refuse_error_clip(body)
+    given = {name: part_of_grad(name) for name in outputs}
+    block = append_gradient_block(body, given, context.no_grad)
     read = {name for op in block.ops for name in op.reads}
 
     def made(slot: str) -> list[str]:
@@ -46,31 +51,10 @@ def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
     return [GradOp("parallel_do_grad", inputs, grads, attrs)]
 
 
-def _gradient_block(body: Block, outputs: list[str], no_grad: frozenset[str]) -> Block:
-    """Append the block that computes the gradients of ``body`` from those of its outputs.
-
-    Raises:
-        NotImplementedError: a variable of the body has an error clip.
-    """
+def _refuse_error_clip(body: Block) -> None:
     for var in body.vars.values():
         if var.error_clip is not None:
             raise NotImplementedError(
                 f"ParallelDo: {var.name}.error_clip inside of the block is not supported; set it "
                 "on a variable outside, or clip the gradients of the parameters"
             )
-    program = body.program
-    current = program.current_block_idx
-    block = program._create_block(parent_idx=body.parent_idx)
-    program.current_block_idx = current
-    block.forward_block_idx = body.idx
-    grad_of = GradientNames(block)
-    given = {}
-    for name in (name for name in outputs if name not in no_grad):
-        var = body.var(name)
-        part = program.block(body.parent_idx).create_var(  # it comes from around the block
-            name=part_of_grad(name), shape=var.shape, dtype=var.dtype
-        )
-        given[grad_of(name)] = [part.name]
-    path = relevant_ops(body, set(outputs) - no_grad, set(), set(no_grad))
-    append_gradients(block, path, [], given, set(no_grad), grad_of, [])
-    return block

@@ -10,6 +10,7 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.verify import verify
+from dpexec.runtime import engine as engine_module
 from dpexec.runtime import inner
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
@@ -254,28 +255,24 @@ def test_same_bits_on_every_scheduler_and_number_of_threads():
     assert all(losses == found[0] for losses in found)
 
 
-def test_plain_executor_runs_the_bodies_on_threads():
-    main, startup = fluid.Program(), fluid.Program()
-    threads = set()
-    meet = threading.Barrier(2, timeout=20)
+def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
+    """Two places meet: neither goes on before the other is there."""
+    meet, threads = threading.Barrier(2, timeout=20), set()
+    original = engine_module.run_steps
 
-    def look(value):
-        threads.add(threading.get_ident())
-        meet.wait()
-        return np.array(value)
+    def run_steps(steps, *arguments):
+        if steps[0].node.device in (1, 2):
+            threads.add(threading.get_ident())
+            meet.wait()
+        original(steps, *arguments)
 
-    with fluid.program_guard(main, startup):
-        x = fluid.data("x", [None, 4])
-        pd = parallel_do(2)
-        with pd.do():
-            x_ = pd.read_input(x)
-            out = main.current_block().create_var(name="looked", shape=[-1, 4], dtype="float32")
-            layers.py_func(look, x_, out)
-            pd.write_output(out)
-    fed = normal(4, 4)
-    (seen,) = fluid.Executor(CPU).run(main, {"x": fed}, [pd()])
-    np.testing.assert_array_equal(seen, fed)
-    assert len(threads) == 2 and threading.get_ident() not in threads
+    monkeypatch.setattr(engine_module, "run_steps", run_steps)
+    build, feed = dense(8)
+    main, startup, loss, _ = built(build, 2)
+    scope, exe = fluid.Scope(), fluid.Executor(CPU)
+    exe.run(startup, scope=scope)
+    exe.run(main, feed, [loss], scope=scope)
+    assert len(threads) >= 2 and threading.get_ident() not in threads
 
 
 def graph_of(main, scope=None):
@@ -674,3 +671,23 @@ def test_error_clip_in_the_block_is_refused():
         loss = layers.mean(pd())
         with pytest.raises(NotImplementedError, match="error_clip inside of the block"):
             fluid.optimizer.SGD(0.1).minimize(loss)
+
+
+def test_control_flow_inside():
+    """A branch that every place chooses for its own rows, with gradients."""
+
+    def build(places):
+        x = fluid.data("x", [None, 4])
+        pd = parallel_do(places)
+        with pd.do():
+            hidden = layers.fc(pd.read_input(x), 3)
+            large = layers.greater_than(
+                layers.reduce_sum(hidden), layers.fill_constant([1], "float32", 1e9)
+            )
+            pd.write_output(
+                layers.cond(large, lambda: layers.scale(hidden, 9.0), lambda: layers.tanh(hidden))
+            )
+        return layers.mean(layers.square(pd())), []
+
+    feed = {"x": normal(7, 4)}
+    assert_close(train(build, feed, 3), train(build, feed, 0))

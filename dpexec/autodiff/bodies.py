@@ -1,0 +1,42 @@
+"""Gradients of the blocks that operators run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpexec.autodiff.backward import GradientNames, append_gradients
+from dpexec.autodiff.chain import relevant_ops
+from dpexec.ir.block import Block
+
+__all__ = ["append_gradient_block"]
+
+
+def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: frozenset[str]) -> Block:
+    """Append the block that computes the gradients of a body to the program.
+
+    Args:
+        body: the block of an operator; the program is in the block that its gradient goes to.
+        given: for outputs of the body, the variables that their gradients are read from; those
+            that are not there yet are made in the block around.
+        no_grad: names of variables at which gradients stop.
+
+    Returns:
+        A block in the current one, whose gradients have the names of the variables with ``@GRAD``.
+    """
+    program = body.program
+    around = program.current_block()
+    block = program._create_block()
+    block.forward_block_idx = body.idx
+    grad_of = GradientNames(block)
+    targets = [name for name, grad in given.items() if grad and name not in no_grad]
+    for name in targets:  # operators that compute these are not appended yet
+        if not around.has_var(given[name]):
+            var = body._var_recursive(name)
+            around.create_var(name=given[name], shape=var.shape, dtype=var.dtype)
+    supplied = {grad_of(name): [given[name]] for name in targets}
+    path = relevant_ops(body, set(targets), set(), set(no_grad))
+    try:
+        append_gradients(block, path, [], supplied, set(no_grad), grad_of, [])
+    finally:
+        program._rollback()
+    return block
