@@ -22,6 +22,7 @@ from dpexec.layers import (
     callbacks,
     constants,
     control_flow,
+    cropping,
     elementwise,
     images,
     indexing,
@@ -36,6 +37,7 @@ from dpexec.layers import (
     ops,
     parallel_do,
     random,
+    resizing,
     selected_rows,
     tensor,
     volumes,
@@ -44,6 +46,7 @@ from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
+from dpexec.layers.cropping import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -57,6 +60,7 @@ from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
+from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
@@ -66,6 +70,7 @@ _rooms = (
     callbacks,
     constants,
     control_flow,
+    cropping,
     elementwise,
     images,
     indexing,
@@ -79,6 +84,7 @@ _rooms = (
     normalization,
     parallel_do,
     random,
+    resizing,
     selected_rows,
     tensor,
     volumes,

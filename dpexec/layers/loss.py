@@ -28,6 +28,7 @@ __all__ = [
     "smooth_l1",
     "softmax_with_cross_entropy",
     "square_error_cost",
+    "teacher_student_sigmoid_loss",
 ]
 
 _IGNORE = -100
@@ -362,3 +363,38 @@ def npair_loss(
     similarity = matmul(anchor, positive, transpose_y=True)
     losses = softmax_with_cross_entropy(similarity, targets, soft_label=True)
     return (sizes[0] + sizes[1]) * 0.25 * l2_reg + reduce_mean(reduce_sum(targets * losses, 0))
+
+
+def teacher_student_sigmoid_loss(
+    input: Variable,
+    label: Variable,
+    soft_max_up_bound: float = 15.0,
+    soft_max_lower_bound: float = -15.0,
+) -> Variable:
+    """Cross entropy with a click and with a teacher's score, both in one label.
+
+    Args:
+        input: logits ``(N, 1)``.
+        label: ``(N, 1)``: -2 for no click, -1 for a click; or the score from 0 to 1, plus 1 for a
+            click.
+        soft_max_up_bound: no gradient flows from logits above.
+        soft_max_lower_bound: nor from those below.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``teacher_student_sigmoid_loss``.
+    """
+    layer = "teacher_student_sigmoid_loss"
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, layer)
+    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, layer)
+    helper = LayerHelper(layer)
+    out = helper.create_variable(dtype=input.dtype)
+    helper.append_op(
+        type=layer,
+        inputs={"X": input, "Label": label},
+        outputs={"Y": out},
+        attrs={
+            "soft_max_lower_bound": float(soft_max_lower_bound),
+            "soft_max_up_bound": float(soft_max_up_bound),
+        },
+    )
+    return out

@@ -1,0 +1,95 @@
+"""Sections of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, mixed, numbers_or_tensors
+
+__all__ = ["crop", "crop_tensor"]
+
+Numbers = Sequence[int | Variable] | Variable
+
+
+def crop(
+    x: Variable,
+    shape: Sequence[int] | Variable | None = None,
+    offsets: Sequence[int] | Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """The section of a tensor that begins at ``offsets`` and has a shape.
+
+    Args:
+        x: float32.
+        shape: numbers, or a variable of this shape.
+        offsets: numbers, or a variable that holds them; 0 by default.
+        name: prefix of names.
+
+    Returns:
+        The section. Source: Paddle op ``crop``.
+    """
+    check_variable_and_dtype(x, "x", ("float32",), "crop")
+    check_type(shape, "shape", (list, tuple, Variable), "crop")
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    for value, slot, attr in (
+        (shape, "Y", "shape"),
+        ([0] * len(x.shape) if offsets is None else offsets, "Offsets", "offsets"),
+    ):
+        if isinstance(value, Variable):
+            inputs[slot] = value
+        else:
+            attrs[attr] = value
+    return add_op("crop", inputs, x.dtype, attrs, name=name)
+
+
+def crop_tensor(
+    x: Variable,
+    shape: Numbers | None = None,
+    offsets: Numbers | None = None,
+    name: str | None = None,
+) -> Variable:
+    """The section of a tensor that begins at ``offsets`` and has a shape.
+
+    Args:
+        x: float32, float64, int32 or int64.
+        shape: numbers, variables with one, or a variable with all; -1 for what is left.
+        offsets: likewise, without -1; 0 by default.
+        name: prefix of names.
+
+    Returns:
+        The section. Source: Paddle op ``crop_tensor``.
+
+    Raises:
+        TypeError: a number is not an integer.
+        ValueError: a number cannot be.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64", "int32", "int64"), "crop_tensor")
+    check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
+    check_type(offsets, "offsets", (list, tuple, Variable, type(None)), "crop_tensor")
+    offsets = [0] * len(x.shape) if offsets is None else offsets
+    helper = LayerHelper("crop_tensor", name=name)
+    out = helper.create_variable_for_type_inference(x.dtype)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {}
+    _check_numbers(offsets, "offsets", lambda n: n >= 0)
+    _check_numbers(shape, "shape", lambda n: n > 0 or n == -1)
+    numbers_or_tensors(helper, offsets, ("Offsets", "OffsetsTensor"), "offsets", inputs, attrs)
+    numbers_or_tensors(helper, shape, ("Shape", "ShapeTensor"), "shape", inputs, attrs)
+    if mixed(shape):
+        attrs["shape"] = [max(n, 0) for n in attrs["shape"]]
+    helper.append_op(type="crop_tensor", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def _check_numbers(values: Any, name: str, allowed: Any) -> None:
+    for value in [] if isinstance(values, Variable) else values:
+        if isinstance(value, Variable):
+            continue
+        check_type(value, f"a number of {name}", int, "crop_tensor")
+        if not allowed(value):
+            raise ValueError(f"{name} of crop_tensor cannot hold {value}: {values}")

@@ -1,0 +1,336 @@
+"""Images in other sizes and places."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+
+__all__ = [
+    "affine_grid",
+    "grid_sampler",
+    "image_resize",
+    "image_resize_short",
+    "interpolate",
+    "resize_bilinear",
+    "resize_nearest",
+    "resize_trilinear",
+]
+
+Size = Sequence[int | Variable] | Variable
+_SINGLE_DOUBLE = ("float32", "float64")
+_LAYOUTS = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
+_RANKS = {"BILINEAR": 4, "NEAREST": 4, "BICUBIC": 4, "TRILINEAR": 5}
+
+
+def interpolate(
+    input: Variable,
+    out_shape: Size | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Images or volumes in another size.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, C, D, H, W)``, or with channels last as ``data_format``
+            says.
+        out_shape: height and width, or depth, height and width; numbers, variables with one, or
+            a variable with all.
+        scale: factor of the size, if ``out_shape`` is not given.
+        name: prefix of names.
+        resample: ``"BILINEAR"``, ``"NEAREST"``, ``"BICUBIC"``, or ``"TRILINEAR"`` for volumes.
+        actual_shape: deprecated: a variable that replaces ``out_shape``.
+        align_corners: the outermost elements of old and new coincide.
+        align_mode: 0 takes elements for areas, 1 for points, if corners are not aligned.
+        data_format: ``"NCHW"`` or ``"NHWC"``, ``"NCDHW"`` or ``"NDHWC"``.
+
+    Returns:
+        The new size, in the same format. Source: Paddle ops ``bilinear_interp``,
+        ``nearest_interp``, ``bicubic_interp``, ``trilinear_interp``.
+
+    Raises:
+        ValueError: arguments do not fit.
+        TypeError: a size is of a wrong type.
+    """
+    check_choice(resample, "resample", tuple(_RANKS), "interpolate")
+    return _resize(
+        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def image_resize(
+    input: Variable,
+    out_shape: Size | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    resample: str = "BILINEAR",
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """As :func:`interpolate`, without ``"BICUBIC"``.
+
+    Args:
+        input: as there.
+        out_shape: as there.
+        scale: as there.
+        name: as there.
+        resample: ``"BILINEAR"``, ``"NEAREST"``, or ``"TRILINEAR"`` for volumes.
+        actual_shape: as there.
+        align_corners: as there.
+        align_mode: as there.
+        data_format: as there.
+
+    Returns:
+        The new size, in the same format.
+
+    Raises:
+        ValueError: arguments do not fit.
+        TypeError: a size is of a wrong type.
+    """
+    check_choice(resample, "resample", ("BILINEAR", "TRILINEAR", "NEAREST"), "image_resize")
+    return _resize(
+        input, out_shape, scale, name, resample, actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def _resize(
+    input: Variable,
+    out_shape: Size | None,
+    scale: float | Variable | None,
+    name: str | None,
+    resample: str,
+    actual_shape: Variable | None,
+    align_corners: bool,
+    align_mode: int,
+    data_format: str,
+) -> Variable:
+    rank, method = _RANKS[resample], resample.lower()
+    layer = method + "_interp"
+    if len(input.shape) != rank:
+        raise ValueError(
+            f"resample {resample} takes {rank} dimensions, but {input.name} has {input.shape}"
+        )
+    check_type(align_corners, "align_corners", bool, layer)
+    check_choice(align_mode, "align_mode", (0, 1), layer)
+    check_choice(data_format, "data_format", _LAYOUTS[rank], layer)
+    check_type(actual_shape, "actual_shape", (Variable, type(None)), layer)
+    helper = LayerHelper(layer, name=name)
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {
+        "out_d": -1,
+        "out_h": -1,
+        "out_w": -1,
+        "interp_method": method,
+        "align_corners": align_corners,
+        "align_mode": align_mode,
+        "data_layout": "NHWC" if data_format[-1] == "C" else "NCHW",
+    }
+    if out_shape is not None:
+        attrs.update(_size_attrs(helper, out_shape, rank - 2, inputs))
+    elif scale is None:
+        raise ValueError(f"{layer} needs out_shape or scale")
+    else:
+        check_type(scale, "scale", (int, float, Variable), layer)
+        if not isinstance(scale, Variable):
+            if scale <= 0:
+                raise ValueError(f"scale must be positive, but is {scale}")
+            scale = float(scale)
+        number_or_tensor(scale, "Scale", "scale", inputs, attrs)
+    if actual_shape is not None:
+        warnings.warn("actual_shape is deprecated: give out_shape a variable", stacklevel=3)
+        actual_shape.stop_gradient = True
+        inputs["OutSize"] = actual_shape
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(type=layer, inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def _size_attrs(
+    helper: LayerHelper, out_shape: Size, axes: int, inputs: dict[str, Any]
+) -> dict[str, int]:
+    """The attributes for a size, or inputs for what of it is variable."""
+    layer = helper.layer_type
+    check_type(out_shape, "out_shape", (list, tuple, Variable), layer)
+    if not isinstance(out_shape, Variable):
+        if len(out_shape) != axes:
+            raise ValueError(f"out_shape of {layer} must be {axes} numbers, but is {out_shape}")
+        numbers = [n for n in out_shape if not isinstance(n, Variable)]
+        assert all(n > 0 for n in numbers), f"out_shape must be positive, but is {out_shape}"
+    found: dict[str, Any] = {}
+    numbers_or_tensors(helper, out_shape, ("OutSize", "SizeTensor"), "size", inputs, found)
+    names = ("out_d", "out_h", "out_w")[3 - axes :]
+    return dict(zip(names, found.get("size", ()), strict=False))
+
+
+def resize_bilinear(
+    input: Variable,
+    out_shape: Size | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Images in another size: ``interpolate`` with ``resample="BILINEAR"``.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
+        out_shape: as for :func:`interpolate`.
+        scale: as there.
+        name: prefix of names.
+        actual_shape: as there.
+        align_corners: as there.
+        align_mode: as there.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+
+    Returns:
+        The new size, in the same format. Source: Paddle op ``bilinear_interp``.
+    """
+    return image_resize(
+        input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def resize_trilinear(
+    input: Variable,
+    out_shape: Size | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCDHW",
+) -> Variable:
+    """Volumes in another size: ``interpolate`` with ``resample="TRILINEAR"``.
+
+    Args:
+        input: ``(N, C, D, H, W)``, or ``(N, D, H, W, C)`` as ``data_format`` says.
+        out_shape: as for :func:`interpolate`.
+        scale: as there.
+        name: prefix of names.
+        actual_shape: as there.
+        align_corners: as there.
+        align_mode: as there.
+        data_format: ``"NCDHW"`` or ``"NDHWC"``.
+
+    Returns:
+        The new size, in the same format. Source: Paddle op ``trilinear_interp``.
+    """
+    return image_resize(
+        input, out_shape, scale, name, "TRILINEAR", actual_shape, align_corners, align_mode,
+        data_format,
+    )  # fmt: skip
+
+
+def resize_nearest(
+    input: Variable,
+    out_shape: Size | None = None,
+    scale: float | Variable | None = None,
+    name: str | None = None,
+    actual_shape: Variable | None = None,
+    align_corners: bool = True,
+    data_format: str = "NCHW",
+) -> Variable:
+    """Images in another size: ``interpolate`` with ``resample="NEAREST"``.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
+        out_shape: as for :func:`interpolate`.
+        scale: as there.
+        name: prefix of names.
+        actual_shape: as there.
+        align_corners: as there.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+
+    Returns:
+        The new size, in the same format. Source: Paddle op ``nearest_interp``.
+    """
+    return image_resize(
+        input, out_shape, scale, name, "NEAREST", actual_shape, align_corners, 1, data_format
+    )
+
+
+def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
+    """Images whose shorter side gets a length; the other side follows.
+
+    Args:
+        input: ``(N, C, H, W)`` of known height and width.
+        out_short_len: new length of the shorter side.
+        resample: as for :func:`image_resize`.
+
+    Returns:
+        ``(N, C, H', W')``.
+
+    Raises:
+        ValueError: the input has not 4 dimensions.
+    """
+    if len(input.shape) != 4:
+        raise ValueError(
+            f"image_resize_short takes (N, C, H, W), but {input.name} has {input.shape}"
+        )
+    size = list(input.shape[2:])
+    short = size.index(min(size))
+    factor = out_short_len / size[short]
+    size[1 - short] = int(size[1 - short] * factor + 0.5)
+    size[short] = out_short_len
+    return image_resize(input, size, resample=resample)
+
+
+def affine_grid(theta: Variable, out_shape: Size, name: str | None = None) -> Variable:
+    """Points of an image under an affine map, for :func:`grid_sampler`.
+
+    Args:
+        theta: ``(N, 2, 3)``.
+        out_shape: N, C, H and W; numbers or an int32 variable with all.
+        name: without effect.
+
+    Returns:
+        ``(N, H, W, 2)``: x and y of each pixel, from -1 to 1. Source: Paddle op ``affine_grid``;
+        Jaderberg and others, 2015.
+
+    Raises:
+        ValueError: ``out_shape`` is neither.
+    """
+    check_variable_and_dtype(theta, "theta", _SINGLE_DOUBLE, "affine_grid")
+    if not isinstance(out_shape, (list, tuple, Variable)):
+        raise ValueError(f"out_shape must be a list, tuple or Variable, but is {out_shape!r}")
+    inputs: dict[str, Any] = {"Theta": theta}
+    attrs: dict[str, Any] = {}
+    if isinstance(out_shape, Variable):
+        check_variable_and_dtype(out_shape, "out_shape", ("int32",), "affine_grid")
+        inputs["OutputShape"] = out_shape
+    else:
+        attrs["output_shape"] = list(out_shape)
+    return add_op("affine_grid", inputs, theta.dtype, attrs, slot="Output")
+
+
+def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
+    """Images read at given points, between the pixels by bilinear weights.
+
+    Args:
+        x: ``(N, C, H, W)``.
+        grid: ``(N, H, W, 2)``: x and y from -1 to 1, as :func:`affine_grid` gives them.
+        name: prefix of names.
+
+    Returns:
+        ``(N, C, H, W)``. Source: Paddle op ``grid_sampler``; Jaderberg and others, 2015.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "grid_sampler")
+    check_variable_and_dtype(grid, "grid", _SINGLE_DOUBLE, "grid_sampler")
+    return add_op("grid_sampler", {"X": x, "Grid": grid}, x.dtype, slot="Output", name=name)

@@ -1,0 +1,80 @@
+"""``teacher_student_sigmoid_loss``: clicks and a teacher's score in one label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ops._shapes import require_float
+
+
+def _infer(x: Spec, label: Spec) -> Spec:
+    require_float(x)
+    require(
+        x.rank == label.rank == 2 and x.shape[1] in (1, -1) and label.shape[1] in (1, -1),
+        f"X {x} and Label {label} must be [samples, 1]",
+    )
+    return x
+
+
+def _samples(r: SampleRng) -> list[Sample]:
+    labels = np.array([[-2.0], [-1.0], [0.3], [1.7], [0.0], [1.0]])
+    return [
+        Sample({"X": r.away_from(0.0, (6, 1)), "Label": labels}, grad=("X",)),
+        Sample({"X": 3 * r.away_from(0.0, (6, 1)), "Label": labels}, grad=("X",)),
+        Sample(
+            {"X": np.array([[0.5], [-2.0], [4.0], [0.1], [2.0], [-3.0]]), "Label": labels},
+            {"soft_max_up_bound": 1.0, "soft_max_lower_bound": -1.5},
+            grad=(),
+        ),
+    ]
+
+
+@op(
+    "teacher_student_sigmoid_loss",
+    inputs="X Label",
+    outputs="Y",
+    infer=_infer,
+    attrs={"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0},
+    samples=_samples,
+)
+def teacher_student_sigmoid_loss(xp: Any, x: Any, label: Any) -> Any:
+    """The sigmoid cross entropy of a click, and another one with the teacher's score.
+
+    A label below -1 means no click and no score, below 0 a click without score, below 1 no click
+    and a score, else a click and a score that is 1 less. Source: Paddle op
+    ``teacher_student_sigmoid_loss``.
+    """
+    click, score, scored = _parts(xp, x, label)
+    softplus = xp.maximum(x, 0) + xp.log1p(xp.exp(-abs(x)))
+    return softplus - x * click + (softplus - x * score) * scored
+
+
+def _parts(xp: Any, x: Any, label: Any) -> tuple[Any, Any, Any]:
+    """Whether there is a click, the teacher's score, and whether there is one."""
+    click = ((label >= -1) & (label < 0)) | (label >= 1)
+    scored = label >= 0
+    score = xp.where(label >= 1, label - 1, label)
+    return click.astype(x.dtype), score, scored.astype(x.dtype)
+
+
+@teacher_student_sigmoid_loss.grad(
+    "X", "Label", "Y@GRAD", outputs="X@GRAD", infer=lambda x, label, d_y: x
+)
+def teacher_student_sigmoid_loss_grad(
+    xp: Any,
+    x: Any,
+    label: Any,
+    d_y: Any,
+    *,
+    soft_max_up_bound: float = 15.0,
+    soft_max_lower_bound: float = -15.0,
+) -> Any:
+    """Sigmoid minus click and score; none where ``x`` lies outside the bounds."""
+    click, score, scored = _parts(xp, x, label)
+    inside = xp.clip(x, soft_max_lower_bound, soft_max_up_bound)
+    sigmoid = 1 / (1 + xp.exp(-inside))
+    kept = (x > soft_max_lower_bound) & (x < soft_max_up_bound)
+    return d_y * (sigmoid - click + (sigmoid - score) * scored) * kept
