@@ -10,8 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from dpexec import layers
 from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
 from dpexec.ir.program import Program, default_main_program, name_scope, program_guard
 from dpexec.ir.variable import Variable
@@ -77,8 +80,7 @@ class ExponentialMovingAverage(_Swapped):
             ``(thres_steps + 1) / (thres_steps + 10)``.
         name: in front of the names of the means.
 
-    Source: ``fluid.optimizer.ExponentialMovingAverage``. Its Switch operators are replaced by
-    arithmetic that gives the same values.
+    Source: ``fluid.optimizer.ExponentialMovingAverage``.
     """
 
     def __init__(
@@ -98,27 +100,40 @@ class ExponentialMovingAverage(_Swapped):
                 stop_gradient=True,
             )
             self._params_tmps.append((param, tmp))
-        for param, _ in self._params_tmps:
-            self._ema_vars[param.name] = layers.create_global_var(
-                name=unique_name.generate(f"{self._name}{param.name}_ema"),
-                shape=list(param.shape),
-                value=0.0,
-                dtype=param.dtype,
-                persistable=True,
-            )
+        for param, tmp in self._params_tmps:
+            with self._guard(param, tmp):
+                self._ema_vars[param.name] = layers.create_global_var(
+                    name=unique_name.generate(f"{self._name}{param.name}_ema"),
+                    shape=list(param.shape),
+                    value=0.0,
+                    dtype=param.dtype,
+                    persistable=True,
+                )
         self._make_apply_program()
         self._make_restore_program(self._params_tmps)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _guard(param: Any, tmp: Variable) -> Iterator[None]:
+        """Operators built inside average this parameter."""
+        with param.block.program._optimized_guard([param, tmp]), name_scope("moving_average"):
+            yield
 
     def _make_decay(self) -> Variable:
         with default_main_program()._lr_schedule_guard():
             decay = layers.create_global_var(
                 [1], self._decay, "float32", persistable=True, name="scheduled_ema_decay_rate"
             )
-            if self._thres_steps is not None:
-                steps: Any = layers.cast(self._thres_steps, "float32")
-                most = layers.fill_constant([1], "float32", self._decay)
-                limit = (steps + 1.0) / (steps + 10.0)
-                layers.assign(layers.elementwise_min(limit, most), decay)
+            steps: Any = self._thres_steps
+            if steps is not None:
+                if steps.dtype != VarType.FP32:
+                    steps = layers.cast(steps, "float32")
+                rising = (steps + 1.0) / (steps + 10.0)
+                with layers.Switch() as switch:
+                    with switch.case(rising < self._decay):
+                        layers.assign(rising, decay)
+                    with switch.default():
+                        layers.assign(np.array([self._decay], np.float32), decay)
         return decay
 
     def _make_apply_program(self) -> None:
@@ -128,13 +143,12 @@ class ExponentialMovingAverage(_Swapped):
             counter = layers.create_global_var([1], 0, "int64", persistable=True, name=_STEPS)
             steps: Any = layers.cast(counter, "float32")
             lost: Any = layers.elementwise_pow(_stored(block, self._decay_var), steps)
-            started: Any = layers.cast(steps > layers.fill_constant([1], "float32", 0.0), "float32")
-            divisor = (1.0 - lost) * started + (1.0 - started)  # 1 before the first update
             for param, tmp in self._params_tmps:
-                mean = _stored(block, self._ema_vars[param.name])
+                mean: Any = _stored(block, self._ema_vars[param.name])
                 param = _stored(block, param)
                 layers.assign(param, _stored(block, tmp))
-                layers.assign(layers.elementwise_div(mean, divisor), mean)
+                with layers.Switch() as switch, switch.case(steps > 0):
+                    layers.assign(mean / (1.0 - lost), mean)
                 layers.assign(mean, param)
 
     def update(self) -> None:
@@ -142,10 +156,7 @@ class ExponentialMovingAverage(_Swapped):
         layers.autoincreased_step_counter(counter_name=_STEPS)
         for param, tmp in self._params_tmps:
             mean: Any = self._ema_vars[param.name]
-            with (
-                param.block.program._optimized_guard([param, tmp]),
-                name_scope("moving_average"),
-            ):
+            with self._guard(param, tmp):
                 new = mean * self._decay_var + param * (1 - self._decay_var)
                 layers.assign(new, mean)
 
@@ -223,5 +234,5 @@ class ModelAverage(_Swapped, Optimizer):
                 layers.assign(param, _stored(block, copy))
                 count = layers.sums([found[name] for name in _COUNTS[:2]])
                 total = layers.sums([found[name] for name in _SUMS])
-                mean = layers.elementwise_div(total, layers.cast(count, param.dtype))
-                layers.assign(mean, param)
+                count, total = (layers.cast(value, param.dtype) for value in (count, total))
+                block.append_op("elementwise_div", {"X": total, "Y": count}, {"Out": param})

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpexec import layers
 from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_startup_program, name_scope, program_guard
+from dpexec.ir.program import Program, default_startup_program, program_guard
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import ParamGrad
 
@@ -22,9 +22,9 @@ class LookaheadOptimizer:
     Raises:
         AssertionError: no inner optimizer, or alpha or k out of range.
 
-    Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. Its Switch operator is
-    replaced by arithmetic with a factor of 0 or 1, which gives the same values. The step is
-    counted once per run in Reduce mode too, where the original counts it once per device.
+    Source: ``fluid.optimizer.LookaheadOptimizer``; Zhang et al. 2019. The step is counted once per
+    run in Reduce mode too, where the original counts it once per device. The operators count as
+    those of an optimizer, so that a clone for testing has none of them.
     """
 
     type = "lookahead"
@@ -54,26 +54,26 @@ class LookaheadOptimizer:
         made: tuple[list[Operator], list[ParamGrad]] = self.inner_optimizer.minimize(
             loss, startup_program=startup_program
         )
+        program = loss.block.program
         startup = default_startup_program() if startup_program is None else startup_program
-        params = loss.block.program.all_parameters()
-        with program_guard(loss.block.program, startup):
+        params = program.all_parameters()
+        with program_guard(program, startup), program._optimized_guard([]):
             slow = {param.name: _slow(param, startup) for param in params}
-            meets, alpha = self._schedule(loss.block.program)
-            for param in params:
-                _meet(param, slow[param.name], meets, alpha)
-        return made
-
-    def _schedule(self, program: Program) -> tuple[Any, Any]:
-        """1 in the steps of a meeting, else 0; and alpha."""
-        with program._lr_schedule_guard():
             k: Any = layers.create_global_var([1], self.k, "int32", True, name="lookahead_k")
             alpha = layers.create_global_var(
                 [1], float(self.alpha), "float32", True, name="lookahead_alpha"
             )
-            step: Any = layers.create_global_var([1], 0, "int32", True, name="lookahead_step")
+            step = layers.create_global_var([1], 0, "int32", True, name="lookahead_step")
             layers.increment(step, value=1.0, in_place=True)
-            zero = layers.fill_constant([1], "int32", 0)
-            return layers.cast(layers.equal(step % k, zero), "float32"), alpha
+            zero, one = (layers.fill_constant([1], "float32", value) for value in (0.0, 1.0))
+            steps_since: Any = layers.elementwise_mod(step, k)
+            with layers.Switch() as switch:
+                with switch.case(steps_since == zero):
+                    for param in params:
+                        _meet(param, slow[param.name], alpha, one)
+                with switch.default():
+                    pass
+        return made
 
 
 def _slow(param: Any, startup: Program) -> Variable:
@@ -89,11 +89,10 @@ def _slow(param: Any, startup: Program) -> Variable:
     return found
 
 
-def _meet(fast: Any, slow: Any, meets: Any, alpha: Any) -> None:
-    with fast.block.program._optimized_guard([fast, slow]), name_scope("lookahead"):
-        middle = fast * alpha + slow * (1.0 - alpha)
-        others = 1.0 - meets
-        new_slow = middle * meets + slow * others
-        new_fast = middle * meets + fast * others
-        layers.assign(new_slow, slow)
-        layers.assign(new_fast, fast)
+def _meet(fast: Variable, slow: Variable, alpha: Variable, one: Variable) -> None:
+    middle = layers.elementwise_add(
+        layers.elementwise_mul(fast, alpha),
+        layers.elementwise_mul(slow, layers.elementwise_sub(one, alpha)),
+    )
+    layers.assign(middle, slow)
+    layers.assign(middle, fast)

@@ -17,12 +17,25 @@ RECORDED = json.loads((FIXTURES / "averages.json").read_text())
 @pytest.mark.parametrize("name", average_pieces.CASES)
 def test_values_are_those_of_the_original_with_all_reduce(name, devices, mode):
     found = average_pieces.train(name, fluid, devices, mode)
-    assert found.keys() == RECORDED[name].keys()
-    for when, params in RECORDED[name].items():
+    assert found.keys() == RECORDED[name]["values"].keys()
+    for when, params in RECORDED[name]["values"].items():
         for param, value in params.items():
             np.testing.assert_allclose(
                 found[when][param], value, rtol=1e-4, atol=1e-6, err_msg=f"{param} {when}"
             )
+
+
+@pytest.mark.parametrize("name", average_pieces.CASES)
+def test_operators_are_those_of_the_original(name):
+    assert average_pieces.programs(name, fluid) == RECORDED[name]["programs"]
+
+
+def test_clone_for_testing_has_no_slow_parameters():
+    main = fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        average_pieces.CASES["lookahead"](fluid)
+    types = [op.type for op in main.clone(for_test=True).global_block().ops]
+    assert "conditional_block" not in types and "mean" in types
 
 
 @pytest.mark.parametrize("name", average_pieces.CASES)
