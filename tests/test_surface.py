@@ -140,3 +140,29 @@ def test_what_is_not_there_says_what_to_use():
         fluid.evaluator  # noqa: B018
     with pytest.raises(NotImplementedError, match=r"DetectionMAP .* sequences"):
         fluid.metrics.DetectionMAP(None, None, None)
+
+
+@pytest.mark.parametrize("name", ["unused", "nobody"])
+def test_inference_model_is_not_fed_what_it_does_not_need(tmp_path, name):
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        fluid.data("unused", [None, 2])
+        prediction = fluid.layers.fc(fluid.data("x", [None, 2]), 2)
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor()
+        exe.run(startup)
+        with pytest.raises(ValueError, match=name):
+            fluid.io.save_inference_model(str(tmp_path), ["x", name], [prediction], exe, main)
+    assert not list(tmp_path.iterdir())
+
+
+def test_executor_runs_a_pruned_program():
+    main, made = surface_cases._network(fluid)
+    pruned = main._prune_with_input([made["hidden"].name], [made["p"]])
+    rows = {made["hidden"].name: np.ones((2, 3), "float32")}
+    with fluid.scope_guard(fluid.Scope()):
+        for param in main.all_parameters():
+            value = np.full(param.shape, 0.5, "float32")
+            fluid.global_scope().var(param.name).get_tensor().set(value)
+        (found,) = fluid.Executor().run(pruned, feed=rows, fetch_list=[made["p"].name])
+    np.testing.assert_allclose(found, np.full((2, 2), 0.5))
