@@ -194,8 +194,8 @@ def decorate(
     optimizer's states stay float32. The loss is multiplied by a factor, and the gradients are
     divided by it, so that small gradients do not vanish in float16. After a step with an infinite
     gradient the optimizer sees gradients of zero: parameters stay, but for what a momentum or a
-    decay of weights adds. On CPUs this is slower than float32: NumPy cannot calculate in float16, so
-    values are converted around every operator. There is no bfloat16: Paddle 1.8 and its file
+    decay of weights adds. On CPUs this is slower than float32: NumPy cannot calculate in float16,
+    so values are converted around every operator. There is no bfloat16: Paddle 1.8 and its file
     formats have none. Sparse gradients (``is_sparse=True``) are refused, as Paddle does.
 
     Args:
