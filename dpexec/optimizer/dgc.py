@@ -187,7 +187,8 @@ def _step_counter() -> Variable:
     if name in block.vars:
         return block.vars[name]
     counter = _stored_number(name, -1.0)
-    block._prepend_op("increment", {"X": counter}, {"Out": counter}, {"step": 1.0})
+    with block.program._backward_role_guard():  # a clone for testing must not count
+        block._prepend_op("increment", {"X": counter}, {"Out": counter}, {"step": 1.0})
     return counter
 
 

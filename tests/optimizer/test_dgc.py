@@ -155,6 +155,13 @@ def test_with_recomputation():
     assert "dgc" in types and "dgc_momentum" in types
 
 
+def test_clone_for_testing_does_not_count():
+    test = network(dgc(1)).main.clone(for_test=True)
+    assert not {"increment", "dgc", "dgc_momentum"}.intersection(
+        op.type for op in test.global_block().ops
+    )
+
+
 def test_reduce_mode_is_refused():
     with pytest.raises(fluid.core.EnforceNotMet, match="compressed in AllReduce mode only"):
         train(network(dgc(1)), feeds(1), 2, Reduce)
