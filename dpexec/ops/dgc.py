@@ -126,7 +126,7 @@ def _sparsity_at(step: int, sparsity: Sequence[float], rampup_step: float) -> fl
             {"max_norm": 1.0, "rampup_begin_step": 5.0},
             expected={"Out": np.array(expected)},
         )
-        for step, expected in ((4.0, [3.0, 4.0]), (5.0, [0.6, 0.8]))
+        for step, expected in ((4.0, [3.0, 4.0]), (5.0, [0.6, 0.8]), (9.0, [0.6, 0.8]))
     ],
 )
 def dgc_clip_by_norm(
@@ -194,9 +194,8 @@ def dgc_momentum(
     """
     rate = scalar(rate)
     if isinstance(grad, SelectedRows):
-        total = grad.merged(xp)
-        param.reshape(-1)[total.row_array] -= total.value * rate
-    elif int(scalar(current_step)) < int(rampup_begin_step):
+        grad = grad.to_dense(xp).reshape(param.shape)
+    if int(scalar(current_step)) < int(rampup_begin_step):
         velocity *= param.dtype.type(mu)
         velocity += grad
         step = velocity * param.dtype.type(mu) + grad if use_nesterov else velocity

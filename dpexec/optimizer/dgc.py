@@ -33,7 +33,8 @@ class DGCMomentumOptimizer(Optimizer):
     A device keeps the rest, adds it up with momentum, and hands it out when it has grown. Before
     ``rampup_begin_step`` the numbers are those of Momentum. Later they depend on the number of
     devices, since each chooses for itself. Works with AllReduce, on CPUs and on clusters too,
-    where it is gradients that cost time (the original needs GPUs).
+    where it is gradients that cost time (the original needs GPUs). Of what the devices keep back,
+    that of the first device is saved, and a loaded one goes to all.
 
     Args:
         learning_rate: a float, or a variable with one element.

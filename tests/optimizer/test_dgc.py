@@ -80,6 +80,21 @@ def test_devices_exchange_few_elements_and_stay_equal(rows, monkeypatch):
     assert devices == 1 or (kept[0] != kept[1]).any()
 
 
+def test_fetched_gradient_is_the_sum_of_what_devices_exchanged():
+    net, scope = network(dgc(0, sparsity=[0.999])), fluid.Scope()
+    with fluid.scope_guard(scope):
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(net.startup)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, places=[fluid.CPUPlace()] * 2
+        )
+        (merged,) = executor.run(compiled, feeds(1)[0], [WEIGHT + "@GRAD"])
+    first, second = np.split(merged, 2)
+    assert first.shape == (128, 160)
+    assert 20 <= np.count_nonzero(first) <= 40
+    np.testing.assert_array_equal(first, second)
+
+
 def test_same_bits_on_a_cluster():
     from distributed import Client
 
