@@ -6,13 +6,13 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,10 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner
 from dpexec.runtime.schedulers.local import (
+    LocalGraph,
+    LocalScheduler,
     inline,
-    make_graph,
     one_kernel_thread,
-    run_graph,
 )
 from dpexec.runtime.steps import Env, Shard, Step, run_steps
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
@@ -110,14 +110,13 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self._graphs: dict[Plan, dict[bool, dict[Any, Any]]] = {}
+        self._graphs: dict[Plan, dict[bool, LocalGraph]] = {}
         self._checked: dict[Any, list[list[Step]]] = {}
         self._steps: list[list[Step]] = []
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
         self._busy = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
         if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
@@ -306,16 +305,20 @@ class Engine:
             return inline(plan, run_task, fetch)
         graphs = self._graphs.setdefault(plan, {})
         if merged not in graphs:
-            graphs[merged] = make_graph(plan, run_task, fetch)
-        pool = None if strategy.scheduler == "sync" else self._thread_pool()
-        try:
-            return run_graph(graphs[merged], pool)
-        except BaseException:
-            self._pool = None
-            raise
+            graphs[merged] = LocalGraph(plan, run_task, fetch)
+        self._gate.between_tasks = self._scheduler.caller_works
+        return self._scheduler.run(graphs[merged])
+
+    @functools.cached_property
+    def _scheduler(self) -> LocalScheduler:
+        strategy = self.execution_strategy
+        assert strategy is not None
+        threads = 0 if strategy.scheduler == "sync" else self.num_threads
+        return LocalScheduler(threads, strategy.use_experimental_executor)
 
     def _run_task(self, plan: Plan, number: int) -> None:
         task, steps = plan.tasks[number], self._steps[number]
+        self._gate.begin_task()
         if number in plan.updates:
             self._gate.begin_updates()
         place = self.places[task.device or 0]
@@ -327,11 +330,6 @@ class Engine:
             start = time.perf_counter()
             run_steps(steps, self._envs, recorder, task.key[0])
             recorder.add(task.key[0], "task", task.device, task.key[0], start, time.perf_counter())
-
-    def _thread_pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.num_threads, thread_name_prefix="dpexec")
-        return self._pool
 
     @property
     def num_threads(self) -> int:

@@ -1,6 +1,6 @@
 """Ctrl-C during a run never leaves a parameter half updated.
 
-Before the parameters are overwritten it stops the run at once, afterwards the step is completed.
+Before the parameters are overwritten it stops the run, afterwards the step is completed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ class InterruptGate:
 
     Works where Python delivers KeyboardInterrupt: on the main thread, with Python's own handler.
     A second Ctrl-C is not held back.
+
+    Attributes:
+        between_tasks: the main thread works on tasks together with others: then it must not leave
+            in the middle, and the run stops before the next task.
     """
 
     def __init__(self) -> None:
+        self.between_tasks = False
         self._claims: list[str] = []  # the first one decides; appending is atomic
         self._pending = False
         self._before: Any = None
@@ -47,8 +52,18 @@ class InterruptGate:
         if self._claims[0] != "update":
             raise RuntimeError("the run was interrupted before its updates")
 
+    def begin_task(self) -> None:
+        """Called before every task.
+
+        Raises:
+            KeyboardInterrupt: the run was interrupted, and nothing is overwritten yet.
+        """
+        if self._pending and self._claims[0] == "stop":
+            raise KeyboardInterrupt
+
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._claims.append("stop")
-        if self._claims[0] == "stop" or self._pending:
+        at_once = self._claims[0] == "stop" and not self.between_tasks
+        if at_once or self._pending:
             raise KeyboardInterrupt
         self._pending = True

@@ -250,13 +250,13 @@ class ExecutionStrategy(_Strategy):
     num_iteration_per_drop_scope = _Field(1, int, "Runs between clean-ups of temporaries.")
     num_iteration_per_run = _Field(1, int, "Steps per call of run.")
     scheduler = _Field("threads", _scheduler, "'threads', 'sync' or a distributed Client.")
+    use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
     trace = _Field(False, bool, "Record what ran when and where.")
     _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")
 
     use_cuda = _Field(True, bool, "Set by the executor; kept so that programs may set it.")
     allow_op_delay = _Field(False, bool, "Without effect in fluid, too.", False)
     use_thread_barrier = _Field(False, bool, "Parameter server only.", False)
-    use_experimental_executor = _Field(True, bool, "Choice of scheduler in fluid.", False)
 
     def __init__(self) -> None:
         super().__init__()

@@ -189,7 +189,7 @@ def test_reduce_mode_leaves_no_second_copy_resident():
     finally:
         tracemalloc.stop()
     assert parameters > 2.9e6
-    assert resident <= 1.1 * parameters + gradients
+    assert resident <= 1.1 * parameters + gradients + 1e5  # threads, graphs, code
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -197,7 +197,7 @@ def test_step_has_few_tasks(mode):
     net = classifier(fluid.optimizer.Adam(0.01), sizes=(784, 200, 200, 10))
     run = train(net, batches(1, 64, 784, 10), 2, mode)
     (graph,) = run.compiled._engine._graphs[run.compiled.plan].values()
-    assert len(graph) <= 12
+    assert len(graph.tasks) <= 12
 
 
 def test_large_gradients_start_aggregating_before_the_backward_pass_ends():

@@ -11,37 +11,85 @@ from typing import Any
 
 import dask.local
 import dask.threaded
+from dask.callbacks import Callback
 from threadpoolctl import ThreadpoolController
 
 from dpexec.runtime.lower import FETCH_KEY, to_dask
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.schedulers.prepared import PreparedGraph, Threads
 
-__all__ = ["inline", "make_graph", "one_kernel_thread", "run_graph"]
-
-
-def make_graph(
-    plan: Plan, run_task: Callable[[int], None], fetch: Callable[[], list[Any]]
-) -> dict[Any, Any]:
-    """The dask graph of a plan whose tasks share memory: results are None but for the fetches."""
-    return to_dask(plan, lambda number, *_: run_task(number), lambda *_: fetch())
+__all__ = ["LocalGraph", "LocalScheduler", "inline", "one_kernel_thread"]
 
 
-def run_graph(graph: dict[Any, Any], pool: ThreadPoolExecutor | None) -> list[Any]:
-    """Run a dask graph in ``pool``, or on the calling thread alone; return the fetches.
+class LocalGraph:
+    """The dask graph of a plan whose tasks share memory: results are None but for the fetches.
 
-    ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around this. When a
-    task fails, those that run are waited for and those in the queue never start: ``pool`` cannot
-    be used again.
+    Args:
+        plan: the plan.
+        run_task: called with the number of a task.
+        fetch: gives the result.
     """
-    if pool is None:
-        result: list[Any] = dask.local.get_sync(graph, FETCH_KEY)
+
+    def __init__(
+        self, plan: Plan, run_task: Callable[[int], None], fetch: Callable[[], list[Any]]
+    ) -> None:
+        self.tasks = to_dask(plan, lambda number, *_: run_task(number), lambda *_: fetch())
+
+    @functools.cached_property
+    def prepared(self) -> PreparedGraph:
+        """Its order and dependencies, computed once."""
+        return PreparedGraph(self.tasks, FETCH_KEY)
+
+
+class LocalScheduler:
+    """Runs dask graphs on threads of this process.
+
+    ``dask.diagnostics`` (ProgressBar, Profiler) and other dask callbacks work around it: then
+    dask's own scheduler runs the graph. When a task fails, those that run are waited for and those
+    in the queue never start.
+
+    Args:
+        num_threads: how many; 0 runs everything on the calling thread.
+        prepare: keep what dask computes at every run; else dask's own scheduler always runs.
+    """
+
+    def __init__(self, num_threads: int, prepare: bool) -> None:
+        self._num_threads = num_threads
+        self._prepare = prepare and num_threads > 0
+        self._threads: Threads | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def caller_works(self) -> bool:
+        """Whether the calling thread, which interrupts reach, runs tasks among other threads."""
+        return self._prepare and not Callback.active
+
+    def run(self, graph: LocalGraph) -> list[Any]:
+        """Run a graph; returns the fetches.
+
+        Raises:
+            BaseException: what a task raised.
+        """
+        result: list[Any]
+        if not self._num_threads:
+            result = dask.local.get_sync(graph.tasks, FETCH_KEY)
+        elif self.caller_works:
+            if self._threads is None:
+                self._threads = Threads(self._num_threads - 1)
+            result = graph.prepared.run(self._threads)
+        else:
+            result = self._run_in_pool(graph)
         return result
-    try:
-        result = dask.threaded.get(graph, FETCH_KEY, pool=pool)
-    except BaseException:
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    return result
+
+    def _run_in_pool(self, graph: LocalGraph) -> Any:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._num_threads, thread_name_prefix="dpexec")
+        try:
+            return dask.threaded.get(graph.tasks, FETCH_KEY, pool=self._pool)
+        except BaseException:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+            raise
 
 
 def inline(plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[Any]]) -> list[Any]:
