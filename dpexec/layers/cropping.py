@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.core import unique_name
+from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, mixed, numbers_or_tensors
 
-__all__ = ["crop", "crop_tensor"]
+__all__ = ["crop", "crop_tensor", "random_crop"]
 
 Numbers = Sequence[int | Variable] | Variable
 
@@ -93,3 +96,47 @@ def _check_numbers(values: Any, name: str, allowed: Any) -> None:
         check_type(value, f"a number of {name}", int, "crop_tensor")
         if not allowed(value):
             raise ValueError(f"{name} of crop_tensor cannot hold {value}: {values}")
+
+
+def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
+    """A section of every sample, at a random place.
+
+    The seed goes on from run to run in a persistable variable, which the startup program makes.
+
+    Args:
+        x: float32, float64, uint8, int16 or int32; any shape.
+        shape: the size of the section in the last dimensions.
+        seed: where random numbers start; or an int64 variable to use instead.
+
+    Returns:
+        The last dimensions replaced by ``shape``. Source: Paddle op ``random_crop``.
+
+    Raises:
+        ValueError: the seed is neither.
+    """
+    numbers = ("float32", "float64", "uint8", "int16", "int32")
+    check_variable_and_dtype(x, "x", numbers, "random_crop")
+    check_type(shape, "shape", list, "random_crop")
+    helper = LayerHelper("random_crop")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    attrs: dict[str, Any] = {"shape": shape}
+    if seed is None:
+        seed = random.randrange(-65536, 65536)
+    if isinstance(seed, int):
+        attrs["startup_seed"] = seed
+        seed = helper.create_global_variable(
+            name=unique_name.generate("random_crop_seed"),
+            dtype="int64",
+            shape=[1],
+            persistable=True,
+        )
+        helper.set_variable_initializer(seed, Constant(attrs["startup_seed"]))
+    elif not isinstance(seed, Variable):
+        raise ValueError(f"seed of random_crop must be a Variable or an int, but is {seed!r}")
+    helper.append_op(
+        type="random_crop",
+        inputs={"X": x, "Seed": seed},
+        outputs={"Out": out, "SeedOut": seed},
+        attrs=attrs,
+    )
+    return out

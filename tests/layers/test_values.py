@@ -177,3 +177,14 @@ def test_shapes_from_variables():
     got = run({"x": values}, reshaped, filled)
     np.testing.assert_array_equal(got[0], values.reshape(2, 2, 3))
     np.testing.assert_array_equal(got[1], np.full((2, 2), 1.5))
+
+
+def test_random_crop_goes_on_as_in_paddle():
+    out = layers.random_crop(fluid.data("x", [None, 5, 6]), [2, 3], seed=5)
+    executor, image = fluid.Executor(fluid.CPUPlace()), np.arange(60, dtype="float32")
+    feed = {"x": image.reshape(2, 5, 6)}
+    with fluid.scope_guard(fluid.Scope()):
+        executor.run(fluid.default_startup_program())
+        crops = [executor.run(feed=feed, fetch_list=[out])[0] for _ in range(3)]
+    assert [crop[:, 0, 0].tolist() for crop in crops] == [[1, 31], [20, 49], [9, 48]]
+    assert (crops[0] - crops[0][:, :1, :1]).tolist() == [[[0, 1, 2], [6, 7, 8]]] * 2
