@@ -31,6 +31,17 @@ def test_training_gives_recorded_losses_and_state(name):
         np.testing.assert_allclose(state[variable], value, rtol=1e-4, atol=1e-6, err_msg=variable)
 
 
+@pytest.mark.parametrize("mode", ["AllReduce", "Reduce"])
+@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("name", optimizer_arguments.OPTIMIZERS)
+def test_replicas_give_recorded_losses(name, devices, mode):
+    """Those of AllReduce: the original cannot clip by the global norm in Reduce mode."""
+    losses, state = optimizer_arguments.train(name, fluid, devices, mode)
+    np.testing.assert_allclose(losses, RECORDED[name]["losses_of_devices"][str(devices)], rtol=1e-5)
+    for variable, value in RECORDED[name]["state"].items():
+        np.testing.assert_allclose(state[variable], value, rtol=1e-4, atol=2e-6, err_msg=variable)
+
+
 def test_methods_are_those_of_the_original():
     found = optimizer_arguments.methods(fluid)
     assert {name: found.get(name) for name in RECORDED["methods"]} == RECORDED["methods"]
