@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows
+from dpexec.core.tensors import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows
 
 __all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
 
@@ -46,6 +46,11 @@ class ScopeVariable:
         return array
 
     get_fetch_list = get_lod_tensor_array
+
+    def get_lod_rank_table(self) -> LoDRankTable:
+        """The rank table of this variable, made empty if the variable is new."""
+        table: LoDRankTable = self._get(LoDRankTable)
+        return table
 
     def is_int(self) -> bool:
         """Whether an int was stored with :meth:`set_int`."""

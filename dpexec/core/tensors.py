@@ -12,7 +12,7 @@ from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.places import CPUPlace, Place, array_module, on_device
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
+__all__ = ["LoDRankTable", "LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
 
 _clock = itertools.count(1)
 last_write = 0
@@ -199,6 +199,14 @@ Tensor = LoDTensor
 
 class LoDTensorArray(list[LoDTensor]):
     """A growing list of tensors."""
+
+
+class LoDRankTable(list[tuple[int, int]]):
+    """Sequences by their lengths, the longest first: (number of the sequence, its length)."""
+
+    def items(self) -> list[tuple[int, int]]:
+        """The content as a plain list."""
+        return list(self)
 
 
 class SelectedRows:
