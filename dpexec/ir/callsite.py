@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -36,11 +37,15 @@ class CallSite:
 
 
 def user_callsite() -> CallSite | None:
-    """The innermost frame outside dpexec, whose examples count as user code; None without one."""
+    """The innermost frame outside dpexec, whose examples count as user code; None without one.
+
+    The operator of a ``with`` block is made when it ends: its line is that of the ``with``.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_EXAMPLES):
+        own = name.startswith(_PACKAGE) and not name.startswith(_EXAMPLES)
+        if not own and name != contextlib.__file__:
             return CallSite(name, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
     return None

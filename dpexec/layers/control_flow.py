@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -17,7 +18,18 @@ from dpexec.layers.constants import fill_constant
 from dpexec.layers.elementwise import equal, logical_and, logical_not
 from dpexec.layers.tensor import assign, cast
 
-__all__ = ["Switch", "case", "cond", "switch_case"]
+__all__ = ["Switch", "While", "case", "cond", "switch_case", "while_loop"]
+
+
+@contextlib.contextmanager
+def _new_body(helper: LayerHelper) -> Iterator[Block]:
+    """A new block, which layers are added to inside a ``with`` block."""
+    program = helper.main_program
+    body = program._create_block()
+    try:
+        yield body
+    finally:
+        program._rollback()
 
 
 class ConditionalBlock:
@@ -50,13 +62,9 @@ class ConditionalBlock:
     @contextlib.contextmanager
     def block(self) -> Iterator[Block]:
         """Build into the block; a Python error inside leaves it without an operator."""
-        program = self.helper.main_program
-        parent = program.current_block()
-        body = program._create_block()
-        try:
+        with _new_body(self.helper) as body:
             yield body
-        finally:
-            program._rollback()
+        parent = body.program.current_block()
         reads, writes = body._outer_names()
         parent.append_op(
             "conditional_block",
@@ -357,3 +365,121 @@ def _numbered(branch_fns: Any) -> dict[int, Callable[[], Any]]:
             raise TypeError(f"The function for key {number} in branch_fns must be callable")
         found[number] = function
     return found
+
+
+# ---- loops
+
+
+class While:
+    """Repeat the layers that are added inside ``with loop.block():`` while a condition holds.
+
+    They may write variables of the blocks around, and must write the condition. Gradients do not
+    flow through loops.
+
+    Args:
+        cond: bool, one element; evaluated before every round.
+        is_test: accepted for fluid's sake.
+        name: accepted for fluid's sake.
+
+    Raises:
+        TypeError: ``cond`` is no bool variable with one element.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> layers = fluid.layers
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     i, n = (layers.fill_constant([1], "int64", v) for v in (0, 10))
+        ...     going = layers.less_than(i, n)
+        ...     with layers.While(going).block():
+        ...         i = layers.increment(i, value=3)
+        ...         going = layers.less_than(i, n, cond=going)
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=[i])
+        [array([12])]
+
+    Source: ``fluid.layers.While``.
+    """
+
+    def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
+        self.helper = LayerHelper("while", name=name)
+        _require_condition(cond, "condition")
+        self.cond_var = cond
+        self.is_test = is_test
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[Block]:
+        """Build into the loop; a Python error inside leaves it without an operator."""
+        with _new_body(self.helper) as body:
+            yield body
+        parent = body.program.current_block()
+        reads, writes = body._outer_names()
+        cond = self.cond_var.name
+        parent.append_op(
+            "while",
+            inputs={"X": [name for name in reads if name != cond], "Condition": cond},
+            outputs={
+                "Out": list(dict.fromkeys([*writes, cond])),
+                "StepScopes": parent.create_var(type=VarType.STEP_SCOPES),
+            },
+            attrs={"sub_block": body, "is_test": self.is_test},
+        )
+
+
+def _require_condition(value: Any, what: str) -> None:
+    if not isinstance(value, Variable):
+        raise TypeError(f"{what} should be a variable")
+    if value.dtype != VarType.BOOL:
+        raise TypeError(f"{what} should be a boolean variable")
+    if math.prod(value.shape) != 1:
+        raise TypeError(f"{what} should have one element, but its shape is {list(value.shape)}")
+
+
+def while_loop(
+    cond: Callable[..., Variable],
+    body: Callable[..., Any],
+    loop_vars: Sequence[Any],
+    is_test: bool = False,
+    name: str | None = None,
+) -> Sequence[Any]:
+    """Repeat ``loop_vars = body(*loop_vars)`` while ``cond(*loop_vars)`` holds.
+
+    Gradients do not flow through loops.
+
+    Args:
+        cond: gives a bool variable with one element.
+        body: gives as many variables as there are, arranged alike: one, or several in a list.
+        loop_vars: variables, or lists, tuples and dicts of them; they take the values.
+        is_test: accepted for fluid's sake.
+        name: accepted for fluid's sake.
+
+    Returns:
+        ``loop_vars``.
+
+    Raises:
+        TypeError: an argument, or what ``cond`` gives, is of a wrong type.
+        ValueError: there are no ``loop_vars``, or ``body`` gives something else.
+
+    Source: ``fluid.layers.while_loop``.
+    """
+    LayerHelper("while_loop", name=name)
+    for function, argument in ((cond, "cond"), (body, "body")):
+        if not callable(function):
+            raise TypeError(f"{argument} in while_loop should be callable")
+    if not isinstance(loop_vars, (list, tuple)):
+        raise TypeError("loop_vars in while_loop should be a list or tuple")
+    if not loop_vars:
+        raise ValueError("loop_vars in while_loop should not be empty")
+    going = cond(*loop_vars)
+    _require_condition(going, "what cond in while_loop returns")
+    with While(going, is_test, name).block():
+        made = body(*_mapped(lambda var: var, list(loop_vars)))
+        made = list(made) if isinstance(made, (list, tuple)) else [made]
+        still = cond(*made)
+        try:
+            _mapped(assign, made, list(loop_vars))
+        except ValueError as error:
+            raise ValueError(
+                "body in while_loop should return the same arity (length and structure) as "
+                f"loop_vars: {error}"
+            ) from None
+        assign(still, going)
+    return loop_vars

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from dpexec.errors import EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.ir.roles import grad_name
-from dpexec.runtime.env import Env
+from dpexec.runtime.env import Env, Shard
 
 __all__ = ["Body", "BodyError"]
 
@@ -43,17 +44,19 @@ class Body:
         drops = _drops(block, _kept(op, block))
         self._steps = [(inner, bind(inner), drops[inner]) for inner in block.ops]
         self._outer = block._outer_names()[1]
+        self._number = block.idx
 
     def inside(self, env: Env) -> Callable[..., Env]:
         """What a kernel calls to run the block once among the values of ``env``.
 
         Its argument, of gradients, is what the same call of the forward body returned; it returns
-        the variables of the block itself that are needed afterwards.
+        what the block wrote, but for its own variables that nobody needs afterwards.
         """
-        return functools.partial(self._run, env)
+        rounds = itertools.count()
+        return lambda forward=None: self._run(env, forward, next(rounds))
 
-    def _run(self, env: Env, forward: Env | None = None) -> Env:
-        inner = Env(env.shard, env, forward)
+    def _run(self, env: Env, forward: Env | None, number: int) -> Env:
+        inner = Env(self._shard(env.shard, number), env, forward)
         for op, call, drops in self._steps:
             try:
                 call(inner)
@@ -65,9 +68,15 @@ class Body:
                 inner.pop(name, None)
         for name in self._outer:
             if name in inner:
-                env[name] = inner.pop(name)
+                env[name] = inner[name]
         inner.around = inner.forward = None  # no cycle may keep arrays alive
         return inner
+
+    def _shard(self, shard: Shard, number: int) -> Shard:
+        """Random operators draw other numbers in every round of a loop."""
+        if not number:
+            return shard
+        return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
 
 
 def _kept(op: Operator, block: Block) -> set[str]:

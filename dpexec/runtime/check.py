@@ -95,13 +95,21 @@ def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     for body in op.bodies:
         if body.forward_block_idx >= 0:  # gradients are like what the forward body made
             continue
-        inner = dict(known)
-        for each in body.ops:
-            inner.update(_inferred(each, inner))
-        for name in body._outer_names()[1]:
-            if name in inner:
-                made[name] = _either(known.get(name), inner[name])
+        found = _after(body, known)
+        while op.type == "while" and any(found[name] != known.get(name) for name in found):
+            known = {**known, **found}  # what a round is not sure of, the next one reads
+            found = _after(body, known)
+        made.update(found)
     return made
+
+
+def _after(body: Block, known: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The specs of what a body writes around it."""
+    inner = dict(known)
+    for op in body.ops:
+        inner.update(_inferred(op, inner))
+    names = (name for name in body._outer_names()[1] if name in inner)
+    return {name: _either(known.get(name), inner[name]) for name in names}
 
 
 def _either(old: Spec | None, new: Spec) -> Spec:

@@ -75,6 +75,14 @@ def test_programs_serialised_by_the_original_run(name):
     assert_recorded_values(name, values, after)
 
 
+def test_operator_of_a_with_block_has_its_line():
+    flag = fluid.data("flag", [1], "bool")
+    with fluid.layers.Switch() as switch, switch.case(flag):  # this line
+        fluid.layers.fill_constant([1], "float32", 0.0)
+    op = fluid.default_main_program().global_block().ops[-1]
+    assert op.type == "conditional_block" and op.callsite.source.endswith("# this line")
+
+
 def test_case_outside_switch_is_refused():
     flag = fluid.data("flag", [1], "bool")
     with pytest.raises(ValueError, match="inside with"):
@@ -253,3 +261,135 @@ def test_printing_ends_after_the_first_times(capsys):
         (found,) = exe.run(feed=fed(2, 3), fetch_list=[shown])
         assert np.array_equal(found, fed(2, 3)["x"])
     assert capsys.readouterr().out.count("The place is") == 2
+
+
+# ---- loops
+
+
+def test_gradients_do_not_flow_through_loops():
+    x = fluid.data("x", [None, 3], "float32")
+    x.stop_gradient = False
+    number = fluid.layers.fill_constant([1], "float32", 0.0)
+    value = fluid.layers.scale(x, 1.0)
+    _, out = fluid.layers.while_loop(
+        lambda n, v: n < 3.0, lambda n, v: [n + 1.0, v * 2.0], [number, value]
+    )
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"while: it has no gradient"):
+        fluid.backward.append_backward(fluid.layers.mean(out))
+
+
+def test_shapes_may_grow_in_a_loop():
+    number = fluid.layers.fill_constant([1], "float32", 0.0)
+    rows = fluid.layers.fill_constant([1, 2], "float32", 1.0)
+    _, grown = fluid.layers.while_loop(
+        lambda n, r: n < 3.0,
+        lambda n, r: [n + 1.0, fluid.layers.concat([r, r * 2.0], axis=0)],
+        [number, rows],
+    )
+    total = fluid.layers.reduce_sum(grown, dim=1)
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[total])
+    assert found.tolist() == [2, 4, 4, 8, 4, 8, 8, 16]
+
+
+def test_rounds_of_a_loop_draw_other_numbers():
+    fluid.default_main_program().random_seed = 3
+    number = fluid.layers.fill_constant([1], "float32", 0.0)
+    ones = fluid.layers.fill_constant([1, 200], "float32", 1.0)
+    rows = fluid.layers.fill_constant([1, 200], "float32", 0.0)
+    _, rows, _ = fluid.layers.while_loop(
+        lambda n, r, o: n < 2.0,
+        lambda n, r, o: [n + 1.0, fluid.layers.concat([r, fluid.layers.dropout(o, 0.5)]), o],
+        [number, rows, ones],
+    )
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(fetch_list=[rows])
+    assert 40 < (found[1] != found[2]).sum() < 160
+
+
+def test_arguments_of_loops():
+    number = fluid.layers.fill_constant([1], "float32", 0.0)
+    flags = fluid.data("flags", [2], "bool")
+    for wrong in (3, number, flags):
+        with pytest.raises(TypeError, match="condition"):
+            fluid.layers.While(wrong)
+    loop = fluid.layers.while_loop
+    with pytest.raises(TypeError, match="cond in while_loop should be callable"):
+        loop(3, lambda n: n, [number])
+    with pytest.raises(TypeError, match="should be a list or tuple"):
+        loop(lambda n: n < 1.0, lambda n: n, number)
+    with pytest.raises(ValueError, match="not be empty"):
+        loop(lambda: number < 1.0, lambda: None, [])
+    with pytest.raises(TypeError, match="boolean"):
+        loop(lambda n: n, lambda n: n, [number])
+    with pytest.raises(ValueError, match="same arity"):
+        loop(lambda n, *rest: n < 1.0, lambda n: [n, n], [number])
+
+
+# ---- structures that branches return
+
+
+def test_branches_return_structures():
+    flag = fluid.data("flag", [1], "bool")
+
+    def made(value):
+        constant = fluid.layers.fill_constant([1], "float32", value)
+        return {"a": [constant, (constant + 1.0,)], "b": constant * 2.0}
+
+    found = fluid.layers.cond(flag, lambda: made(1.0), lambda: made(5.0))
+    fetch = [found["a"][0], found["a"][1][0], found["b"]]
+    exe = fluid.Executor(fluid.CPUPlace())
+    for value, expected in ((True, [1, 2, 2]), (False, [5, 6, 10])):
+        values = exe.run(feed={"flag": np.array([value])}, fetch_list=fetch)
+        assert [v.item() for v in values] == expected
+
+
+@pytest.mark.parametrize(
+    ("true_fn", "false_fn", "problem"),
+    [
+        (lambda x: None, lambda x: x, "true_fn returns None"),
+        (lambda x: x, lambda x: None, "false_fn returns None"),
+        (lambda x: [x, x], lambda x: [x], "sequences of 1"),
+        (lambda x: {"a": x}, lambda x: {"b": x}, "keys"),
+        (lambda x: 3, lambda x: 3, "expected a Variable"),
+    ],
+)
+def test_branches_that_differ_are_refused(true_fn, false_fn, problem):
+    flag = fluid.data("flag", [1], "bool")
+    x = fluid.layers.fill_constant([1], "float32", 1.0)
+    with pytest.raises(ValueError, match=problem):
+        fluid.layers.cond(flag, lambda: true_fn(x), lambda: false_fn(x))
+
+
+def test_branches_may_return_nothing():
+    flag = fluid.data("flag", [1], "bool")
+    assert fluid.layers.cond(flag, lambda: None, lambda: None) is None
+    assert fluid.layers.cond(flag) is None
+
+
+def test_arguments_of_branches():
+    flag = fluid.data("flag", [1], "bool")
+    index = fluid.data("index", [1], "int32")
+    layers = fluid.layers
+    with pytest.raises(TypeError, match="true_fn in cond must be callable"):
+        layers.cond(flag, 3)
+    with pytest.raises(TypeError, match="bool"):
+        layers.cond(index, lambda: None)
+    for wrong in (3, [flag], [(flag, 3)], [(3, lambda: None)]):
+        with pytest.raises(TypeError, match="pred"):
+            layers.case(wrong)
+    for wrong in (3, [(0, 3)], [(0.5, lambda: None)]):
+        with pytest.raises(TypeError, match="branch_fns"):
+            layers.switch_case(index, wrong)
+    with pytest.raises(ValueError, match="unique"):
+        layers.switch_case(index, [(1, lambda: None), (1, lambda: None)])
+
+
+def test_sparse_gradients_do_not_leave_a_branch():
+    flag = fluid.data("flag", [1], "bool")
+    ids = fluid.data("ids", [None, 1], "int64")
+    out = fluid.layers.cond(
+        flag,
+        lambda: fluid.embedding(ids, [4, 2], is_sparse=True),
+        lambda: fluid.embedding(ids, [4, 2]),
+    )
+    with pytest.raises(fluid.core.EnforceNotMet, match="is_sparse=False"):
+        fluid.backward.append_backward(fluid.layers.mean(out))
