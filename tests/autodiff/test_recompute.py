@@ -1,6 +1,7 @@
 """Recomputation: the real Paddle's operators, the same bits as without, and less memory."""
 
 import gc
+import gzip
 import json
 import re
 import tracemalloc
@@ -61,6 +62,29 @@ def test_training_gives_recorded_losses_and_state(name, mode):
         if not re.fullmatch(r"batch_norm_\d\.w_[12]", variable):
             np.testing.assert_allclose(
                 state[variable], value, rtol=1e-4, atol=5e-6, err_msg=variable
+            )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name", sorted(set(recompute_programs.CASES) - {*recompute_programs.RANDOM})
+)
+def test_programs_that_the_original_wrote_train_on_two_replicas(name, mode):
+    with np.load(FIXTURES / "recompute_programs.npz") as written:
+        main, startup = (
+            fluid.Program.parse_from_string(gzip.decompress(written[f"{name}/{part}"].tobytes()))
+            for part in ("main", "startup")
+        )
+    built, _, _ = recompute_programs.build(name, fluid)
+    shapes = {param.name: param.shape for param in built.all_parameters()}
+    losses, state = recompute_programs.train_programs(
+        fluid, main, startup, RECORDED[name]["loss"], shapes, 2, mode
+    )
+    np.testing.assert_allclose(losses, RECORDED[name]["losses"], rtol=1e-5)
+    for parameter in shapes:
+        if not re.fullmatch(r"batch_norm_\d\.w_[12]", parameter):
+            np.testing.assert_allclose(
+                state[parameter], RECORDED[name]["state"][parameter], rtol=1e-4, atol=5e-6
             )
 
 
