@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from dpexec.autodiff.backward import GradientNames, append_gradients
 from dpexec.autodiff.chain import relevant_ops
@@ -11,7 +11,7 @@ from dpexec.ir.block import Block
 __all__ = ["append_gradient_block"]
 
 
-def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: frozenset[str]) -> Block:
+def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: Set[str]) -> Block:
     """Append the block that computes the gradients of a body to the program.
 
     Args:

@@ -100,7 +100,7 @@ def chain_rule(
         if op.definition.make_grad is None:
             _require_constant_inputs(op, no_grad)
             continue
-        for grad in op.definition.make_grad(GradContext(op, flowing, wanted, frozenset(no_grad))):
+        for grad in op.definition.make_grad(GradContext(op, flowing, wanted, no_grad, have)):
             definition = opdef.get(grad.type)
             step = Step(
                 grad.type,

@@ -24,7 +24,8 @@ def parallel_do_grad_maker(context: GradContext) -> list[GradOp]:
     body: Block = forward.attrs["sub_block"]
     outputs = forward.outputs["outputs"]
     _refuse_error_clip(body)
-    given = {name: part_of_grad(name) for name in outputs}
+    flowing = zip(outputs, context.output_grads["outputs"], strict=True)
+    given = {name: part_of_grad(name) for name, grad in flowing if grad in context.flowing}
     block = append_gradient_block(body, given, context.no_grad)
     read = {name for op in block.ops for name in op.reads}
 

@@ -8,7 +8,7 @@ here, below the op files, because building a program needs it; the files fill it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -79,12 +79,14 @@ class GradContext:
         output_grads: per output slot the names of the gradients that flow in (``""`` for none).
         input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
         no_grad: names of variables at which gradients stop.
+        flowing: gradients that something contributed to so far.
     """
 
     op: Operator
     output_grads: Mapping[str, list[str]]
     input_grads: Mapping[str, list[str]]
-    no_grad: frozenset[str] = frozenset()
+    no_grad: Set[str] = frozenset()
+    flowing: Set[str] = frozenset()
 
 
 GradMaker = Callable[[GradContext], list[GradOp]]

@@ -53,16 +53,17 @@ def test_gradient_operator(main):
         hidden = layers.fc(pd.read_input(feature), 2)
         pd.write_output(hidden)
         pd.write_output(layers.argmax(hidden, 1))
-    out, _ = pd()
+        pd.write_output(layers.fc(hidden, 5))  # which the loss does not depend on
+    out, *_ = pd()
     fluid.backward.append_backward(layers.mean(out))
     (op,) = (op for op in main.global_block().ops if op.type == "parallel_do_grad")
     block = op.attr("sub_block")
     assert (block.parent_idx, block.forward_block_idx) == (0, 1)
     assert [each.type for each in block.ops] == ["elementwise_add_grad", "mul_grad"]
-    assert op.inputs["outputs@GRAD"] == [f"{out.name}@GRAD", "@EMPTY@"]
+    assert op.inputs["outputs@GRAD"] == [f"{out.name}@GRAD", "@EMPTY@", "@EMPTY@"]
     assert op.outputs == {
         "inputs@GRAD": [f"{feature.name}@GRAD"],
-        "parameters@GRAD": ["fc_1.w_0@GRAD", "fc_1.b_0@GRAD"],
+        "parameters@GRAD": ["fc_1.w_0@GRAD", "fc_1.b_0@GRAD", "@EMPTY@", "@EMPTY@"],
     }
     assert main.global_block().var("fc_1.w_0@GRAD").shape == (3, 2)
 

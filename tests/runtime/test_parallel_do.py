@@ -1,105 +1,20 @@
-"""ParallelDo against the same program without it: numbers, devices, and what it refuses."""
-
-import contextlib
-import pickle
-import threading
+"""ParallelDo gives the numbers of the same program without it."""
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
-from dpexec.ir.verify import verify
-from dpexec.runtime import engine as engine_module
-from dpexec.runtime import inner
-from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import single_feed
+from tests.runtime.parallel_do_programs import (
+    CPU,
+    assert_close,
+    built,
+    dense,
+    normal,
+    parallel_do,
+    train,
+)
 
 layers = fluid.layers
-CPU = fluid.CPUPlace()
-
-
-class Around:
-    """Stands for ParallelDo in the serial program."""
-
-    def do(self):
-        return contextlib.nullcontext()
-
-    def read_input(self, var):
-        return var
-
-    pre_fetch = read_input
-
-    def write_output(self, var):
-        self.outputs = [*getattr(self, "outputs", []), var]
-
-    def __call__(self):
-        return self.outputs[0] if len(self.outputs) == 1 else self.outputs
-
-
-def parallel_do(places, **options):
-    """``places`` devices, or none: the serial program."""
-    return layers.ParallelDo(layers.get_places(places), **options) if places else Around()
-
-
-def dense(rows, **options):
-    """The example of the design document: a feature outside, a net inside, a loss outside."""
-
-    def build(places):
-        x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1])
-        feature = layers.fc(x, size=8, act="relu")
-        pd = parallel_do(places, **options)
-        with pd.do():
-            hidden = layers.fc(pd.read_input(feature), size=6, act="tanh")
-            pd.write_output(layers.fc(hidden, size=1))
-        return layers.mean(layers.square_error_cost(pd(), label)), [feature]
-
-    return build, {"x": normal(rows, 4), "label": normal(rows, 1)}
-
-
-def normal(*shape):
-    return np.random.default_rng(len(shape) + shape[0]).normal(size=shape).astype("float32")
-
-
-def built(build, places, optimizer=None):
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 7
-    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-        loss, watched = build(places)
-        (optimizer or fluid.optimizer.SGD(0.1)).minimize(loss)
-    verify(main)
-    return main, startup, loss, watched
-
-
-def train(build, feed, places, steps=3, optimizer=None, before=None):
-    """Losses and gradients of all steps, and the variables afterwards, by name."""
-    main, startup, loss, watched = built(build, places, optimizer and optimizer())
-    scope, exe = fluid.Scope(), fluid.Executor(CPU)
-    exe.run(startup, scope=scope)
-    block = main.global_block()
-    trainable = [p for p in main.all_parameters() if p.trainable]
-    grads = [g for g in (f"{v.name}@GRAD" for v in [*trainable, *watched]) if g in block.vars]
-    dense_grads = [g for g in grads if block.var(g).type == fluid.core.VarDesc.VarType.LOD_TENSOR]
-    assert len(grads) == len(trainable) + len(watched)
-    runs = [exe.run(main, feed, [loss, *dense_grads], scope=scope) for _ in range(steps)]
-    stored = {
-        var.name: np.array(scope.find_var(var.name).get_tensor())
-        for var in main.list_vars()
-        if var.persistable and scope.find_var(var.name)
-    }
-    return runs, stored
-
-
-def assert_close(found, expected, tolerance=1e-6):
-    for run, other in zip(found[0], expected[0], strict=True):
-        for a, b in zip(run, other, strict=True):
-            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
-    assert found[1].keys() == expected[1].keys()
-    for name, value in expected[1].items():
-        np.testing.assert_allclose(
-            found[1][name], value, rtol=tolerance, atol=tolerance, err_msg=name
-        )
 
 
 @pytest.mark.parametrize("rows", [51, 1])
@@ -237,184 +152,6 @@ def test_masks_of_all_places_are_those_of_one():
     assert not np.array_equal(one[0][0][0], one[0][1][0])
 
 
-# ---- how it runs
-
-
-def test_same_bits_on_every_scheduler_and_number_of_threads():
-    build, feed = dense(13)
-    main, startup, loss, _ = built(build, 4)
-    found = []
-    for options in ({}, {"num_threads": 2}, {"num_threads": 9}, {"scheduler": "sync"}):
-        scope, strategy = fluid.Scope(), fluid.ExecutionStrategy()
-        for name, value in options.items():
-            setattr(strategy, name, value)
-        fluid.Executor(CPU).run(startup, scope=scope)
-        engine = Engine(main, [CPU], scope, execution_strategy=strategy)
-        feeds = single_feed(main.global_block(), feed)
-        found.append([engine.run([feeds], [loss.name])[0].tobytes() for _ in range(4)])
-    assert all(losses == found[0] for losses in found)
-
-
-def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
-    """Two places meet: neither goes on before the other is there."""
-    meet, threads = threading.Barrier(2, timeout=20), set()
-    original = engine_module.run_steps
-
-    def run_steps(steps, *arguments):
-        if steps[0].node.device in (1, 2):
-            threads.add(threading.get_ident())
-            meet.wait()
-        original(steps, *arguments)
-
-    monkeypatch.setattr(engine_module, "run_steps", run_steps)
-    build, feed = dense(8)
-    main, startup, loss, _ = built(build, 2)
-    scope, exe = fluid.Scope(), fluid.Executor(CPU)
-    exe.run(startup, scope=scope)
-    exe.run(main, feed, [loss], scope=scope)
-    assert len(threads) >= 2
-
-
-def graph_of(main, scope=None):
-    return Engine(main, [CPU], scope or fluid.Scope()).graph
-
-
-def test_graph_has_a_device_per_place_and_one_around():
-    build, _ = dense(4)
-    main, *_ = built(build, 3)
-    graph = graph_of(main)
-    assert len(graph.places) == 4 and list(graph.replicas) == [0]
-    kinds = [(node.kind, node.device) for node in graph.ops if node.is_collective]
-    assert kinds.count(("split", 0)) == 2 and kinds.count(("merge", 0)) == 2
-    assert kinds.count(("reduce", 0)) == 4 and len(kinds) == 8  # and no copies of parameters
-    types = [node.name for node in graph.ops if node.device == 2]
-    assert types == [
-        *("mul", "elementwise_add", "tanh", "mul", "elementwise_add"),
-        *("elementwise_add_grad", "mul_grad", "tanh_grad", "elementwise_add_grad", "mul_grad"),
-    ]
-
-
-def test_kept_parameters_are_updated_on_every_device():
-    build, _ = dense(4, keep_parameters=True)
-    main, *_ = built(build, 3)
-    graph = graph_of(main)
-    kinds = [node.kind for node in graph.ops if node.is_collective]
-    assert kinds.count("all_reduce") == 4 and not {"reduce", "broadcast"} & set(kinds)
-    updates = [
-        [n.op.role_var[0] for n in graph.ops if n.name == "sgd" and n.device == device]
-        for device in range(4)
-    ]
-    assert (
-        updates[1] == updates[2] == updates[3] == ["fc_1.b_0", "fc_1.w_0", "fc_2.b_0", "fc_2.w_0"]
-    )
-    assert sorted(updates[0]) == sorted([*updates[1], "fc_0.w_0", "fc_0.b_0"])
-
-
-# ---- copies of the program
-
-
-def run_for_test(program, feed, fetch, scope):
-    return fluid.Executor(CPU).run(program, feed, [fetch], scope=scope)[0]
-
-
-def test_copies_for_testing_and_on_disk(tmp_path):
-    feed = {"img": normal(5, 1, 8, 8), "label": np.arange(5).reshape(5, 1) % 3}
-    main, startup = fluid.Program(), fluid.Program()
-    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-        img, label = fluid.data("img", [None, 1, 8, 8]), fluid.data("label", [None, 1], "int64")
-        pd = parallel_do(2)
-        with pd.do():
-            conv = layers.batch_norm(layers.conv2d(pd.read_input(img), 4, 3))
-            pd.write_output(layers.fc(layers.dropout(conv, 0.3), 3, act="softmax"))
-        prediction = pd()
-        loss = layers.mean(layers.cross_entropy(prediction, label))
-        test = main.clone(for_test=True)
-        fluid.optimizer.SGD(0.1).minimize(loss)
-    late_test = main.clone(for_test=True)
-    assert [op.type for op in late_test.global_block().ops] == [
-        op.type for op in test.global_block().ops
-    ]
-    scope, exe = fluid.Scope(), fluid.Executor(CPU)
-    with fluid.scope_guard(scope):
-        exe.run(startup)
-        exe.run(main, feed, [loss])
-        fluid.io.save_inference_model(str(tmp_path), ["img"], [prediction], exe, main)
-        expected = run_for_test(test, feed, prediction, scope)
-    assert expected.shape == (5, 3)
-    with fluid.scope_guard(fluid.Scope()):
-        loaded, feeds, fetches = fluid.io.load_inference_model(str(tmp_path), exe)
-        (found,) = exe.run(loaded, {feeds[0]: feed["img"]}, fetches)
-    np.testing.assert_array_equal(found, expected)
-    copies = [
-        late_test,
-        pickle.loads(pickle.dumps(test)),
-        fluid.Program.parse_from_string(test.desc.serialize_to_string()),
-    ]
-    for copy in copies:
-        verify(copy)
-        np.testing.assert_array_equal(run_for_test(copy, feed, prediction.name, scope), expected)
-
-
-def test_program_with_gradients_survives_its_desc():
-    build, feed = dense(5, keep_parameters=True)
-    main, startup, loss, _ = built(build, 3)
-    copy = fluid.Program.parse_from_string(main.desc.serialize_to_string())
-    verify(copy)
-    losses = []
-    for program in (main, main.clone(), copy):
-        scope, exe = fluid.Scope(), fluid.Executor(CPU)
-        exe.run(startup, scope=scope)
-        losses.append([exe.run(program, feed, [loss.name], scope=scope)[0] for _ in range(3)])
-    np.testing.assert_array_equal(losses[0], losses[1])
-    np.testing.assert_array_equal(losses[0], losses[2])
-
-
-# ---- what goes wrong
-
-
-def test_failed_step_changes_nothing():
-    def build(places):
-        x, ids = fluid.data("x", [None, 4]), fluid.data("ids", [None, 1], "int64")
-        pd = parallel_do(places)
-        with pd.do():
-            rows = layers.embedding(pd.read_input(ids), size=[10, 4], is_sparse=True)
-            hidden = layers.batch_norm(layers.elementwise_add(pd.read_input(x), rows))
-            pd.write_output(layers.fc(hidden, 1))
-        return layers.mean(pd()), []
-
-    main, startup, loss, _ = built(build, 2)
-    scope, exe = fluid.Scope(), fluid.Executor(CPU)
-    exe.run(startup, scope=scope)
-
-    def stored():
-        names = [v.name for v in main.list_vars() if v.persistable]
-        return {name: np.array(scope.find_var(name).get_tensor()) for name in names}
-
-    feed = {"x": normal(4, 4), "ids": np.array([[1], [2], [3], [4]])}
-    exe.run(main, feed, [loss], scope=scope)
-    before = stored()
-    with pytest.raises(EnforceNotMet, match="device 2"):
-        exe.run(main, {**feed, "ids": np.array([[1], [2], [3], [40]])}, [loss], scope=scope)
-    for name, value in stored().items():
-        np.testing.assert_array_equal(value, before[name], err_msg=name)
-    exe.run(main, feed, [loss], scope=scope)
-
-
-def test_inputs_of_different_lengths_are_named():
-    main, startup = fluid.Program(), fluid.Program()
-    with fluid.program_guard(main, startup):
-        x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 4])
-        pd = parallel_do(2)
-        with pd.do():
-            pd.write_output(layers.elementwise_add(pd.read_input(x), pd.read_input(y)))
-        total = layers.reduce_sum(pd())
-    feed = {"x": normal(4, 4), "y": normal(6, 4)}
-    with pytest.raises(EnforceNotMet, match=r"(x has 4 and y has 6|y has 6 and x has 4)"):
-        fluid.Executor(CPU).run(main, feed, [total])
-    with pytest.raises(EnforceNotMet, match="y is not initialized: feed it"):
-        fluid.Executor(CPU).run(main, {"x": feed["x"]}, [total])
-
-
 def test_output_with_fewer_rows_than_places_and_its_gradient():
     """Rows of outputs need not be those of the inputs, and idle places give none."""
 
@@ -429,128 +166,6 @@ def test_output_with_fewer_rows_than_places_and_its_gradient():
     for rows in (1, 3, 5):
         feed = {"x": normal(rows, 6)}
         assert_close(train(build, feed, 4), train(build, feed, 0))
-
-
-def test_refusals():
-    build, _ = dense(4)
-    main, _, loss, _ = built(build, 2)
-    with pytest.raises(EnforceNotMet, match="with_data_parallel is not for ParallelDo"):
-        fluid.CompiledProgram(main).with_data_parallel(loss_name=loss.name)
-
-    def run(places, **options):
-        program = fluid.Program()
-        with fluid.program_guard(program, fluid.Program()):
-            x = fluid.data("x", [None, 4])
-            pd = layers.ParallelDo(places(), **options)
-            with pd.do():
-                pd.write_output(layers.relu(pd.read_input(x)))
-            return fluid.Executor(CPU).run(program, {"x": normal(4, 4)}, [pd()])
-
-    with pytest.raises(EnforceNotMet, match="NCCL only supports cuda place"):
-        run(lambda: layers.get_places(2), use_nccl=True)
-    if not fluid.is_compiled_with_cuda():
-        with pytest.raises(RuntimeError, match=r"CUDAPlace\(0\) does not exist"):
-            run(lambda: layers.get_places(2, "CUDA"))
-    (found,) = run(lambda: [CPU, CPU, CPU])
-    assert found.shape == (4, 4)
-
-
-def test_places_are_counted_when_the_program_is_compiled(monkeypatch):
-    monkeypatch.setenv("CPU_NUM", "2")
-    main, rows = fluid.Program(), normal(9, 4)
-    with fluid.program_guard(main, fluid.Program()):
-        x = fluid.data("x", [None, 4])
-        pd = layers.ParallelDo(layers.get_places())
-        with pd.do():
-            pd.write_output(layers.mean(pd.read_input(x)))
-        means = pd()
-    for number in (3, 5):
-        monkeypatch.setenv("CPU_NUM", str(number))
-        (found,) = fluid.Executor(CPU).run(main, {"x": rows}, [means])
-        parts = np.array_split(rows, number)
-        np.testing.assert_allclose(found, [part.mean() for part in parts], rtol=1e-6)
-    monkeypatch.setenv("CPU_NUM", "0")
-    with pytest.raises(EnforceNotMet, match="Cannot indicate CPU device count"):
-        fluid.Executor(CPU).run(main, {"x": rows}, [means])
-
-
-# ---- pre_fetch
-
-
-def fed_straight(pre_fetch):
-    def build(places):
-        x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1])
-        pd = parallel_do(places)
-        with pd.do():
-            x_ = pd.pre_fetch(x) if pre_fetch else pd.read_input(x)
-            pd.write_output(layers.fc(layers.dropout(x_, 0.2, seed=1), 1))
-        return layers.mean(layers.square_error_cost(pd(), label)), []
-
-    return build
-
-
-@pytest.mark.parametrize("rows", [7, 2])
-def test_pre_fetched_input_is_split_without_a_node(rows):
-    feed = {"x": normal(rows, 4), "label": normal(rows, 1)}
-    first, second = (train(fed_straight(ahead), feed, 3) for ahead in (False, True))
-    assert_close(second, first, 0)
-    main, *_ = built(fed_straight(True), 3)
-    kinds = [node.kind for node in graph_of(main).ops]
-    assert kinds.count("split") == 1  # of the gradient
-
-
-def test_loader_splits_pre_fetched_input_in_its_thread(monkeypatch):
-    batches = [(normal(rows, 4), normal(rows, 1)) for rows in (7, 2, 5)]
-    threads = set()
-    original = inner._split
-
-    def split(*arguments):
-        threads.add(threading.current_thread().name)
-        return original(*arguments)
-
-    monkeypatch.setattr(inner, "_split", split)
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 7
-    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-        loss, _ = fed_straight(True)(3)
-        fluid.optimizer.SGD(0.1).minimize(loss)
-        block = main.global_block()
-        loader = fluid.io.DataLoader.from_generator(
-            [block.var("x"), block.var("label")], capacity=4, iterable=False
-        )
-    loader.set_batch_generator(lambda: iter(batches))
-    exe, losses = fluid.Executor(CPU), []
-    for by_loader in (True, False):
-        scope = fluid.Scope()
-        exe.run(startup, scope=scope)
-        if by_loader:
-            loader.start()
-        for x, label in batches:
-            feed = None if by_loader else {"x": x, "label": label}
-            losses.append(exe.run(main, feed, [loss], scope=scope)[0])
-        if by_loader:
-            assert threads == {"dpexec-prefetch"}
-            with pytest.raises(fluid.core.EOFException):
-                exe.run(main, fetch_list=[loss], scope=scope)
-            loader.reset()
-    assert losses[:3] == losses[3:]
-
-
-def test_pre_fetched_inputs_of_different_lengths_are_named():
-    main = fluid.Program()
-    with fluid.program_guard(main, fluid.Program()):
-        x, y = fluid.data("x", [None, 4]), fluid.data("y", [None, 4])
-        for others in (True, False):
-            pd = parallel_do(2)
-            with pd.do():
-                y_ = pd.pre_fetch(y) if others else pd.read_input(y)
-                pd.write_output(layers.elementwise_add(pd.pre_fetch(x), y_))
-            feed = {"x": normal(4, 4), "y": normal(6, 4)}
-            with pytest.raises(EnforceNotMet, match=r"x has 4 and y has 6|y has 6 and x has 4"):
-                fluid.Executor(CPU).run(main, feed, [pd()])
-
-
-# ---- details
 
 
 def test_gradients_with_respect_to_fed_inputs():
@@ -632,47 +247,6 @@ def test_counter_inside_advances_once():
         assert (tenfold.item(), stored.item()) == (10 * step, step)
 
 
-def test_graph_on_gpus_copies_parameters_to_them(monkeypatch):
-    monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: 2)
-
-    def graph(keep):
-        main, startup = fluid.Program(), fluid.Program()
-        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-            x = fluid.data("x", [None, 4])
-            feature = layers.fc(x, 3)
-            pd = layers.ParallelDo(
-                layers.get_places(device_type="CUDA"), use_nccl=True, keep_parameters=keep
-            )
-            with pd.do():
-                pd.write_output(layers.fc(pd.read_input(feature), 1))
-            fluid.optimizer.SGD(0.1).minimize(layers.mean(pd()))
-        spec = Compilation.of(main, [CPU], None, False, False)
-        assert not spec.options.shared_memory
-        return spec.graph()[0]
-
-    mixed = graph(keep=False)
-    assert mixed.places == [CPU, fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
-    copied = [n.inputs[0].name for n in mixed.ops if n.kind == "broadcast"]
-    assert sorted(copied) == ["fc_1.b_0", "fc_1.w_0"]
-    assert {n.device for n in mixed.ops if n.name == "sgd"} == {0}
-    kept = graph(keep=True)
-    assert not [n for n in kept.ops if n.kind in ("broadcast", "reduce")]
-    assert sum(n.name == "sgd" and n.device == 2 for n in kept.ops) == 2
-
-
-def test_error_clip_in_the_block_is_refused():
-    with fluid.program_guard(fluid.Program(), fluid.Program()):
-        x = fluid.data("x", [None, 4])
-        pd = parallel_do(2)
-        with pd.do():
-            hidden = layers.fc(pd.read_input(x), 3)
-            hidden.set_error_clip(fluid.clip.ErrorClipByValue(1.0))
-            pd.write_output(hidden)
-        loss = layers.mean(pd())
-        with pytest.raises(NotImplementedError, match="error_clip inside of the block"):
-            fluid.optimizer.SGD(0.1).minimize(loss)
-
-
 def test_control_flow_inside():
     """A branch that every place chooses for its own rows, with gradients."""
 
@@ -691,3 +265,55 @@ def test_control_flow_inside():
 
     feed = {"x": normal(7, 4)}
     assert_close(train(build, feed, 3), train(build, feed, 0))
+
+
+def random_net(seed):
+    """Stages inside and outside of ParallelDos, with shared weights and unused outputs."""
+
+    def build(places):
+        rng = np.random.default_rng(seed)
+        options = {"keep_parameters": bool(rng.integers(2))}
+        outside = [fluid.data("x", [None, 4]), fluid.data("y", [None, 4])]
+
+        def some(pool, number):
+            return [pool[i] for i in rng.integers(len(pool), size=number)]
+
+        def stage(pool):
+            made = []
+            for _ in range(rng.integers(1, 4)):
+                a, b = some(pool + made, 2)
+                kind = rng.integers(4)
+                if kind < 2:
+                    shared = fluid.ParamAttr(name=f"w{rng.integers(3)}")
+                    made.append(layers.fc(a, 4, param_attr=(None, shared)[kind], act="tanh"))
+                else:
+                    made.append(
+                        (layers.elementwise_add, layers.elementwise_mul)[kind - 2](
+                            a, layers.tanh(b)
+                        )
+                    )
+            return made
+
+        for _ in range(rng.integers(1, 4)):
+            more = int(rng.integers(2))
+            pd = parallel_do(places and places + more, **options)
+            with pd.do():
+                made = stage(
+                    [(pd.pre_fetch if v.is_data else pd.read_input)(v) for v in some(outside, 2)]
+                )
+                for var in made[-2:]:
+                    pd.write_output(var)
+            merged = pd()
+            outside += merged if isinstance(merged, list) else [merged]
+            outside += stage(outside)
+        return layers.mean(layers.square(layers.fc(outside[-1], 1))), []
+
+    return build
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_programs_are_the_serial_ones(seed):
+    rows = (1, 3, 8, 13)[seed % 4]
+    feed = {"x": normal(rows, 4), "y": normal(rows, 4)}
+    serial = train(random_net(seed), feed, 0)
+    assert_close(train(random_net(seed), feed, 1 + seed % 3), serial, 1e-5)
