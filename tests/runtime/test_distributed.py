@@ -60,6 +60,22 @@ def test_error_on_a_worker_names_the_line_and_leaves_the_state(client):
     assert np.array_equal(loss, train(net, feeds, 2).losses[1])
 
 
+def test_nan_on_a_worker_is_an_error_when_asked_for(client):
+    net, feeds = classifier(fluid.optimizer.Momentum(0.1, 0.9)), batches(2)
+    run = train(net, feeds[:1], 2, scheduler=client)
+    bad = {**feeds[1], "x": feeds[1]["x"] * np.float32(np.inf)}
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        fluid.set_flags({"FLAGS_check_nan_inf": True})
+        try:
+            with pytest.raises(fluid.core.EnforceNotMet, match=r"find nan or inf(.|\n)*nets\.py"):
+                exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
+        finally:
+            fluid.set_flags({"FLAGS_check_nan_inf": False})
+        loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
+    assert np.array_equal(loss, train(net, feeds, 2).losses[1])
+
+
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 def test_workers_of_one_process_do_not_disturb_each_other(mode):
     net, feeds = classifier(fluid.optimizer.Momentum(0.1, 0.9)), batches(5, rows=11)
