@@ -165,7 +165,7 @@ def _sorted(rows: list[_Row], key: str) -> list[_Row]:
 
 
 def _report(trace: Trace, key: str, place: str) -> str:
-    """Both reports: of all threads together, and of each by itself."""
+    """Both reports: of all threads together if there are several, and of each by itself."""
     counted = [event for event in trace if event.kind != "task"]
     computation = sum(event.duration for event in counted) * _MILLI
     tasks = {event.key for event in trace if event.kind == "task"}
@@ -179,17 +179,21 @@ def _report(trace: Trace, key: str, place: str) -> str:
     ]
     merged = [(row, row.total / (total or 1.0)) for row in _sorted(_rows(counted), key)]
     by_thread: list[tuple[_Row, float]] = []
-    for thread in sorted({event.thread for event in counted}):
+    threads = sorted({event.thread for event in counted})
+    for thread in threads:
         rows = _rows((e for e in counted if e.thread == thread), f"thread{thread}::")
         whole = sum(row.total for row in rows)
         by_thread += [(row, row.total / (whole or 1.0)) for row in _sorted(rows, key)]
+    title = ["", _title("------->     Profiling Report     <-------"), ""]
+    if len(threads) == 1:
+        return "\n".join([*title, *heading, *_overview(total, computation), *_table(by_thread)])
     lines = [
-        *("", _title("------->     Profiling Report     <-------"), ""),
+        *title,
         "Note! This Report merge all thread info into one.",
         *heading,
         *_overview(total, computation),
         *_table(merged),
-        *("", _title("------->     Profiling Report     <-------"), ""),
+        *title,
         *heading,
         *("", *_table(by_thread)),
     ]

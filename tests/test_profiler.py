@@ -110,9 +110,10 @@ def test_plain_executor_is_profiled_and_reset_forgets(capsys, tmp_path):
         fluid.profiler.reset_profiler()
         exe.run(net.main, feed=nets.batches(1)[0], fetch_list=[net.loss])
         fluid.profiler.stop_profiler("calls", str(tmp_path / "trace"))
-    calls = {name: count for name, count, *_ in tables(capsys.readouterr().out)[0]}
-    assert calls["mul"] == 1 and calls["sgd"] == 2
-    assert "uniform_random" not in calls
+    (table,) = tables(capsys.readouterr().out)  # one thread, one report
+    calls = {name: count for name, count, *_ in table}
+    assert calls["thread0::mul"] == 1 and calls["thread0::sgd"] == 2
+    assert "thread0::uniform_random" not in calls
 
 
 def test_nothing_ran(capsys, tmp_path):

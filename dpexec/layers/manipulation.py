@@ -143,9 +143,14 @@ def reshape(
 
     Returns:
         The reshaped variable. Source: Paddle op ``reshape2``.
+
+    Raises:
+        AssertionError: there are several -1, another negative number, or a 0 without a dimension.
     """
     check_variable_and_dtype(x, "x", _NUMBERS, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
+    if not isinstance(shape, Variable):
+        _check_shape(shape, len(x.shape))
     check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
     helper = LayerHelper("reshape2", act=act, name=name)
     inputs: dict[str, Any] = {}
@@ -156,6 +161,18 @@ def reshape(
         inputs["Shape"] = actual_shape
     out = _with_x_shape(helper, "reshape2", x, inputs, attrs, out=x if inplace else None)
     return helper.append_activation(out)
+
+
+def _check_shape(shape: Sequence[Any], rank: int) -> None:
+    known = [(i, dim) for i, dim in enumerate(shape) if not isinstance(dim, Variable)]
+    assert [dim for _, dim in known].count(-1) <= 1, (
+        f"shape of reshape is {list(shape)}: only one dimension may be -1"
+    )
+    for index, dim in known:
+        assert dim >= -1, f"shape of reshape is {list(shape)}: {dim} cannot be"
+        assert dim != 0 or index < rank, (
+            f"shape of reshape is {list(shape)}: 0 at {index} copies a dimension, but x has {rank}"
+        )
 
 
 def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variable:
