@@ -28,6 +28,7 @@ from dpexec.layers import (
     indexing,
     io,
     learning_rate_scheduler,
+    linear_algebra,
     loss,
     manipulation,
     math,
@@ -37,8 +38,11 @@ from dpexec.layers import (
     ops,
     parallel_do,
     random,
+    rearrangement,
     resizing,
+    sampled_loss,
     selected_rows,
+    selection,
     tensor,
     volumes,
 )
@@ -52,6 +56,7 @@ from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
 from dpexec.layers.learning_rate_scheduler import *  # noqa: F403
+from dpexec.layers.linear_algebra import *  # noqa: F403
 from dpexec.layers.loss import *  # noqa: F403
 from dpexec.layers.manipulation import *  # noqa: F403
 from dpexec.layers.math import *  # noqa: F403
@@ -60,8 +65,11 @@ from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
+from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
+from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
+from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
@@ -76,6 +84,7 @@ _rooms = (
     indexing,
     io,
     learning_rate_scheduler,
+    linear_algebra,
     loss,
     manipulation,
     math,
@@ -84,8 +93,11 @@ _rooms = (
     normalization,
     parallel_do,
     random,
+    rearrangement,
+    sampled_loss,
     resizing,
     selected_rows,
+    selection,
     tensor,
     volumes,
 )

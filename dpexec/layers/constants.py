@@ -9,16 +9,19 @@ import numpy as np
 
 from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.core.dtypes import as_var_type
+from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
 from dpexec.layers.tensor import assign, cast
 
 __all__ = [
+    "arange",
     "diag",
     "eye",
     "fill_constant",
     "fill_constant_batch_size_like",
+    "full",
     "full_like",
     "linspace",
     "ones",
@@ -273,3 +276,63 @@ def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
     check_dtype(diagonal.dtype, "diagonal", _NO_HALF, "diag")
     vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)
     return add_op("diag", {"Diagonal": vector}, vector.dtype, stop_gradient=True)
+
+
+def arange(
+    start: Any, end: Any, step: Any = 1, dtype: Any = None, name: str | None = None
+) -> Variable:
+    """``start``, ``start + step`` ... as far as they lie before ``end``.
+
+    Args:
+        start: a number, or a variable with one.
+        end: likewise.
+        step: likewise.
+        dtype: element type; None for float32.
+        name: prefix of names.
+
+    Returns:
+        A vector; gradients stop at it. Source: Paddle op ``range``.
+    """
+    dtype = "float32" if dtype is None else dtype
+    check_dtype(dtype, "create data type", _NO_HALF, "range")
+    helper = LayerHelper("range", name=name)
+    bounds = [v if isinstance(v, Variable) else fill_constant([1], dtype, v)
+              for v in (start, end, step)]  # fmt: skip
+    inputs = dict(zip(("Start", "End", "Step"), bounds, strict=True))
+    out = helper.create_variable_for_type_inference(bounds[0].dtype)
+    helper.append_op(type="range", inputs=inputs, outputs={"Out": out})
+    out.stop_gradient = True
+    return out
+
+
+def full(
+    shape: Sequence[int | Variable] | Variable,
+    fill_value: float | Variable,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """A tensor whose elements are all ``fill_value``; see :func:`fill_constant`.
+
+    Args:
+        shape: dimensions; numbers, variables with one, or a variable with all.
+        fill_value: a number, or a variable with one.
+        out: variable that takes the result.
+        dtype: element type; None for float32.
+        device: None; naming one is not supported.
+        stop_gradient: whether gradients stop at it.
+        name: prefix of names.
+
+    Returns:
+        The tensor. Source: Paddle op ``fill_constant``.
+    """
+    dtype = "float32" if dtype is None else dtype
+    check_dtype(dtype, "create data type", _FILLABLE, "full")
+    helper = LayerHelper("full", name=name)
+    if out is None:
+        out = helper.create_variable_for_type_inference(dtype)
+    out.stop_gradient = stop_gradient
+    with device_guard(device):
+        return fill_constant(shape, dtype, fill_value, out=out)

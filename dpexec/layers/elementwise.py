@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import dpexec.ops  # noqa: F401 - the operators that layers are made from
-from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.checks import FLOATS, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.ir.variable import Variable
-from dpexec.layers.build import add_op, document
+from dpexec.layers.build import add_op, document, number_or_tensor
+from dpexec.layers.tensor import assign
 
 __all__ = [
+    "addcmul",
     "allclose",
+    "clamp",
     "elementwise_add",
     "elementwise_div",
+    "elementwise_equal",
     "elementwise_floordiv",
     "elementwise_max",
     "elementwise_min",
@@ -34,6 +39,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "mish",
     "not_equal",
 ]
 
@@ -210,3 +216,97 @@ def allclose(
     inputs = {"Input": input, "Other": other}
     attrs = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return add_op("allclose", inputs, "bool", attrs, name=name)
+
+
+def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Whether elements are equal.
+
+    Args:
+        x: numbers.
+        y: numbers of the same data type.
+        name: prefix of names.
+
+    Returns:
+        Booleans; gradients stop at them. Source: Paddle op ``equal``.
+    """
+    check_type(x, "x", Variable, "elementwise_equal")
+    check_type(y, "y", Variable, "elementwise_equal")
+    inputs, attrs = {"X": x, "Y": y}, {"force_cpu": False}
+    layer = "elementwise_equal"
+    return add_op("equal", inputs, "bool", attrs, layer=layer, name=name, stop_gradient=True)
+
+
+def addcmul(
+    input: Variable,
+    tensor1: Variable,
+    tensor2: Variable,
+    value: float = 1.0,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """``input + value * tensor1 * tensor2``.
+
+    Args:
+        input: numbers.
+        tensor1: numbers of the same data type.
+        tensor2: likewise.
+        value: a factor; an int for integers.
+        out: variable that takes the result.
+        name: accepted for fluid's sake.
+
+    Returns:
+        The sum. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
+    """
+    for argument, var in (("input", input), ("tensor1", tensor1), ("tensor2", tensor2)):
+        check_variable_and_dtype(var, argument, _NO_HALF, "addcmul")
+    whole = convert_dtype(input.dtype) in ("int32", "int64")
+    check_type(value, "value", int if whole else float, "addcmul")
+    total = elementwise_add(input, elementwise_mul(tensor1, tensor2) * value)
+    return total if out is None else assign(total, out)
+
+
+def clamp(
+    input: Variable,
+    min: float | Variable | None = None,
+    max: float | Variable | None = None,
+    output: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Limit elements to ``[min, max]``.
+
+    Args:
+        input: numbers.
+        min: a number, or a variable with one; None for about 0, as in fluid.
+        max: a number, or a variable with one; None for no limit.
+        output: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``clip``.
+    """
+    assert min is not None or max is not None, "clamp needs min or max"
+    kinds = (float, Variable, type(None))
+    inputs: dict[str, Any] = {"X": input}
+    attrs: dict[str, Any] = {"min": sys.float_info.min, "max": sys.float_info.max}
+    for name_, slot, limit in (("min", "Min", min), ("max", "Max", max)):
+        check_type(limit, name_, kinds, "clamp")
+        if limit is not None:
+            number_or_tensor(limit, slot, name_, inputs, attrs)
+    return add_op("clip", inputs, input.dtype, attrs, layer="clamp", name=name, out=output)
+
+
+def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variable:
+    """``x * tanh(log(1 + exp(x)))``.
+
+    Args:
+        x: float32 or float64.
+        threshold: above it ``log(1 + exp(x))`` is taken as ``x``.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``mish``; Misra, 2019.
+    """
+    check_variable_and_dtype(x, "x", ("float32", "float64"), "mish")
+    check_type(threshold, "threshold", (float, int), "mish")
+    assert threshold > 0, f"threshold of mish must be positive, but is {threshold}"
+    return add_op("mish", {"X": x}, x.dtype, {"threshold": float(threshold)}, name=name)

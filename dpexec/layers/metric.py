@@ -8,7 +8,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.indexing import topk
 
-__all__ = ["accuracy", "auc"]
+__all__ = ["accuracy", "auc", "mean_iou"]
 
 
 def accuracy(
@@ -95,3 +95,32 @@ def auc(
             attrs={"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
         )
     return areas[0], areas[1], counts
+
+
+def mean_iou(
+    input: Variable, label: Variable, num_classes: int
+) -> tuple[Variable, Variable, Variable]:
+    """Intersection over union of predicted and true regions, the mean over the classes.
+
+    Args:
+        input: predicted classes, int32 or int64.
+        label: true classes of the same shape.
+        num_classes: how many classes there are.
+
+    Returns:
+        The mean ``(1,)``, and per class the wrong and the right elements, int32. Source: Paddle
+        op ``mean_iou``.
+    """
+    check_variable_and_dtype(input, "Predictions", ("int32", "int64"), "mean_iou")
+    check_variable_and_dtype(label, "Labels", ("int32", "int64"), "mean_iou")
+    helper = LayerHelper("mean_iou")
+    mean = helper.create_variable_for_type_inference("float32")
+    wrong = helper.create_variable_for_type_inference("int32")
+    correct = helper.create_variable_for_type_inference("int32")
+    helper.append_op(
+        type="mean_iou",
+        inputs={"Predictions": input, "Labels": label},
+        outputs={"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct},
+        attrs={"num_classes": num_classes},
+    )
+    return mean, wrong, correct

@@ -17,6 +17,7 @@ from dpexec.param_attr import ParamAttr
 __all__ = [
     "affine_channel",
     "batch_norm",
+    "data_norm",
     "group_norm",
     "instance_norm",
     "layer_norm",
@@ -287,6 +288,77 @@ def affine_channel(
     inputs = {"X": x, "Scale": scale, "Bias": bias}
     attrs = {"data_layout": data_layout}
     return add_op("affine_channel", inputs, x.dtype, attrs, name=name, act=act)
+
+
+def data_norm(
+    input: Variable,
+    act: str | None = None,
+    epsilon: float = 1e-5,
+    param_attr: Any = None,
+    data_layout: str = "NCHW",
+    in_place: bool = False,
+    name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    do_model_average_for_mean_and_var: bool = True,
+    slot_dim: int = -1,
+    sync_stats: bool = False,
+    summary_decay_rate: float = 0.9999999,
+    enable_scale_and_shift: bool = False,
+) -> Variable:
+    """Features normalised by sums over all batches, which are parameters of their own.
+
+    Args:
+        input: ``(N, features)``.
+        act: name of an activation.
+        epsilon: at most 0.001; added to the sum of squares, once per sample.
+        param_attr: a dict with the starting values ``batch_size`` (1e4), ``batch_sum`` (0),
+            ``batch_square`` (1e4), ``scale_w`` (1) and ``bias`` (0).
+        data_layout: ``"NCHW"`` or ``"NHWC"``.
+        in_place: write the result to ``input`` itself.
+        name: prefix of the parameters; None for ``dn``.
+        moving_mean_name: accepted for fluid's sake.
+        moving_variance_name: accepted for fluid's sake.
+        do_model_average_for_mean_and_var: accepted for fluid's sake.
+        slot_dim: features per slot; a slot whose first feature is 0 becomes 0.
+        sync_stats: accepted for fluid's sake.
+        summary_decay_rate: accepted for fluid's sake.
+        enable_scale_and_shift: multiply and add trainable numbers.
+
+    Returns:
+        The same shape. Source: Paddle op ``data_norm``.
+
+    Raises:
+        ValueError: there is no such layout.
+    """
+    helper = LayerHelper("data_norm", input=input, act=act, name=name)
+    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "data_norm")
+    dtype, shape = helper.input_dtype(), [input.shape[1 if data_layout == "NCHW" else -1]]
+    starts = {"batch_size": 1e4, "batch_sum": 0.0, "batch_square": 1e4, "scale_w": 1.0, "bias": 0.0}
+    starts.update(param_attr or {})
+
+    def parameter(suffix: str, start: float) -> Any:
+        initializer = Constant(float(start))
+        attr = ParamAttr(name=f"{name or 'dn'}.{suffix}", initializer=initializer, trainable=True)
+        return helper.create_parameter(attr, shape, dtype)
+
+    inputs, attrs = {"X": input}, {"epsilon": epsilon, "sync_stats": sync_stats}
+    attrs["summary_decay_rate"] = summary_decay_rate
+    if slot_dim > 0:
+        attrs["slot_dim"] = slot_dim
+    if enable_scale_and_shift:
+        attrs["enable_scale_and_shift"] = True
+        inputs |= {slot: parameter(slot, starts[slot]) for slot in ("scale_w", "bias")}
+    inputs["BatchSize"] = parameter("batch_size", starts["batch_size"])
+    inputs["BatchSum"] = parameter("batch_sum", starts["batch_sum"])
+    inputs["BatchSquareSum"] = parameter("batch_square_sum", starts["batch_square"])
+    outputs = {
+        "Means": helper.create_variable(dtype=dtype, stop_gradient=True),
+        "Scales": helper.create_variable(dtype=dtype, stop_gradient=True),
+        "Y": input if in_place else helper.create_variable(dtype=dtype),
+    }
+    helper.append_op(type="data_norm", inputs=inputs, outputs=outputs, attrs=attrs)
+    return helper.append_activation(outputs["Y"])
 
 
 def lrn(

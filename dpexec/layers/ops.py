@@ -12,10 +12,12 @@ import dpexec.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.ir import opdef
 from dpexec.layers.build import is_unary, unary_layer
 
+_TWO_LAYERS = "tril_triu"  # which fluid has as tril and triu
+
 made = {
     definition.type: unary_layer(definition)
     for definition in opdef.registered().values()
-    if is_unary(definition)
+    if is_unary(definition) and definition.type != _TWO_LAYERS
 }
 globals().update(made)
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_dtype, check_type, check_variable_and_dtype
+import numpy as np
+
+from dpexec.checks import (
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    convert_dtype,
+)
 from dpexec.core.dtypes import as_var_type
+from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, numbers_or_tensors
@@ -14,6 +22,9 @@ from dpexec.layers.build import add_op, numbers_or_tensors
 __all__ = [
     "gaussian_random",
     "gaussian_random_batch_size_like",
+    "randint",
+    "randn",
+    "randperm",
     "sampling_id",
     "uniform_random",
     "uniform_random_batch_size_like",
@@ -181,3 +192,130 @@ def sampling_id(
         int64 ``(N,)``. Source: Paddle op ``sampling_id``.
     """
     return add_op("sampling_id", {"X": x}, dtype, {"min": min, "max": max, "seed": seed})
+
+
+def randint(
+    low: int,
+    high: int | None = None,
+    shape: Sequence[int | Variable] | Variable | None = None,
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = False,
+    seed: int = 0,
+    name: str | None = None,
+) -> Variable:
+    """Uniform integers in ``[low, high)``.
+
+    Args:
+        low: lower end; with ``high`` None, the upper one, and 0 is the lower.
+        high: upper end.
+        shape: dimensions; numbers, variables with one, or a variable with all; None for 1.
+        out: variable that takes the result.
+        dtype: int32 or int64; None for int64.
+        device: None; naming one is not supported.
+        stop_gradient: whether gradients stop here.
+        seed: the same numbers in every run; 0 for others each time.
+        name: of the output, if given.
+
+    Returns:
+        The numbers. Source: Paddle op ``randint``.
+
+    Raises:
+        ValueError: ``low`` is not below ``high``.
+    """
+    dtype = "int64" if dtype is None else dtype
+    shape = [1] if shape is None else shape
+    check_dtype(dtype, "dtype", ("int32", "int64"), "randint")
+    check_type(shape, "shape", (list, tuple, Variable), "randint")
+    low, high = (0, low) if high is None else (low, high)
+    if low >= high:
+        raise ValueError(f"low of randint must be below high, but they are {low} and {high}")
+    helper = LayerHelper("randint", name=name)
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"low": low, "high": high, "seed": seed}
+    slots = ("ShapeTensor", "ShapeTensorList")
+    numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs, "int64")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randint")
+    elif name is None:
+        out = helper.create_variable_for_type_inference(dtype)
+    else:
+        out = helper.create_variable(name=name, dtype=dtype)
+    out.stop_gradient = stop_gradient
+    attrs["dtype"] = out.dtype
+    with device_guard(device):
+        helper.append_op(type="randint", inputs=inputs, outputs={"Out": out}, attrs=attrs)
+    return out
+
+
+def randn(
+    shape: Sequence[int],
+    out: Variable | None = None,
+    dtype: Any = None,
+    device: str | None = None,
+    stop_gradient: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Standard normal numbers.
+
+    As in fluid, the seed is drawn (from ``numpy.random``) when the program is built, so that
+    every run gives the same numbers but for one time in a hundred.
+
+    Args:
+        shape: dimensions.
+        out: variable that takes the result.
+        dtype: float32 or float64; None for float32.
+        device: None; naming one is not supported.
+        stop_gradient: whether gradients stop here.
+        name: prefix of names.
+
+    Returns:
+        The numbers. Source: Paddle op ``gaussian_random``.
+    """
+    dtype = "float32" if dtype is None else dtype
+    check_type(shape, "shape", (list, tuple), "randn")
+    check_dtype(dtype, "create data type", ("float32", "float64"), "randn")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randn")
+    seed = int(np.random.randint(0, 100))  # noqa: NPY002 - numpy.random.seed counts
+    attrs = {"shape": list(shape), "mean": 0.0, "std": 1.0, "seed": seed}
+    attrs["dtype"] = as_var_type(dtype)
+    with device_guard(device):
+        made = add_op("gaussian_random", {}, dtype, attrs, layer="randn", name=name, out=out)
+    made.stop_gradient = stop_gradient
+    return made
+
+
+def randperm(
+    n: int,
+    out: Variable | None = None,
+    dtype: Any = "int64",
+    device: str | None = None,
+    stop_gradient: bool = True,
+    seed: int = 0,
+) -> Variable:
+    """The integers below ``n`` in random order.
+
+    Args:
+        n: how many.
+        out: variable that takes the result.
+        dtype: int32 or int64.
+        device: None; naming one is not supported.
+        stop_gradient: whether gradients stop here.
+        seed: the same order in every run; 0 for another each time.
+
+    Returns:
+        A vector. Source: Paddle op ``randperm``.
+
+    Raises:
+        ValueError: ``n`` is not positive, or a device is named.
+    """
+    if n < 1:
+        raise ValueError(f"n of randperm must be positive, but is {n}")
+    check_dtype(dtype, "dtype", ("int32", "int64"), "randperm")
+    if out is not None:
+        check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randperm")
+    attrs = {"n": n, "dtype": as_var_type(dtype), "seed": seed}
+    with device_guard(device):
+        return add_op("randperm", {}, dtype, attrs, out=out, stop_gradient=stop_gradient)

@@ -1,0 +1,312 @@
+"""Products of vectors and matrices, their diagonals and distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, document
+from dpexec.layers.tensor import assign
+
+__all__ = [
+    "addmm",
+    "bilinear_tensor_product",
+    "bmm",
+    "cross",
+    "diag_embed",
+    "dist",
+    "dot",
+    "fsp_matrix",
+    "kron",
+    "t",
+    "trace",
+    "tril",
+    "triu",
+]
+
+_SINGLE_DOUBLE = ("float32", "float64")
+_NO_HALF = ("float32", "float64", "int32", "int64")
+_NUMBERS = (*FLOATS, "int32", "int64")
+
+
+# ---- products
+
+
+def addmm(
+    input: Variable,
+    x: Variable,
+    y: Variable,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    name: str | None = None,
+) -> Variable:
+    """``beta * input + alpha * (x @ y)``.
+
+    Args:
+        input: ``(m, n)``, or with dimensions of 1 that are repeated.
+        x: ``(m, k)``.
+        y: ``(k, n)``.
+        alpha: factor of the product.
+        beta: factor of ``input``.
+        name: prefix of names.
+
+    Returns:
+        ``(m, n)``. Source: Paddle op ``addmm``.
+    """
+    for argument, var in (("Input", input), ("X", x), ("Y", y)):
+        check_variable_and_dtype(var, argument, _SINGLE_DOUBLE, "addmm")
+    attrs = {"Alpha": alpha, "Beta": beta}
+    return add_op("addmm", {"Input": input, "X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def bmm(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """Products of matrices, pair by pair.
+
+    Args:
+        x: ``(N, m, k)``.
+        y: ``(N, k, n)``.
+        name: prefix of names.
+
+    Returns:
+        ``(N, m, n)``. Source: Paddle op ``bmm``.
+    """
+    check_type(x, "x", Variable, "bmm")
+    check_type(y, "y", Variable, "bmm")
+    return add_op("bmm", {"X": x, "Y": y}, x.dtype, name=name)
+
+
+def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """The sum of ``x * y`` over the last dimension.
+
+    Args:
+        x: a vector, or vectors ``(N, D)``.
+        y: the same shape.
+        name: of the output, if given.
+
+    Returns:
+        ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "dot")
+    check_variable_and_dtype(y, "y", _NO_HALF, "dot")
+    helper = LayerHelper("dot", name=name)
+    out = None if name is None else helper.create_variable(name=name, dtype=x.dtype)
+    return add_op("dot", {"X": x, "Y": y}, x.dtype, name=helper.name, out=out)
+
+
+def cross(input: Variable, other: Variable, dim: int | None = None) -> Variable:
+    """The cross product of vectors of 3 elements.
+
+    Args:
+        input: any shape.
+        other: the same shape.
+        dim: along which the vectors lie; None, and 0 as well, for the first dimension of 3.
+
+    Returns:
+        The same shape. Source: Paddle op ``cross``.
+    """
+    check_type(input, "input", Variable, "cross")
+    check_type(other, "other", Variable, "cross")
+    attrs = {"dim": dim} if dim else {}
+    return add_op("cross", {"X": input, "Y": other}, input.dtype, attrs)
+
+
+def kron(
+    x: Variable, y: Variable, out: Variable | None = None, name: str | None = None
+) -> Variable:
+    """The Kronecker product: every element of ``x`` times all of ``y``.
+
+    Args:
+        x: any shape.
+        y: any shape.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        Products of the dimensions. Source: Paddle op ``kron``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "kron")
+    check_variable_and_dtype(y, "y", _NUMBERS, "kron")
+    if out is not None:
+        check_variable_and_dtype(out, "out", _NUMBERS, "kron")
+    return add_op("kron", {"X": x, "Y": y}, x.dtype, out=out, name=name)
+
+
+def bilinear_tensor_product(
+    x: Variable,
+    y: Variable,
+    size: int,
+    act: str | None = None,
+    name: str | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+) -> Variable:
+    """``out[:, k] = x W_k y + b_k`` with trainable matrices ``W_k``.
+
+    Args:
+        x: ``(N, M)``.
+        y: ``(N, L)``.
+        size: number of matrices.
+        act: name of an activation.
+        name: prefix of names.
+        param_attr: attributes of the weight ``(size, M, L)``.
+        bias_attr: attributes of the bias ``(1, size)``; False for none.
+
+    Returns:
+        ``(N, size)``. Source: Paddle op ``bilinear_tensor_product``.
+    """
+    helper = LayerHelper(
+        "bilinear_tensor_product",
+        x=x,
+        param_attr=param_attr,
+        bias_attr=bias_attr,
+        act=act,
+        name=name,
+    )
+    dtype = helper.input_dtype("x")
+    shape = [size, x.shape[1], y.shape[1]]
+    inputs = {"X": x, "Y": y}
+    inputs["Weight"] = helper.create_parameter(helper.param_attr, shape, dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, [1, size], dtype, is_bias=True)
+    helper.append_op(type="bilinear_tensor_product", inputs=inputs, outputs={"Out": out})
+    return helper.append_activation(out)
+
+
+def fsp_matrix(x: Variable, y: Variable) -> Variable:
+    """How channels of two layers go together, for distillation.
+
+    Args:
+        x: ``(N, C1, H, W)``.
+        y: ``(N, C2, H, W)``.
+
+    Returns:
+        ``(N, C1, C2)``. Source: Paddle op ``fsp``; Yim and others, 2017.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "fsp_matrix")
+    check_variable_and_dtype(y, "y", _SINGLE_DOUBLE, "fsp_matrix")
+    return add_op("fsp", {"X": x, "Y": y}, x.dtype, layer="fsp_matrix")
+
+
+def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
+    """The p-norm of ``x - y`` over all elements.
+
+    Args:
+        x: any shape.
+        y: a shape that broadcasts with it.
+        p: order of the norm; 0 and the infinities are allowed.
+
+    Returns:
+        ``(1,)``. Source: Paddle op ``dist``.
+    """
+    check_variable_and_dtype(x, "dtype", _SINGLE_DOUBLE, "dist")
+    check_variable_and_dtype(y, "dtype", _SINGLE_DOUBLE, "dist")
+    check_type(p, "p", (float, int), "dist")
+    return add_op("dist", {"X": x, "Y": y}, x.dtype, {"p": float(p)})
+
+
+# ---- matrices and their diagonals
+
+
+def t(input: Variable, name: str | None = None) -> Variable:
+    """A matrix transposed; a vector as it is.
+
+    Args:
+        input: at most two dimensions.
+        name: prefix of names.
+
+    Returns:
+        The transposed matrix. Source: Paddle op ``transpose2``.
+
+    Raises:
+        ValueError: there are more dimensions.
+    """
+    check_type(input, "input", Variable, "t")
+    if len(input.shape) > 2:
+        raise ValueError(f"input of t must have at most 2 dimensions, but has {input.shape}")
+    check_variable_and_dtype(input, "input", _NUMBERS, "transpose")
+    helper = LayerHelper("t", name=name)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    shape = helper.create_variable_for_type_inference(input.dtype)
+    if len(input.shape) == 1:
+        return input
+    outputs = {"Out": out, "XShape": shape}
+    helper.append_op("transpose2", inputs={"X": input}, outputs=outputs, attrs={"axis": [1, 0]})
+    return out
+
+
+def _triangle(layer: str, lower: bool) -> Callable[..., Variable]:
+    def triangle(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
+        check_variable_and_dtype(input, "x", _NO_HALF, layer)
+        if len(input.shape) < 2:
+            raise ValueError(f"input of {layer} must have 2 dimensions or more")
+        check_type(diagonal, "diagonal", int, layer)
+        helper = LayerHelper(layer, name=name)
+        out = helper.create_variable(name=helper.name, dtype=input.dtype)
+        attrs = {"diagonal": diagonal, "lower": lower}
+        helper.append_op("tril_triu", inputs={"X": input}, outputs={"Out": out}, attrs=attrs)
+        return out
+
+    arguments = {
+        "input": "matrices ``(..., m, n)``.",
+        "diagonal": "up to which; 0 for the main one, positive above it.",
+        "name": "of the output.",
+    }
+    return document(triangle, layer, "tril_triu", arguments)
+
+
+tril = _triangle("tril", True)
+triu = _triangle("triu", False)
+
+
+def trace(
+    input: Variable,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Sums of diagonals.
+
+    Args:
+        input: at least two dimensions.
+        offset: how far above the main diagonal; below if negative.
+        dim1: first axis of the matrices.
+        dim2: their second axis.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        The shape without both axes. Source: Paddle op ``trace``.
+    """
+    check_variable_and_dtype(input, "Input", _NUMBERS, "trace")
+    if out is not None:
+        check_variable_and_dtype(out, "out", _NUMBERS, "trace")
+    attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
+    return add_op("trace", {"Input": input}, input.dtype, attrs, out=out, name=name)
+
+
+def diag_embed(
+    input: Variable | np.ndarray[Any, Any], offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> Variable:
+    """Matrices of which the last dimension of ``input`` is a diagonal, else zeros.
+
+    Args:
+        input: at least one dimension; a variable or an array.
+        offset: how far above the main diagonal; below if negative.
+        dim1: first axis of the matrices in the result.
+        dim2: their second axis.
+
+    Returns:
+        One dimension more; gradients stop at it. Source: Paddle op ``diag_embed``.
+    """
+    x = input if isinstance(input, Variable) else assign(input)
+    check_variable_and_dtype(x, "Input", _NUMBERS, "diag_embed")
+    attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
+    return add_op("diag_embed", {"Input": x}, x.dtype, attrs, stop_gradient=True)

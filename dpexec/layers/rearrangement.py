@@ -1,0 +1,265 @@
+"""Layers that move channels, pixels, frames and steps around."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, pair
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.layers.manipulation import reshape
+
+__all__ = [
+    "continuous_value_model",
+    "meshgrid",
+    "pad_constant_like",
+    "pixel_shuffle",
+    "polygon_box_transform",
+    "roll",
+    "row_conv",
+    "shuffle_channel",
+    "space_to_depth",
+    "temporal_shift",
+    "unfold",
+]
+
+_SINGLE_DOUBLE = ("float32", "float64")
+_NO_HALF = ("float32", "float64", "int32", "int64")
+_NUMBERS = (*FLOATS, "int32", "int64")
+
+
+def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
+    """Channels become pixels of larger images.
+
+    Args:
+        x: ``(N, C * f * f, H, W)``.
+        upscale_factor: ``f``.
+
+    Returns:
+        ``(N, C, H * f, W * f)``. Source: Paddle op ``pixel_shuffle``; Shi and others, 2016.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "pixel_shuffle")
+    check_type(upscale_factor, "upscale_factor", int, "pixel_shuffle")
+    return add_op("pixel_shuffle", {"X": x}, x.dtype, {"upscale_factor": upscale_factor})
+
+
+def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
+    """The first channels of all groups, then the second ones, and so on.
+
+    Args:
+        x: ``(N, C, H, W)``.
+        group: number of groups.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``shuffle_channel``; Zhang and others, 2017.
+    """
+    check_type(x, "x", Variable, "shuffle_channel")
+    check_type(group, "group", int, "shuffle_channel")
+    return add_op("shuffle_channel", {"X": x}, x.dtype, {"group": group}, name=name)
+
+
+def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
+    """Blocks of pixels become channels, as in the layer "reorg" of Darknet.
+
+    Args:
+        x: ``(N, C, H, W)``.
+        blocksize: side of a block.
+        name: prefix of names.
+
+    Returns:
+        ``(N, C * blocksize**2, H / blocksize, W / blocksize)``. Source: Paddle op
+        ``space_to_depth``.
+
+    Raises:
+        ValueError: ``blocksize`` is not an integer.
+    """
+    if not isinstance(blocksize, int):
+        raise ValueError(f"blocksize of space_to_depth must be an integer, not {blocksize!r}")
+    check_variable_and_dtype(x, "x", _NUMBERS, "space_to_depth")
+    return add_op("space_to_depth", {"X": x}, x.dtype, {"blocksize": blocksize}, name=name)
+
+
+def temporal_shift(
+    x: Variable, seg_num: int, shift_ratio: float = 0.25, name: str | None = None
+) -> Variable:
+    """Some channels of every frame from the frame before, some from the next.
+
+    Args:
+        x: frames ``(N * seg_num, C, H, W)``.
+        seg_num: frames per video.
+        shift_ratio: share of the channels that moves, in either direction.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``temporal_shift``; Lin, Gan, Han, 2018.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "temporal_shift")
+    check_type(seg_num, "seg_num", int, "temporal_shift")
+    check_type(shift_ratio, "shift_ratio", float, "temporal_shift")
+    attrs = {"seg_num": seg_num, "shift_ratio": shift_ratio}
+    return add_op("temporal_shift", {"X": x}, x.dtype, attrs, name=name)
+
+
+def unfold(
+    x: Variable,
+    kernel_sizes: int | Sequence[int],
+    strides: int | Sequence[int] = 1,
+    paddings: int | Sequence[int] = 0,
+    dilations: int | Sequence[int] = 1,
+    name: str | None = None,
+) -> Variable:
+    """Every window over the images as a column.
+
+    Args:
+        x: ``(N, C, H, W)``.
+        kernel_sizes: height and width of the window, or one number.
+        strides: steps of the window.
+        paddings: one number, (height, width), or (top, left, bottom, right).
+        dilations: distances between the elements of the window.
+        name: prefix of names.
+
+    Returns:
+        ``(N, C * height * width, positions)``. Source: Paddle op ``unfold``.
+
+    Raises:
+        ValueError: an argument has another form.
+    """
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "unfold")
+    assert len(x.shape) == 4, f"x of unfold must be (N, C, H, W), but has the shape {x.shape}"
+    if isinstance(paddings, list) and len(paddings) == 2:
+        paddings = paddings * 2
+    attrs = {
+        "kernel_sizes": pair(kernel_sizes, "kernel_sizes"),
+        "strides": pair(strides, "strides"),
+        "paddings": pair(paddings, "paddings", 4),
+        "dilations": pair(dilations, "dilations"),
+    }
+    return add_op("unfold", {"X": x}, x.dtype, attrs, slot="Y", name=name)
+
+
+def roll(
+    input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Variable:
+    """Elements moved along dimensions; what leaves at the end comes in at the start.
+
+    Args:
+        input: any shape.
+        shifts: how far, one number per dimension.
+        dims: along which; None for the flattened tensor.
+
+    Returns:
+        The same shape. Source: Paddle op ``roll``.
+    """
+    check_type(input, "input", Variable, "roll")
+    helper = LayerHelper("roll")
+    steps = [shifts] if isinstance(shifts, int) else shifts
+    axes = [dims] if isinstance(dims, int) else dims
+    check_type(steps, "shifts", (list, tuple), "roll")
+    check_type(axes, "dims", (list, tuple, type(None)), "roll")
+    out = helper.create_variable_for_type_inference(input.dtype)
+    source = input
+    if axes is None:
+        source, axes = reshape(input, shape=[-1, 1]), [0]
+    attrs = {"dims": list(axes), "shifts": list(steps)}
+    helper.append_op(type="roll", inputs={"X": source}, outputs={"Out": out}, attrs=attrs)
+    return reshape(out, shape=input.shape, inplace=True)
+
+
+def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
+    """One tensor per vector, laid along its own axis and repeated along the others.
+
+    Args:
+        input: vectors of one data type.
+        name: prefix of names.
+
+    Returns:
+        As many tensors as vectors, with a dimension for each. Source: Paddle op ``meshgrid``.
+    """
+    check_type(input, "input", list, "meshgrid")
+    for var in input:
+        check_dtype(var.dtype, "create data type", _NUMBERS, "meshgrid")
+    helper = LayerHelper("meshgrid", name=name)
+    made = [helper.create_variable_for_type_inference(var.dtype) for var in input]
+    helper.append_op(type="meshgrid", inputs={"X": input}, outputs={"Out": made})
+    return made
+
+
+def pad_constant_like(
+    x: Variable, y: Variable, pad_value: float = 0.0, name: str | None = None
+) -> Variable:
+    """``y`` padded to the shape of ``x``.
+
+    Args:
+        x: has the shape.
+        y: no dimension larger than that of ``x``.
+        pad_value: put after the end of every dimension.
+        name: prefix of names.
+
+    Returns:
+        The shape of ``x``. Source: Paddle op ``pad_constant_like``.
+    """
+    check_type(x, "x", Variable, "pad_constant_like")
+    check_variable_and_dtype(y, "y", _NO_HALF, "pad_constant_like")
+    attrs = {"pad_value": float(pad_value)}
+    return add_op("pad_constant_like", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def row_conv(
+    input: Variable, future_context_size: int, param_attr: Any = None, act: str | None = None
+) -> Variable:
+    """Every step summed with the ones to come, each times a trainable row.
+
+    Args:
+        input: dense sequences, float32 ``(N, T, D)``.
+        future_context_size: how many steps to come.
+        param_attr: attributes of the rows ``(future_context_size + 1, D)``.
+        act: name of an activation.
+
+    Returns:
+        The same shape. Source: Paddle op ``row_conv``; Amodei and others, 2015.
+    """
+    check_variable_and_dtype(input, "input", ("float32",), "row_conv")
+    helper = LayerHelper("row_conv", param_attr=param_attr, act=act)
+    shape = [future_context_size + 1, input.shape[-1]]
+    weight = helper.create_parameter(helper.param_attr, shape, input.dtype)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    inputs = {"X": input, "Filter": weight}
+    helper.append_op(type="row_conv", inputs=inputs, outputs={"Out": out})
+    return helper.append_activation(out)
+
+
+def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
+    """Offsets of corners as coordinates in the picture.
+
+    Args:
+        input: ``(N, C, H, W)`` with an even number of channels, columns and rows in turn.
+        name: prefix of names.
+
+    Returns:
+        The same shape. Source: Paddle op ``polygon_box_transform``; Zhou and others, 2017.
+    """
+    op_type = "polygon_box_transform"
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, op_type)
+    return add_op(op_type, {"Input": input}, input.dtype, slot="Output", name=name)
+
+
+def continuous_value_model(input: Variable, cvm: Variable, use_cvm: bool = True) -> Variable:
+    """The first two columns, shows and clicks, as logarithms; or without them.
+
+    Args:
+        input: ``(N, D)``; the first two columns are shows and clicks.
+        cvm: shows and clicks ``(N, 2)``, which their columns get for a gradient.
+        use_cvm: keep both columns.
+
+    Returns:
+        ``(N, D)``, or ``(N, D - 2)``. Source: Paddle op ``cvm``.
+    """
+    check_variable_and_dtype(input, "input", FLOATS, "cvm")
+    helper = LayerHelper("cvm")
+    out = helper.create_variable(dtype=input.dtype)
+    inputs, attrs = {"X": input, "CVM": cvm}, {"use_cvm": use_cvm}
+    helper.append_op(type="cvm", inputs=inputs, outputs={"Y": out}, attrs=attrs)
+    return out

@@ -1,0 +1,395 @@
+"""Losses over very many classes, over classes in trees, and losses that keep state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.initializer import Constant, NumpyArrayInitializer
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.param_attr import ParamAttr
+
+__all__ = [
+    "center_loss",
+    "edit_distance",
+    "hsigmoid",
+    "nce",
+    "sampled_softmax_with_cross_entropy",
+    "sigmoid_focal_loss",
+]
+
+_SINGLE_DOUBLE = ("float32", "float64")
+_SAMPLERS = ("uniform", "log_uniform", "custom_dist")
+
+
+def nce(
+    input: Variable,
+    label: Variable,
+    num_total_classes: int,
+    sample_weight: Variable | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    num_neg_samples: int | None = None,
+    name: str | None = None,
+    sampler: str = "uniform",
+    custom_dist: Sequence[float] | None = None,
+    seed: int = 0,
+    is_sparse: bool = False,
+) -> Variable:
+    """Noise-contrastive estimation: the true class told apart from a few random ones.
+
+    Args:
+        input: features ``(N, D)``.
+        label: true classes, int64 ``(N, classes per sample)``.
+        num_total_classes: how many classes there are.
+        sample_weight: weights of the samples ``(N, 1)``.
+        param_attr: attributes of the weight ``(num_total_classes, D)``.
+        bias_attr: attributes of the bias ``(num_total_classes, 1)``; False for none.
+        num_neg_samples: how many random classes per sample; None for 10.
+        name: prefix of names.
+        sampler: ``"uniform"``, ``"log_uniform"`` (low numbers more often) or ``"custom_dist"``.
+        custom_dist: the probability of every class, for ``"custom_dist"``.
+        seed: the same classes in every run; 0 for others each time.
+        is_sparse: let the gradient of the weight hold only the rows that took part.
+
+    Returns:
+        Losses ``(N, 1)``, divided by the number of classes that were compared. Source: Paddle op
+        ``nce``; Gutmann, Hyvarinen, 2010.
+
+    Raises:
+        ValueError: there is no such sampler.
+    """
+    helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "nce")
+    check_variable_and_dtype(label, "label", ("int64",), "nce")
+    check_choice(sampler, "sampler", _SAMPLERS, "nce")
+    shape = [num_total_classes, input.shape[1]]
+    weight = helper.create_parameter(helper.param_attr, shape, input.dtype)
+    inputs = {"Input": input, "Label": label, "Weight": weight}
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(
+            helper.bias_attr, [num_total_classes, 1], input.dtype, is_bias=True
+        )
+    if sample_weight is not None:
+        inputs["SampleWeight"] = sample_weight
+    outputs = {
+        "Cost": helper.create_variable_for_type_inference(input.dtype),
+        "SampleLogits": helper.create_variable_for_type_inference(input.dtype),
+        "SampleLabels": helper.create_variable_for_type_inference(label.dtype),
+    }
+    if sampler == "custom_dist":
+        assert custom_dist is not None, "sampler 'custom_dist' of nce needs custom_dist"
+        inputs |= _custom_inputs(helper, custom_dist, num_total_classes)
+    noises = 10 if num_neg_samples is None else int(num_neg_samples)
+    attrs = {
+        "num_total_classes": int(num_total_classes),
+        "num_neg_samples": noises,
+        "seed": seed,
+        "sampler": _SAMPLERS.index(sampler),
+        "is_sparse": is_sparse,
+        "remote_prefetch": is_sparse,
+    }
+    helper.append_op(type="nce", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Cost"] / (noises + 1)
+
+
+def _custom_inputs(helper: LayerHelper, odds: Sequence[float], classes: int) -> dict[str, Variable]:
+    """Parameters that hold a distribution and how to draw from it."""
+    alias, stays = alias_table([odds[i] * classes for i in range(classes)])
+    arrays = {
+        "CustomDistProbs": np.array(odds, dtype=np.float32),
+        "CustomDistAlias": np.array(alias, dtype=np.int32),
+        "CustomDistAliasProbs": np.array(stays, dtype=np.float32),
+    }
+    made = {}
+    for slot, array in arrays.items():
+        made[slot] = helper.create_parameter(
+            ParamAttr(),
+            array.shape,
+            str(array.dtype),
+            default_initializer=NumpyArrayInitializer(array),
+        )
+        made[slot].stop_gradient = True
+    return made
+
+
+def alias_table(shares: Sequence[float]) -> tuple[list[int], list[float]]:
+    """How to draw with given probabilities from equal ones (Walker, 1977).
+
+    Args:
+        shares: probabilities times their number, so 1 on average.
+
+    Returns:
+        The class that stands in for each (-1 for none), and the probability that it stays.
+    """
+    alias, stays = [-1] * len(shares), [1.0] * len(shares)
+    rich = [(i, share) for i, share in enumerate(shares) if share > 1]
+    poor = [(i, share) for i, share in enumerate(shares) if share < 1]
+    while rich and poor:
+        (giver, much), (taker, little) = rich.pop(0), poor.pop(0)
+        alias[taker], stays[taker] = giver, little
+        left = much + little - 1
+        if left > 1:
+            rich.append((giver, left))
+        elif left < 1:
+            poor.append((giver, left))
+    return alias, stays
+
+
+def hsigmoid(
+    input: Variable,
+    label: Variable,
+    num_classes: int,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+    path_table: Variable | None = None,
+    path_code: Variable | None = None,
+    is_custom: bool = False,
+    is_sparse: bool = False,
+) -> Variable:
+    """Classes as the leaves of a tree: the loss of the decisions on the way to the label.
+
+    Args:
+        input: features ``(N, D)``.
+        label: classes, int64 ``(N, 1)``.
+        num_classes: how many classes there are; with ``is_custom``, how many inner nodes.
+        param_attr: attributes of the weight, a row for each inner node.
+        bias_attr: attributes of the bias; False for none.
+        name: prefix of names.
+        path_table: nodes from the root to the label per sample, int64 ``(N, depth)``, filled up
+            with -1; with ``is_custom``.
+        path_code: decisions at these nodes, 0 or 1.
+        is_custom: whether the tree is given, instead of a complete binary one.
+        is_sparse: let the gradient of the weight hold only the nodes that were passed; with
+            ``is_custom``.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``hierarchical_sigmoid``; Morin, Bengio, 2005.
+
+    Raises:
+        ValueError: arguments of one kind of tree are given for the other, or missing.
+    """
+    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "hsigmoid")
+    check_variable_and_dtype(label, "label", ("int64",), "hsigmoid")
+    helper = LayerHelper(
+        "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
+    )
+    paths = {"PathTable": path_table, "PathCode": path_code}
+    if is_custom and (None in (path_table, path_code) or num_classes is None):
+        raise ValueError("hsigmoid with is_custom needs path_table, path_code and num_classes")
+    if not is_custom and (num_classes is None or num_classes < 2):
+        raise ValueError("hsigmoid needs num_classes of at least 2, or a tree of its own")
+    if not is_custom and (path_table is not None or path_code is not None):
+        raise ValueError("path_table and path_code of hsigmoid need is_custom")
+    dtype, nodes = input.dtype, num_classes if is_custom else num_classes - 1
+    out = helper.create_variable_for_type_inference(dtype)
+    decisions = helper.create_variable_for_type_inference(dtype)
+    weight = helper.create_parameter(helper.param_attr, [nodes, input.shape[1]], dtype)
+    inputs = {"X": input, "W": weight, **(paths if is_custom else {}), "Label": label}
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(helper.bias_attr, [nodes, 1], dtype, is_bias=True)
+    is_sparse = is_sparse and is_custom
+    helper.append_op(
+        type="hierarchical_sigmoid",
+        inputs=inputs,
+        outputs={"Out": out, "PreOut": decisions, "W_Out": weight},
+        attrs={
+            "num_classes": num_classes,
+            "is_sparse": is_sparse,
+            "remote_prefetch": is_sparse,
+        },
+    )
+    return out
+
+
+def sampled_softmax_with_cross_entropy(
+    logits: Variable,
+    label: Variable,
+    num_samples: int,
+    num_true: int = 1,
+    remove_accidental_hits: bool = True,
+    use_customized_samples: bool = False,
+    customized_samples: Variable | None = None,
+    customized_probabilities: Variable | None = None,
+    seed: int = 0,
+) -> Variable:
+    """Cross entropy of a softmax over the true class and a few random ones.
+
+    Args:
+        logits: scores ``(N, classes)``.
+        label: true classes, int64 ``(N, num_true)``.
+        num_samples: how many classes are drawn for the batch, low numbers more often.
+        num_true: true classes per sample.
+        remove_accidental_hits: leave out drawn classes that are true ones.
+        use_customized_samples: take classes that are given.
+        customized_samples: true and other classes, int64 ``(N, num_true + num_samples)``.
+        customized_probabilities: how probable each was to be drawn.
+        seed: the same classes in every run; 0 for others each time.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
+    """
+    helper = LayerHelper("sample_logits")
+    inputs = {"Logits": logits, "Labels": label}
+    if use_customized_samples:
+        check_type(customized_samples, "customized_samples", Variable, "sample_logits")
+        check_type(customized_probabilities, "customized_probabilities", Variable, "sample_logits")
+        samples, probabilities = customized_samples, customized_probabilities
+        inputs |= {"CustomizedSamples": samples, "CustomizedProbabilities": probabilities}  # type: ignore[dict-item]
+    else:
+        samples = helper.create_variable_for_type_inference("int64")
+        probabilities = helper.create_variable_for_type_inference(logits.dtype)
+    picked = helper.create_variable_for_type_inference(logits.dtype)
+    positions = helper.create_variable_for_type_inference("int64")
+    soft = helper.create_variable_for_type_inference(logits.dtype)
+    outputs = {
+        "Samples": samples,
+        "Probabilities": probabilities,
+        "SampledLabels": positions,
+        "SampledLogits": picked,
+        "LogitsDim": helper.create_variable_for_type_inference(logits.dtype),
+        "LabelsDim": helper.create_variable_for_type_inference(label.dtype),
+    }
+    attrs = {
+        "use_customized_samples": use_customized_samples,
+        "uniq": True,
+        "remove_accidental_hits": remove_accidental_hits,
+        "num_samples": num_samples,
+        "seed": seed,
+    }
+    helper.append_op(type="sample_logits", inputs=inputs, outputs=outputs, attrs=attrs)
+    loss = helper.create_variable_for_type_inference(logits.dtype)
+    softmax = helper.create_variable_for_type_inference(logits.dtype)
+    helper.append_op(
+        type="one_hot",
+        inputs={"X": positions},
+        outputs={"Out": soft},
+        attrs={"depth": num_samples + 1},
+    )
+    helper.append_op(
+        type="softmax_with_cross_entropy",
+        inputs={"Logits": picked, "Label": soft},
+        outputs={"Softmax": softmax, "Loss": loss},
+        attrs={"soft_label": True, "ignore_index": 0, "numeric_stable_mode": False},
+    )
+    return loss / num_true
+
+
+def center_loss(
+    input: Variable,
+    label: Variable,
+    num_classes: int,
+    alpha: float | Variable,
+    param_attr: Any,
+    update_center: bool = True,
+) -> Variable:
+    """Half the squared distance of features from the center of their class.
+
+    Args:
+        input: features ``(N, D)``.
+        label: classes, int64 ``(N, 1)``.
+        num_classes: how many classes there are.
+        alpha: how fast centers follow their samples; a number or a variable with one.
+        param_attr: attributes of the centers ``(num_classes, D)``.
+        update_center: let the centers follow.
+
+    Returns:
+        Losses ``(N, 1)``. Source: Paddle op ``center_loss``; Wen and others, 2016.
+    """
+    helper = LayerHelper("center_loss", input=input)
+    dtype = helper.input_dtype()
+    centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], dtype)
+    centers.stop_gradient = True
+    check_type(alpha, "alpha", (float, Variable), "center_loss")
+    rate = alpha
+    if not isinstance(rate, Variable):
+        rate = helper.create_variable(
+            name="centerloss_alpha",
+            shape=[1],
+            dtype="float32",
+            persistable=True,
+            stop_gradient=True,
+            initializer=Constant(rate),
+        )
+    difference = helper.create_variable_for_type_inference(dtype)
+    loss = helper.create_variable_for_type_inference(dtype)
+    helper.append_op(
+        type="center_loss",
+        inputs={"X": input, "Label": label, "Centers": centers, "CenterUpdateRate": rate},
+        outputs={"SampleCenterDiff": difference, "Loss": loss, "CentersOut": centers},
+        attrs={"cluster_num": num_classes, "need_update": update_center},
+    )
+    return loss
+
+
+def sigmoid_focal_loss(
+    x: Variable, label: Variable, fg_num: Variable, gamma: float = 2.0, alpha: float = 0.25
+) -> Variable:
+    """Cross entropy of independent classes, of which easy samples count less.
+
+    Args:
+        x: scores ``(N, classes)``.
+        label: int32 ``(N, 1)``: classes count from 1, 0 is background, -1 does not count.
+        fg_num: the number of samples that are not background, int32 ``(1,)``; divides.
+        gamma: how much less easy samples count.
+        alpha: weight of the true class; the others have ``1 - alpha``.
+
+    Returns:
+        The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.
+    """
+    op_type = "sigmoid_focal_loss"
+    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, op_type)
+    check_variable_and_dtype(label, "label", ("int32",), op_type)
+    check_variable_and_dtype(fg_num, "fg_num", ("int32",), op_type)
+    inputs = {"X": x, "Label": label, "FgNum": fg_num}
+    return add_op(op_type, inputs, x.dtype, {"gamma": gamma, "alpha": alpha})
+
+
+def edit_distance(
+    input: Variable,
+    label: Variable,
+    normalized: bool = True,
+    ignored_tokens: Sequence[int] | None = None,
+    input_length: Variable | None = None,
+    label_length: Variable | None = None,
+) -> tuple[Variable, Variable]:
+    """How many insertions, deletions and replacements make sequences their labels.
+
+    Args:
+        input: sequences of tokens, int64 ``(N, T)``.
+        label: what they should be, int64 ``(N, T2)``.
+        normalized: divide by the lengths of the labels.
+        ignored_tokens: not supported: it takes sequences with LoD.
+        input_length: lengths of ``input``, int64 ``(N,)``.
+        label_length: lengths of ``label``, int64 ``(N,)``.
+
+    Returns:
+        Distances ``(N, 1)`` and the number of sequences ``(1,)``. Source: Paddle op
+        ``edit_distance``.
+
+    Raises:
+        NotImplementedError: ``ignored_tokens`` are given.
+    """
+    check_variable_and_dtype(input, "input", ("int64",), "edit_distance")
+    check_variable_and_dtype(label, "label", ("int64",), "edit_distance")
+    if ignored_tokens:
+        raise NotImplementedError("ignored_tokens of edit_distance needs sequences with LoD")
+    helper = LayerHelper("edit_distance")
+    inputs = {"Hyps": input, "Refs": label}
+    if input_length is not None and label_length is not None:
+        inputs |= {"HypsLength": input_length, "RefsLength": label_length}
+    distances = helper.create_variable_for_type_inference("int64")
+    count = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="edit_distance",
+        inputs=inputs,
+        outputs={"Out": distances, "SequenceNum": count},
+        attrs={"normalized": normalized},
+    )
+    return distances, count

@@ -1,0 +1,200 @@
+"""Layers that choose, count and number elements by their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_type, check_variable_and_dtype, convert_dtype
+from dpexec.core.dtypes import as_var_type
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.layers.indexing import slice, where
+
+__all__ = [
+    "hash",
+    "index_sample",
+    "index_select",
+    "multiplex",
+    "nonzero",
+    "shard_index",
+    "unique",
+    "unique_with_counts",
+]
+
+_NO_HALF = ("float32", "float64", "int32", "int64")
+_INTEGERS = ("int32", "int64")
+
+
+def index_sample(x: Variable, index: Variable) -> Variable:
+    """Elements of every row by their position: ``out[i, j] = x[i, index[i, j]]``.
+
+    Args:
+        x: ``(N, M)``.
+        index: int32 or int64 ``(N, K)``.
+
+    Returns:
+        ``(N, K)``. Source: Paddle op ``index_sample``.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "index_sample")
+    check_variable_and_dtype(index, "index", _INTEGERS, "index_sample")
+    return add_op("index_sample", {"X": x, "Index": index}, x.dtype)
+
+
+def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
+    """Slices along a dimension by their numbers.
+
+    Args:
+        input: any shape.
+        index: int32 or int64 vector.
+        dim: along which.
+
+    Returns:
+        ``dim`` has the length of ``index``. Source: Paddle op ``index_select``.
+    """
+    check_variable_and_dtype(input, "x", _NO_HALF, "index_select")
+    check_variable_and_dtype(index, "index", _INTEGERS, "index_select")
+    return add_op("index_select", {"X": input, "Index": index}, input.dtype, {"dim": dim})
+
+
+def multiplex(inputs: list[Variable], index: Variable) -> Variable:
+    """Row ``i`` of the input with the number ``index[i]``.
+
+    Args:
+        inputs: at least two variables of one shape ``(N, ...)``.
+        index: int32 ``(N, 1)``.
+
+    Returns:
+        The same shape. Source: Paddle op ``multiplex``.
+
+    Raises:
+        ValueError: there are fewer than two inputs.
+    """
+    check_type(inputs, "inputs", list, "multiplex")
+    if len(inputs) < 2:
+        raise ValueError(f"multiplex chooses among at least 2 inputs, not {len(inputs)}")
+    for number, var in enumerate(inputs):
+        check_variable_and_dtype(var, f"input[{number}]", _NO_HALF, "multiplex")
+    check_variable_and_dtype(index, "index", _INTEGERS, "multiplex")
+    return add_op("multiplex", {"X": inputs, "Ids": index}, inputs[0].dtype)
+
+
+def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variable, ...]:
+    """Coordinates of the elements that are not 0.
+
+    Args:
+        input: numbers or booleans.
+        as_tuple: one ``(count, 1)`` variable per dimension, instead of one ``(count, rank)``.
+
+    Returns:
+        int64 coordinates in order. Source: Paddle op ``where_index``.
+    """
+    found = where(input)
+    rank = len(input.shape)
+    if not as_tuple:
+        return found
+    if rank == 1:
+        return (found,)
+    return tuple(slice(found, axes=[1], starts=[i], ends=[i + 1]) for i in range(rank))
+
+
+def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
+    """Each value once, in the order of first occurrence, and where each element went.
+
+    Args:
+        x: a vector.
+        dtype: of the positions, int32 or int64.
+
+    Returns:
+        Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
+        ``unique``.
+    """
+    check_variable_and_dtype(x, "x", _NO_HALF, "unique")
+    values, index = _numbered("unique", x, dtype, ("Out", "Index"))
+    return values, index
+
+
+def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable, Variable]:
+    """As :func:`unique`, and how often each value occurs.
+
+    Args:
+        x: a vector.
+        dtype: of positions and counts, int32 or int64.
+
+    Returns:
+        Values, positions, counts. Source: Paddle op ``unique_with_counts``.
+
+    Raises:
+        TypeError: ``dtype`` is another one.
+        ValueError: ``x`` is not a vector.
+    """
+    op_type = "unique_with_counts"
+    check_variable_and_dtype(x, "x", _NO_HALF, op_type)
+    if convert_dtype(dtype) not in _INTEGERS:
+        raise TypeError(f"dtype of {op_type} must be int32 or int64, but is {dtype}")
+    if len(x.shape) != 1:
+        raise ValueError(f"x of {op_type} must be a vector, but has the shape {x.shape}")
+    values, index, count = _numbered(op_type, x, dtype, ("Out", "Index", "Count"))
+    return values, index, count
+
+
+def _numbered(op_type: str, x: Variable, dtype: Any, slots: Sequence[str]) -> list[Variable]:
+    helper = LayerHelper(op_type)
+    made = [
+        helper.create_variable_for_type_inference(x.dtype if slot == "Out" else dtype)
+        for slot in slots
+    ]
+    outputs = dict(zip(slots, made, strict=True))
+    attrs = {"dtype": as_var_type(dtype)}
+    helper.append_op(type=op_type, inputs={"X": x}, outputs=outputs, attrs=attrs)
+    return made
+
+
+def shard_index(
+    input: Variable, index_num: int, nshards: int, shard_id: int, ignore_value: int = -1
+) -> Variable:
+    """Ids of one shard counted from its start.
+
+    Args:
+        input: int64 ids ``(..., 1)``.
+        index_num: how many ids there are.
+        nshards: how many shards; each has ``ceil(index_num / nshards)`` consecutive ids.
+        shard_id: the shard.
+        ignore_value: given for ids of other shards.
+
+    Returns:
+        The same shape. Source: Paddle op ``shard_index``.
+
+    Raises:
+        ValueError: there is no such shard.
+    """
+    check_variable_and_dtype(input, "input", ("int64",), "shard_index")
+    if not 0 <= shard_id < nshards:
+        raise ValueError(f"shard_id of shard_index must lie in [0, {nshards}), but is {shard_id}")
+    attrs = {
+        "index_num": index_num,
+        "nshards": nshards,
+        "shard_id": shard_id,
+        "ignore_value": ignore_value,
+    }
+    return add_op("shard_index", {"X": input}, input.dtype, attrs)
+
+
+def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = None) -> Variable:
+    """Every row as numbers below ``hash_size``.
+
+    Args:
+        input: int32 or int64 ``(N, D)``.
+        hash_size: how many numbers there are.
+        num_hash: how many hash functions are used.
+        name: prefix of names.
+
+    Returns:
+        ``(N, num_hash, 1)``. Source: Paddle op ``hash``.
+    """
+    check_variable_and_dtype(input, "input", _INTEGERS, "hash")
+    check_type(hash_size, "hash_size", int, "hash")
+    check_type(num_hash, "num_hash", int, "hash")
+    attrs = {"num_hash": num_hash, "mod_by": hash_size}
+    return add_op("hash", {"X": input}, input.dtype, attrs, name=name, stop_gradient=True)
