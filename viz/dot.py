@@ -16,7 +16,7 @@ def to_dot(diagram: Diagram) -> graphviz.Digraph:
     dot.attr("edge", color="#5c6975", arrowsize="0.6")
     for device in diagram.lanes:
         with dot.subgraph(name=f"cluster_device_{device}") as cluster:
-            cluster.attr(label=f"device {device}", style="rounded", color="#c5cdd5")
+            cluster.attr(label=diagram.lane_name(device), style="rounded", color="#c5cdd5")
             for box in diagram.boxes:
                 if box.device == device:
                     _node(cluster, box)

@@ -6,8 +6,8 @@ of SVG and DOT know one form only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 ROLES = ("forward", "backward", "collective", "optimize", "lr_sched")
@@ -40,6 +40,8 @@ class GraphLike(Protocol):
     """What SSAGraph offers to a picture."""
 
     ops: Sequence[OpLike]
+    places: Sequence[object]
+    bodies: Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,26 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Diagram:
-    """Boxes and links in the order of the graph, and what the reader has to know besides."""
+    """Boxes and links in the order of the graph, and what the reader has to know besides.
+
+    Args:
+        title: Heading.
+        boxes: The operators.
+        links: What flows between them.
+        notes: Sentences below the heading.
+        remarks: What to say of a device besides its number.
+    """
 
     title: str
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]
     notes: tuple[str, ...] = ()
+    remarks: Mapping[int, str] = field(default_factory=dict)
+
+    def lane_name(self, device: int) -> str:
+        """What stands above the lane of a device."""
+        remark = self.remarks.get(device)
+        return f"device {device} · {remark}" if remark else f"device {device}"
 
     @property
     def lanes(self) -> tuple[int, ...]:
@@ -181,8 +197,19 @@ def from_ssa(graph: GraphLike, title: str | None = None) -> Diagram:
     links = tuple(Link(s, t, lane, tuple(names)) for (s, t, lane), names in flows.items())
     hidden = len(orders - {(link.source, link.target) for link in links})
     notes = (f"{hidden} dependencies that only keep an order are not drawn",) if hidden else ()
-    diagram = Diagram(title or "", tuple(_box(op) for op in graph.ops), links, notes)
+    boxes = tuple(_box(op) for op in graph.ops)
+    diagram = Diagram(title or "", boxes, links, notes, _remarks(graph))
     return diagram if title else replace(diagram, title=_heading(diagram))
+
+
+def _remarks(graph: GraphLike) -> dict[int, str]:
+    """In a program with ParallelDos: where its devices are, and which are theirs."""
+    inner = {device for devices in graph.bodies.values() for device in devices}
+    return {
+        device: f"ParallelDo · {place}" if device in inner else str(place)
+        for device, place in enumerate(graph.places)
+        if inner
+    }
 
 
 def _heading(diagram: Diagram) -> str:

@@ -97,7 +97,7 @@ class _Picture:
             f'<rect class="lane" x="{_number(x)}" y="{_number(self.head)}" '
             f'width="{_number(lane.width)}" height="{_number(height)}" rx="10"/>'
         )
-        name = f"device {lane.device}"
+        name = self.diagram.lane_name(lane.device)
         yield _text(x + lane.width / 2, self.head + 22, "lane-name middle", name)
 
     def _lines(self, lane: Lane) -> Iterator[str]:

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from dpexec.viz import draw
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
@@ -79,6 +80,16 @@ def test_graph_has_a_device_per_place_and_one_around():
         *("mul", "elementwise_add", "tanh", "mul", "elementwise_add"),
         *("elementwise_add_grad", "mul_grad", "tanh_grad", "elementwise_add_grad", "mul_grad"),
     ]
+
+
+def test_picture_shows_places_and_what_crosses_them():
+    main, *_ = built(dense(4)[0], 2)
+    drawing = draw(graph_of(main))
+    assert drawing.diagram.title.endswith("merge + reduce + split")
+    across = [(b.label, b.reaches) for b in drawing.diagram.boxes if b.device is None]
+    assert across[:3] == [("split", (1, 2)), ("merge", (0,)), ("split", (1, 2))]
+    for name in ("device 0 · CPUPlace", "device 1 · ParallelDo · CPUPlace"):
+        assert name in drawing.svg and name in drawing.dot.source
 
 
 def test_kept_parameters_are_updated_on_every_device():

@@ -29,6 +29,8 @@ class Op:
 class Graph:
     ops: list[Op] = field(default_factory=list)
     latest: dict[tuple[str, int], Var] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
+    bodies: dict[int, list[int]] = field(default_factory=dict)
 
     def var(self, name: str, device: int) -> Var:
         return self.latest.setdefault((name, device), Var(name, device))
