@@ -23,6 +23,7 @@ from dpexec.layers import (
     constants,
     control_flow,
     cropping,
+    distributions,
     elementwise,
     images,
     indexing,
@@ -51,6 +52,7 @@ from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
+from dpexec.layers.distributions import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -79,6 +81,7 @@ _rooms = (
     constants,
     control_flow,
     cropping,
+    distributions,
     elementwise,
     images,
     indexing,
@@ -93,9 +96,9 @@ _rooms = (
     normalization,
     parallel_do,
     random,
+    resizing,
     rearrangement,
     sampled_loss,
-    resizing,
     selected_rows,
     selection,
     tensor,

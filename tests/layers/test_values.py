@@ -188,3 +188,20 @@ def test_random_crop_goes_on_as_in_paddle():
         crops = [executor.run(feed=feed, fetch_list=[out])[0] for _ in range(3)]
     assert [crop[:, 0, 0].tolist() for crop in crops] == [[1, 31], [20, 49], [9, 48]]
     assert (crops[0] - crops[0][:, :1, :1]).tolist() == [[[0, 1, 2], [6, 7, 8]]] * 2
+
+
+def test_uniform_samples_fill_the_interval():
+    few = layers.Uniform(2.0, 5.0).sample([500], seed=3)
+    rows = layers.Uniform(np.array([0.0, -4.0], "float32"), np.array([1.0, -2.0], "float32"))
+    one, two = run({}, few, rows.sample([500], seed=3))
+    assert (one.shape, two.shape) == ((500,), (500, 2))
+    assert 2 <= one.min() < 2.1 and 4.9 < one.max() <= 5
+    assert (two[:, 0].min() >= 0) and (two[:, 1].max() <= -2) and (two[:, 1].min() < -3.9)
+
+
+def test_distributions_refuse_mixed_arguments():
+    x = fluid.data("x", [None, 1])
+    with pytest.raises(ValueError, match="all arguments must be Variables"):
+        layers.Normal(x, 1.0)
+    with pytest.raises(TypeError, match="loc"):
+        layers.Normal("0", 1.0)
