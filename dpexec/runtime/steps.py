@@ -260,4 +260,6 @@ def _kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exc
 def _describe(value: Any) -> str:
     if isinstance(value, SelectedRows):
         return f"{value.value.dtype} rows {len(value.row_array)} of {list(value.shape)}"
+    if isinstance(value, Env):
+        return f"{len(value)} variables of a block"
     return f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)

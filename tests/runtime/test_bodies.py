@@ -75,8 +75,9 @@ def test_cluster_gives_the_same_bits(client, mode):
     assert_same_bits(train(net, feeds, 2, mode, scheduler=client), train(net, feeds, 2, mode))
 
 
-def test_idle_device_takes_part_in_schedules():
-    net, feeds = scheduled(), batches(5, rows=1)
+@pytest.mark.parametrize("branch", [False, True])
+def test_idle_device_takes_part_in_schedules(branch):
+    net, feeds = scheduled(branch), batches(5, rows=1)
     assert_same_bits(train(net, feeds, 2, Reduce), train(net, feeds, 2, AllReduce))
 
 
@@ -244,6 +245,26 @@ def test_variable_without_a_value_is_named():
 
 
 # ---- before and in the run
+
+
+def test_error_in_the_gradient_of_a_block_names_its_operator():
+    x = fluid.data("x", [None, 3], "float32")
+    x.stop_gradient = False
+    body = fluid.default_main_program()
+
+    def fail(*_):
+        raise ArithmeticError("of the user")
+
+    def passed():
+        out = body.current_block().create_var(name="passed", shape=[-1, 3], dtype="float32")
+        return layers.py_func(np.array, x, out, backward_func=fail)
+
+    y = layers.cond(layers.reduce_sum(x) > 0.0, passed, lambda: x * 2.0)
+    fluid.backward.append_backward(layers.mean(y))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(feed={"x": np.full((2, 3), -1, "float32")})
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"operator py_func(.|\n)*of the user"):
+        exe.run(feed={"x": np.full((2, 3), 1, "float32")})
 
 
 def test_error_in_a_block_names_operator_and_line():
