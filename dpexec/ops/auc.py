@@ -17,7 +17,7 @@ def _infer(
     positive: Spec,
     negative: Spec,
     *,
-    num_thresholds: int = 4095,
+    num_thresholds: int = 8191,
     slide_steps: int = 1,
 ) -> tuple[Spec, Spec, Spec]:
     require(num_thresholds > 0, f"num_thresholds must be positive, but is {num_thresholds}")
@@ -86,7 +86,7 @@ def auc(
     positive: Any,
     negative: Any,
     *,
-    num_thresholds: int = 4095,
+    num_thresholds: int = 8191,
     slide_steps: int = 1,
 ) -> tuple[Any, Any, Any]:
     """The area under the curve of the true over the false positive rate.
@@ -122,7 +122,7 @@ def _updated(statistics: Any, counts: Any, slide_steps: int) -> tuple[Any, Any]:
     place = int(statistics[-1]) % slide_steps
     steps[-1] += counts - steps[place]
     steps[place] = counts
-    statistics[-1] = place + 1
+    statistics[-1] += 1
     return statistics, steps[-1]
 
 

@@ -255,6 +255,14 @@ def _depthwise_samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 3, 4, 3)), "Filter": r.normal((3, 1, 3, 2))},
             {"groups": 3, "strides": [2, 1], "paddings": [1, 0]},
         ),
+        Sample(
+            {"Input": r.normal((1, 2, 3, 3)), "Filter": r.normal((2, 1, 2, 2))},
+            {"groups": 2, "dilations": [2, 1]},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 2, 3)), "Filter": r.normal((2, 1, 3, 3))},
+            {"groups": 2, "strides": [2, 2], "output_size": [6, 8]},
+        ),
     ]
 
 

@@ -14,6 +14,9 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, op, same_as
 _LETTERS = {"float32": "f", "float64": "d", "int32": "i", "int64": "l", "bool": "b"}
 
 
+_SHOWN = [f"print_tensor_{what}" for what in ("name", "type", "shape", "lod")]
+
+
 @op(
     "print",
     inputs="In",
@@ -21,8 +24,12 @@ _LETTERS = {"float32": "f", "float64": "d", "int32": "i", "int64": "l", "bool": 
     infer=same_as("In"),
     attrs={"print_tensor_lod": True},
     samples=lambda r: [
-        Sample({"In": r.normal((2, 3))}, {"message": "seen"}),
-        Sample({"In": r.integers(0, 9, (4,))}, {"print_phase": "FORWARD", "summarize": 2}),
+        Sample({"In": r.normal(shape)}, {"message": "seen", "first_n": 0, "summarize": 2, **shown})
+        for shape, shown in (
+            ((2, 3), dict.fromkeys(_SHOWN, True)),
+            ((4,), dict.fromkeys(_SHOWN, False)),
+            ((1, 1), {**dict.fromkeys(_SHOWN, True), "print_phase": "FORWARD"}),
+        )
     ],
 )
 def print_(

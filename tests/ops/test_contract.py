@@ -19,7 +19,9 @@ def runs_elsewhere(definition):
 
     It runs a block or a Python function, has no kernel, or looks at one of several variables.
     """
-    runs = definition.infer is None or "body" in definition.kernel_arguments
+    runs = (
+        definition.by_executor or definition.infer is None or "body" in definition.kernel_arguments
+    )
     return runs or definition.type in ("select_input", "select_output")
 
 

@@ -72,7 +72,7 @@ def test_gradient_of_gradient_matches_finite_differences(type):
     for number, sample in enumerate(samples(type)):
         call = SampleCall(type, sample, np.float64)
         wanted = call.wanted_inputs(sample)
-        if not wanted:
+        if not wanted or not sample.smooth:
             continue
         rng = np.random.default_rng(number)
         try:

@@ -7,19 +7,35 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, Spec
-from tests.fixtures import op_cases
+from tests.ops.calls import converted, samples
 
-DENSE_SEMANTICS = ["sgd", "momentum", "momentum_nesterov", "adam", "rmsprop", "lamb"]
-OPTIMIZERS = {
-    name: case for name, case in op_cases.CASES.items() if "Param" in case.inputs
-}  # fmt: skip
+OPTIMIZERS = [
+    pytest.param(type, sample, id=f"{type}-{number}")
+    for type, definition in opdef.registered().items()
+    if "ParamOut" in {slot.name for slot in definition.outputs}
+    for number, sample in enumerate(samples(type))
+]
+ROWS_ALONE = ("adagrad", "sgd")
 
 
-def apply(case, grad, steps=1):
+def is_sparse(sample):
+    return isinstance(sample.inputs["Grad"], SelectedRows)
+
+
+def moves_rows_alone(type, sample):
+    """Whether a sparse gradient leaves rows alone that a dense one may change."""
+    return type in ROWS_ALONE or sample.attrs.get("lazy_mode", False)
+
+
+def chosen(condition):
+    return [param for param in OPTIMIZERS if condition(*param.values)]
+
+
+def apply(type, sample, grad, steps=1):
     """The state after some steps with one gradient, and the arrays that the kernel returned."""
-    definition = opdef.get(case.op)
-    state = {slot: v.copy() for slot, v in case.inputs.items() if slot != "Grad"}
-    keywords = definition.kernel_attrs(case.attrs)
+    definition = opdef.get(type)
+    state = {slot: converted(v, np.float32) for slot, v in sample.inputs.items() if slot != "Grad"}
+    keywords = definition.kernel_attrs(sample.attrs)
     if definition.is_random:
         keywords["rng"] = None
     for _ in range(steps):
@@ -28,40 +44,40 @@ def apply(case, grad, steps=1):
     return state, made if isinstance(made, tuple) else (made,)
 
 
-def sparse_gradient():
-    rows = op_cases.CASES["sgd_sparse"].inputs["Grad"]
-    return SelectedRows(rows.rows, rows.height, rows.value)
+@pytest.mark.parametrize(("type", "sample"), chosen(lambda _, sample: not is_sparse(sample)))
+def test_state_is_updated_in_place(type, sample):
+    state, made = apply(type, sample, converted(sample.inputs["Grad"], np.float32))
+    inplace = opdef.get(type).inplace
+    for slot, array in zip(opdef.get(type).outputs, made, strict=True):
+        if slot.name in inplace:
+            assert array is state.get(inplace[slot.name])
+    assert not np.array_equal(state["Param"], sample.inputs["Param"].astype(np.float32))
 
 
-@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if not n.endswith("_sparse")])
-def test_state_is_updated_in_place(name):
-    case = OPTIMIZERS[name]
-    before = case.inputs["Param"].copy()
-    state, made = apply(case, case.inputs["Grad"])
-    inplace = opdef.get(case.op).inplace
-    for slot, array in zip(opdef.get(case.op).outputs, made, strict=True):
-        assert array is state[inplace[slot.name]]
-    assert not np.array_equal(state["Param"], before)
-
-
-@pytest.mark.parametrize("name", DENSE_SEMANTICS)
-def test_sparse_gradient_counts_as_the_dense_one(name):
-    case, gradient = OPTIMIZERS[name], sparse_gradient()
-    sparse, _ = apply(case, gradient, steps=3)
-    dense, _ = apply(case, gradient.to_dense(), steps=3)
+@pytest.mark.parametrize(
+    ("type", "sample"),
+    chosen(lambda t, s: is_sparse(s) and (t == "sgd" or not moves_rows_alone(t, s))),
+)
+def test_sparse_gradient_counts_as_the_dense_one(type, sample):
+    gradient = converted(sample.inputs["Grad"], np.float32)
+    sparse, _ = apply(type, sample, gradient, steps=3)
+    dense, _ = apply(type, sample, gradient.to_dense(), steps=3)
     for slot in dense:
-        np.testing.assert_allclose(sparse[slot], dense[slot], rtol=1e-6, err_msg=slot)
+        np.testing.assert_allclose(sparse[slot], dense[slot], rtol=2e-6, err_msg=slot)
 
 
-@pytest.mark.parametrize("name", ["adagrad", "adam_lazy"])
-def test_sparse_gradient_touches_its_rows_alone(name):
-    case, gradient = OPTIMIZERS[name], sparse_gradient()
-    state, _ = apply(case, gradient)
-    dense, _ = apply(case, gradient.to_dense())
+@pytest.mark.parametrize(
+    ("type", "sample"), chosen(lambda t, s: is_sparse(s) and moves_rows_alone(t, s))
+)
+def test_sparse_gradient_touches_its_rows_alone(type, sample):
+    gradient = converted(sample.inputs["Grad"], np.float32)
+    state, _ = apply(type, sample, gradient)
+    dense, _ = apply(type, sample, gradient.to_dense())
     touched = np.isin(np.arange(6), gradient.rows())
     for slot, array in state.items():
         if array.shape == (6, 3):
-            np.testing.assert_array_equal(array[~touched], case.inputs[slot][~touched])
+            before = sample.inputs[slot].astype(np.float32)
+            np.testing.assert_array_equal(array[~touched], before[~touched])
             np.testing.assert_allclose(array[touched], dense[slot][touched], rtol=1e-6)
 
 
@@ -74,31 +90,29 @@ def test_sparse_adam_corrects_for_the_step_it_is_at():
     np.testing.assert_allclose(state[0][:, 0], [0, -0.01], rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_empty_sparse_gradient_is_no_error(name):
-    case = OPTIMIZERS[name]
-    if "Grad" not in opdef.get(case.op).sparse:
-        with pytest.raises(InvalidOp, match=f"SelectedRows.* which {case.op} does not take"):
-            infer(case, VarType.SELECTED_ROWS)
+@pytest.mark.parametrize(("type", "sample"), OPTIMIZERS)
+def test_empty_sparse_gradient_is_no_error(type, sample):
+    if "Grad" not in opdef.get(type).sparse:
+        with pytest.raises(InvalidOp, match=f"SelectedRows.* which {type} does not take"):
+            infer(type, sample, VarType.SELECTED_ROWS)
         return
-    empty = SelectedRows([], 6, np.empty((0, 3), np.float32))
-    state, _ = apply(case, empty)
-    zero, _ = apply(case, np.zeros((6, 3), np.float32))
-    if name not in ("adam_lazy", "adam_lazy_sparse"):
+    shape = sample.inputs["Param"].shape
+    empty = SelectedRows([], shape[0], np.empty((0, *shape[1:]), np.float32))
+    state, _ = apply(type, sample, empty)
+    zero, _ = apply(type, sample, np.zeros(shape, np.float32))
+    if not sample.attrs.get("lazy_mode") and type != "dgc_momentum":
         np.testing.assert_allclose(state["Param"], zero["Param"], rtol=1e-6)
 
 
-def infer(case, grad_kind=VarType.LOD_TENSOR, **shapes):
-    specs = {
-        slot: [Spec(shapes.get(slot, (6, 3) if slot == "Grad" else value.shape))]
-        for slot, value in case.inputs.items()
-    }
+def infer(type, sample, grad_kind=VarType.LOD_TENSOR, **shapes):
+    specs = {slot: [Spec(shapes.get(slot, value.shape))] for slot, value in sample.inputs.items()}
     specs["Grad"][0] = specs["Grad"][0].replace(kind=grad_kind)
-    return opdef.get(case.op).infer_specs(specs, case.attrs)
+    return opdef.get(type).infer_specs(specs, sample.attrs)
 
 
 def test_state_of_another_shape_is_refused():
+    sample = samples("momentum")[2]
     with pytest.raises(InvalidOp, match=r"Velocity .*\[6, 2\] must have the shape of Param"):
-        infer(OPTIMIZERS["momentum"], Velocity=(6, 2))
+        infer("momentum", sample, Velocity=(6, 2))
     with pytest.raises(InvalidOp, match=r"LearningRate .*\[3\] must have one element"):
-        infer(OPTIMIZERS["momentum"], LearningRate=(3,))
+        infer("momentum", sample, LearningRate=(3,))

@@ -1,0 +1,68 @@
+"""Slots and attributes of the operators against those of the real PaddlePaddle 1.8.5.
+
+``tests/fixtures/record_ops.py`` records ``op_protos.json``.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpexec.ir import opdef
+from tests.fixtures import packing
+
+PROTOS = json.loads(Path(packing.__file__).with_name("op_protos.json").read_text())
+OTHER_SLOTS = {
+    ("assign", "X"): "Paddle's operator does nothing without an input",
+    ("conditional_block", "Scope"): "nothing is kept in it",
+    ("create_py_reader", "Out"): "a list in Paddle, always of one reader",
+    ("dgc_momentum", "Grad_out"): "programs of older versions do not have it",
+    ("instance_norm", "Bias"): "its layer may leave it out, which the operator then refuses",
+    ("instance_norm", "Scale"): "as its Bias",
+    ("save", "kLookupTablePath"): "of parameter servers",
+    ("while", "Condition"): "a list in Paddle, always of one variable",
+    ("while", "StepScopes"): "nothing is kept in them",
+}
+OTHER_OPERATORS = {
+    "dgc": "Paddle has it on GPUs alone",
+    "parallel_do": "Paddle 1.8 does not have it any more",
+}
+
+
+def compared(type, slots):
+    """What slots are: name, whether for several variables, whether the one may be absent."""
+    return sorted(
+        (name, many, many or optional)
+        for name, many, optional in slots
+        if (type, name) not in OTHER_SLOTS
+    )
+
+
+@pytest.mark.parametrize("type", PROTOS)
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_slots_are_those_of_paddle(type, side):
+    slots = [(slot.name, slot.many, slot.optional) for slot in getattr(opdef.get(type), side)]
+    recorded = [(s["name"], s["duplicable"], s["dispensable"]) for s in PROTOS[type][side]]
+    assert compared(type, slots) == compared(type, recorded)
+
+
+@pytest.mark.parametrize("type", PROTOS)
+def test_attributes_and_defaults_are_those_of_paddle(type):
+    attrs, recorded = opdef.get(type).attrs, PROTOS[type]["attrs"]
+    assert set(attrs) == set(recorded) - {"sub_block"}  # a block has no default
+    for name, default in recorded.items():
+        if default is not None:  # else it must be given
+            assert_same(attrs[name], default, name)
+
+
+def assert_same(value, default, name):
+    if isinstance(default, float):
+        np.testing.assert_allclose(value, default, rtol=1e-6, err_msg=name)
+    else:
+        assert (list(value) if isinstance(value, tuple) else value) == default, name
+
+
+def test_every_operator_is_compared():
+    unknown = {t for t in opdef.registered() if t not in PROTOS and "_grad" not in t}
+    assert unknown == set(OTHER_OPERATORS)
