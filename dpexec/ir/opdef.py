@@ -8,19 +8,17 @@ here, below the op files, because building a program needs it; the files fill it
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.errors import MissingKernelError
+from dpexec.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
 from dpexec.ir.roles import GRAD_SUFFIX
 from dpexec.ir.samples import Sample, SampleRng
 from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
-
-if TYPE_CHECKING:
-    from dpexec.ir.operator import Operator
 
 __all__ = [
     "GradContext",
@@ -65,35 +63,6 @@ def _slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
     return tuple(
         Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
     )
-
-
-@dataclass(frozen=True, slots=True)
-class GradOp:
-    """An operator that the backward pass is to append."""
-
-    type: str
-    inputs: Mapping[str, list[str]]
-    outputs: Mapping[str, list[str]]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GradContext:
-    """What a gradient maker sees of the forward operator.
-
-    Args:
-        op: the forward operator.
-        output_grads: per output slot the names of the gradients that flow in (``""`` for none).
-        input_grads: per input slot the names of the gradients to make (``""`` for not wanted).
-        no_grad: names of variables at which gradients stop.
-        flowing: gradients that something contributed to so far.
-    """
-
-    op: Operator
-    output_grads: Mapping[str, list[str]]
-    input_grads: Mapping[str, list[str]]
-    no_grad: Set[str] = frozenset()
-    flowing: Set[str] = frozenset()
 
 
 GradMaker = Callable[[GradContext], list[GradOp]]
@@ -253,7 +222,9 @@ class OpDef:
 
         def decorate(kernel: Kernel) -> OpDef:
             definition = declare(kernel)
-            self.make_grad = lambda context: [_double_grad_op(context, definition)]
+            slots = tuple(slot.name for slot in definition.inputs)
+            outs = tuple(slot.name for slot in definition.outputs)
+            self.make_grad = lambda context: [double_grad_op(context, slots, outs)]
             return definition
 
         return decorate
@@ -274,48 +245,6 @@ class OpDef:
         """Make the decorated function this op's gradient maker."""
         self.make_grad = maker
         return maker
-
-
-def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
-    """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients."""
-    forward = context.op
-    inputs: dict[str, list[str]] = {}
-    for slot in slots:
-        base = slot.removesuffix(GRAD_SUFFIX)
-        if slot != base:
-            inputs[slot] = list(context.output_grads.get(base, []))
-        elif slot in forward.inputs:
-            inputs[slot] = list(forward.inputs[slot])
-        else:
-            inputs[slot] = list(forward.outputs.get(slot, []))
-    made = {
-        slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), [])) for slot in outputs
-    }
-    return GradOp(forward.type + "_grad", inputs, made, forward.plain_attrs())
-
-
-def _double_grad_op(context: GradContext, definition: OpDef) -> GradOp:
-    """The gradient of a gradient operator; :meth:`OpDef.double_grad` says what slots stand for."""
-    forward = context.op
-    known = {**forward.inputs, **forward.outputs}
-
-    def read(slot: str) -> list[str]:
-        if slot.startswith("DD"):
-            return list(context.output_grads.get(slot[2:] + GRAD_SUFFIX, []))
-        return list(known.get(slot[1:] + GRAD_SUFFIX if slot.startswith("D") else slot, []))
-
-    def made(slot: str) -> list[str]:
-        if slot.startswith("DD"):
-            return list(context.input_grads.get(slot[2:] + GRAD_SUFFIX, []))
-        base = slot[1:] if slot.startswith("D") else slot.removesuffix(GRAD_SUFFIX)
-        return list(context.input_grads.get(base, []))
-
-    return GradOp(
-        definition.type,
-        {slot.name: read(slot.name) for slot in definition.inputs},
-        {slot.name: made(slot.name) for slot in definition.outputs},
-        forward.plain_attrs(),
-    )
 
 
 _registry: dict[str, OpDef] = {}
