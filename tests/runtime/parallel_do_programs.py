@@ -29,9 +29,9 @@ class Around:
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
 
-def parallel_do(places, **options):
+def parallel_do(places, kind=None, **options):
     """``places`` devices, or none: the serial program."""
-    return layers.ParallelDo(layers.get_places(places), **options) if places else Around()
+    return layers.ParallelDo(layers.get_places(places, kind), **options) if places else Around()
 
 
 def dense(rows, **options):
@@ -58,14 +58,14 @@ def built(build, places, optimizer=None):
     main.random_seed = startup.random_seed = 7
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         loss, watched = build(places)
-        (optimizer or fluid.optimizer.SGD(0.1)).minimize(loss)
+        (optimizer() if optimizer else fluid.optimizer.SGD(0.1)).minimize(loss)
     verify(main)
     return main, startup, loss, watched
 
 
-def train(build, feed, places, steps=3, optimizer=None, before=None):
+def train(build, feed, places, steps=3, optimizer=None):
     """Losses and gradients of all steps, and the variables afterwards, by name."""
-    main, startup, loss, watched = built(build, places, optimizer and optimizer())
+    main, startup, loss, watched = built(build, places, optimizer)
     scope, exe = fluid.Scope(), fluid.Executor(CPU)
     exe.run(startup, scope=scope)
     block = main.global_block()

@@ -46,25 +46,11 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("keep", [False, True])
 def test_optimizers_clipping_and_decay(name, keep):
-    build, feed = dense(10, keep_parameters=keep)
-
-    def run(places):
-        main, startup = fluid.Program(), fluid.Program()
-        main.random_seed = startup.random_seed = 7
-        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-            loss, _ = build(places)
-            OPTIMIZERS[name]().minimize(loss)
-        scope, exe = fluid.Scope(), fluid.Executor(CPU)
-        exe.run(startup, scope=scope)
-        losses = [exe.run(main, feed, [loss], scope=scope) for _ in range(5)]
-        stored = {
-            v.name: np.array(scope.find_var(v.name).get_tensor())
-            for v in main.list_vars()
-            if v.persistable
-        }
-        return losses, stored
-
-    assert_close(run(3), run(0), 2e-6)
+    runs = [
+        train(*dense(10, keep_parameters=keep), places, steps=5, optimizer=OPTIMIZERS[name])
+        for places in (3, 0)
+    ]
+    assert_close(*runs, 2e-6)
 
 
 def test_two_parallel_dos_share_devices_and_parameters():
