@@ -71,6 +71,8 @@ class _Builder:
         self.load = [0] * len(places)
         self.home: dict[str, int] = {}
         """Variables whose newest value exists on one device only."""
+        self.copied: set[str] = set()
+        """Variables that every device writes, so that memory shared with others is no help."""
 
     def build(self) -> SSAGraph:
         control = _control_dependencies(self.block.ops)
@@ -88,8 +90,10 @@ class _Builder:
                 for number in control.writes[index]:
                     self.graph.write(node, f"__control_var@{number}", device, "control")
             self._aggregate(op)
-        if self.reduce and not self.options.shared_memory:
-            self._share(param.name for param in self.block.iter_parameters())
+        if self.reduce:
+            params = [param.name for param in self.block.iter_parameters()]
+            shared = self.options.shared_memory
+            self._share(name for name in params if not shared or name in self.copied)
         self._share(self.parallel_dos.kept)
         self._order_writes_after_reads()
         return self.graph
@@ -108,6 +112,7 @@ class _Builder:
         for name in op.writes:
             if len(devices) == len(self.graph.places):
                 self.home.pop(name, None)
+                self.copied.add(name)
             else:
                 self.home[name] = devices[0]
         return nodes

@@ -173,3 +173,27 @@ def test_wrong_calls_are_refused():
         layers.edit_distance(label, label, ignored_tokens=[0])
     with pytest.raises(fluid.core.EnforceNotMet, match="HypsLength"):
         layers.edit_distance(label, label)
+
+
+def test_parameters_that_the_forward_pass_names_as_outputs_train_in_reduce_mode():
+    """hsigmoid writes its weight, so every device has its own: the updated one must reach all."""
+    x, label = fluid.data("x", [None, 8]), fluid.data("label", [None, 1], dtype="int64")
+    attr = fluid.ParamAttr(initializer=fluid.initializer.Constant(0.1))
+    loss = layers.mean(layers.hsigmoid(x, label, 8, param_attr=attr))
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    main, startup = fluid.default_main_program(), fluid.default_startup_program()
+    strategy = fluid.BuildStrategy()
+    strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    parallel = fluid.CompiledProgram(main).with_data_parallel(
+        loss.name, build_strategy=strategy, places=[fluid.CPUPlace()] * 2
+    )
+    labels = np.arange(16)[:, None] % 8
+    feed = {"x": np.eye(8, dtype="float32")[labels[:, 0]], "label": labels}
+    found = []
+    for program in (main, parallel):
+        with fluid.scope_guard(fluid.Scope()):
+            executor = fluid.Executor(fluid.CPUPlace())
+            executor.run(startup)
+            runs = [executor.run(program, feed=feed, fetch_list=[loss])[0] for _ in range(4)]
+            found.append([np.mean(run) for run in runs])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
