@@ -93,11 +93,16 @@ def collect(
 
 
 class array(np.ndarray[Any, Any]):
-    """A fetched array with one element: Python takes it for a number.
+    """A fetched array: Python takes it for a number if it has one element.
 
-    Fluid programs write ``float(loss)`` and ``"%f" % loss`` of arrays of shape ``(1,)``, which
+    Fluid programs write ``float(loss)`` and ``"%f" % row`` of arrays of shape ``(1,)``, which
     NumPy refuses since 2.4. The name is what ``repr`` shows.
     """
+
+    def __array_wrap__(
+        self, value: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False
+    ) -> Any:
+        return value[()] if return_scalar else super().__array_wrap__(value, context, False)
 
     def __float__(self) -> float:
         return float(self.item()) if self.size == 1 else super().__float__()
@@ -107,7 +112,7 @@ class array(np.ndarray[Any, Any]):
 
 
 def _returned(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return value.view(array) if value.shape and value.size == 1 else value
+    return value.view(array)
 
 
 def _host_copy(value: Any) -> np.ndarray[Any, Any]:

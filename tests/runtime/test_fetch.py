@@ -22,9 +22,15 @@ def test_one_element_is_a_number_for_python(mean):
     assert (loss.shape, loss.dtype, isinstance(loss, np.ndarray)) == ((1,), "float32", True)
     assert (float(loss), int(loss), "%.2f" % loss) == (1.5, 1, "1.50")  # noqa: UP031
     assert f"{loss!r} {loss}" == "array([1.5], dtype=float32) [1.5]"
+    assert [type(value) for value in (loss[0], loss.sum(), np.mean(loss))] == [np.float32] * 3
     total = 0.0
     total += loss
     assert float(total / 2) == 0.75
+
+
+def test_rows_of_one_element_are_numbers(mean):
+    column = fluid.layers.reduce_sum(fluid.data("x", [None, 2]), dim=1, keep_dim=True)
+    assert [float(row) for row in run(column)] == [3.0] * 4
 
 
 def test_several_elements_are_no_number(mean):
