@@ -19,6 +19,7 @@ from typing import Any
 
 from dpexec.layers import (
     attention,
+    branches,
     callbacks,
     constants,
     control_flow,
@@ -40,6 +41,7 @@ from dpexec.layers import (
     parallel_do,
     random,
     rearrangement,
+    rescaling,
     resizing,
     sampled_loss,
     selected_rows,
@@ -48,6 +50,7 @@ from dpexec.layers import (
     volumes,
 )
 from dpexec.layers.attention import *  # noqa: F403
+from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
@@ -68,6 +71,7 @@ from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
+from dpexec.layers.rescaling import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
@@ -77,6 +81,7 @@ from dpexec.layers.volumes import *  # noqa: F403
 
 _rooms = (
     attention,
+    branches,
     callbacks,
     constants,
     control_flow,
@@ -96,6 +101,7 @@ _rooms = (
     normalization,
     parallel_do,
     random,
+    rescaling,
     resizing,
     rearrangement,
     sampled_loss,
