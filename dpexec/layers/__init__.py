@@ -46,6 +46,7 @@ from dpexec.layers import (
     sampled_loss,
     selected_rows,
     selection,
+    sequences,
     tensor,
     volumes,
 )
@@ -76,6 +77,7 @@ from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.selection import *  # noqa: F403
+from dpexec.layers.sequences import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
@@ -107,6 +109,7 @@ _rooms = (
     sampled_loss,
     selected_rows,
     selection,
+    sequences,
     tensor,
     volumes,
 )

@@ -1,0 +1,57 @@
+"""Sequences of fixed length: what is part of them, and how a beam search found them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["gather_tree", "sequence_mask"]
+
+
+def sequence_mask(
+    x: Variable, maxlen: int | Variable | None = None, dtype: Any = "int64", name: str | None = None
+) -> Variable:
+    """Ones for as many first elements as a row has, zeros after them.
+
+    Args:
+        x: lengths, int32 or int64, of any shape.
+        maxlen: the length of rows, a number or an int32 variable with one; by default the
+            greatest of ``x``.
+        dtype: element type of the result.
+        name: prefix of names.
+
+    Returns:
+        The shape of ``x`` and one dimension more; gradients stop here. Source: Paddle op
+        ``sequence_mask``.
+    """
+    helper = LayerHelper("sequence_mask", name=name)
+    out = helper.create_variable_for_type_inference(dtype)
+    inputs: dict[str, Any] = {"X": x}
+    attrs: dict[str, Any] = {"out_dtype": out.dtype}
+    if isinstance(maxlen, Variable):
+        inputs["MaxLenTensor"] = maxlen
+    elif maxlen is not None:
+        attrs["maxlen"] = maxlen
+    helper.append_op(type="sequence_mask", inputs=inputs, outputs={"Y": out}, attrs=attrs)
+    out.stop_gradient = True
+    return out
+
+
+def gather_tree(ids: Variable, parents: Variable) -> Variable:
+    """Whole sequences from the steps of a beam search.
+
+    Args:
+        ids: tokens, int32 or int64 ``(steps, N, beams)``.
+        parents: the beam of the step before that each token belongs to, like ``ids``.
+
+    Returns:
+        For every beam of the last step all its tokens, like ``ids``. Source: Paddle op
+        ``gather_tree``.
+    """
+    check_variable_and_dtype(ids, "ids", ("int32", "int64"), "gather_tree")
+    check_variable_and_dtype(parents, "parents", ("int32", "int64"), "gather_tree")
+    return add_op("gather_tree", {"Ids": ids, "Parents": parents}, ids.dtype)
