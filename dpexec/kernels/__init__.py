@@ -11,11 +11,27 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 
-__all__ = ["available"]
+__all__ = ["available", "require"]
 
 
 @functools.cache
 def available() -> bool:
-    """Whether kernels can be compiled: numba is installed (``pip install dpexec[fast]``)."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether kernels can be compiled: numba is there, and ``DPEXEC_NATIVE`` is not 0."""
+    wanted = os.environ.get("DPEXEC_NATIVE", "0") != "0"
+    return wanted and importlib.util.find_spec("numba") is not None
+
+
+def require() -> None:
+    """Refuse to go on without kernels in a process that must compute what others compute.
+
+    Raises:
+        RuntimeError: they are not available.
+    """
+    if not available():
+        raise RuntimeError(
+            "this process runs no kernels in machine code, but the one that sent the program "
+            "does, and results would differ in their last bits: install dpexec[fast] here too, or "
+            "set BuildStrategy.native_kernels = False"
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dpexec import kernels
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
@@ -33,6 +34,7 @@ class Compilation:
         options: how it is replicated over them.
         passes: what rewrites the graph, in order.
         granularity: ``"segment"`` or ``"op"``.
+        native: whether operators become machine code where that is possible.
     """
 
     program: Program
@@ -40,6 +42,7 @@ class Compilation:
     options: ReplicationOptions
     passes: list[Pass]
     granularity: str
+    native: bool
 
     @classmethod
     def of(
@@ -62,7 +65,7 @@ class Compilation:
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
-            return cls(program, places, options, [], "segment")
+            return cls(program, places, options, [], "segment", kernels.available())
         reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
         customized = BuildStrategy.GradientScaleStrategy.Customized
         one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
@@ -77,7 +80,8 @@ class Compilation:
             passes.append(FuseAllReduce())
         if strategy.enable_sequential_execution:
             passes.append(SequentialExecution())
-        return cls(program, places, options, passes, strategy.task_granularity)
+        native = strategy.native_kernels and kernels.available()
+        return cls(program, places, options, passes, strategy.task_granularity, native)
 
     def graph(self) -> tuple[SSAGraph, list[PassRecord]]:
         """The replicated graph after all passes, and what each pass did."""

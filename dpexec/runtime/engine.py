@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import secrets
 import threading
 import time
@@ -16,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec import kernels
 from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, on_device
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
+from dpexec.runtime.binding import Binding
 from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
@@ -44,7 +43,7 @@ from dpexec.runtime.schedulers.local import (
     inline,
     one_kernel_thread,
 )
-from dpexec.runtime.steps import Env, Shard, Step, run_steps
+from dpexec.runtime.steps import Env, Shard, run_steps
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.trace import profile
 from dpexec.trace.recorder import Recorder
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 _PLANS_KEPT = 32
-_NATIVE = bool(os.environ.get("DPEXEC_NATIVE")) and kernels.available()
+_BINDINGS_KEPT = 64
 _SIGNATURES_KEPT = 256
 
 
@@ -111,8 +110,8 @@ class Engine:
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
         self._graphs: dict[Plan, dict[bool, LocalGraph]] = {}
-        self._checked: dict[Any, list[list[Step]]] = {}
-        self._steps: list[list[Step]] = []
+        self._bindings: dict[Any, Binding] = {}
+        self._binding: Binding | None = None
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
@@ -194,8 +193,8 @@ class Engine:
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
             with one_kernel_thread():
-                for (plan, self._steps), feeds in zip(ready, batches, strict=True):
-                    results = self._step(plan, feeds, merged)
+                for binding, feeds in zip(ready, batches, strict=True):
+                    results = self._step(binding, feeds, merged)
             self._count_towards_drop()
             return results
 
@@ -209,39 +208,34 @@ class Engine:
             self._rows[key] = count_rows(self.graph, feeds, self.replicas)
         return replace(feeds, rows=self._rows[key])
 
-    def _prepare(
-        self, feeds: Feeds, fetch: tuple[str, ...], merged: bool
-    ) -> tuple[Plan, list[list[Step]]]:
-        """The plan for a batch, when everything that can be known before says that it will run."""
+    def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
+        """What to run for a batch, if all that can be known before says that it will run."""
         plan = self.plan = self._plan_for(fetch, feeds)
         self.replicas.sync(plan, plan.reads)
-        return plan, self._bind(plan, feeds, merged)
-
-    def _bind(self, plan: Plan, feeds: Feeds, merged: bool) -> list[list[Step]]:
         key = (plan, _shapes(feeds), merged, self.replicas.generation)
-        if key in self._checked:
-            return self._checked[key]
-        specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
-        for name in plan.fetch:
-            found = [specs[device].get(name) for device in plan.active]
-            check_merge(name, found if merged else found[:1])
-        if len(self._checked) >= _SIGNATURES_KEPT:
-            self._checked.clear()
-        self._checked[key] = plan.steps
-        if _NATIVE and not plan.checked:
-            from dpexec.runtime.native import bind_native
+        binding = self._bindings.pop(key, None)
+        if binding is None:
+            specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
+            for name in plan.fetch:
+                found = [specs[device].get(name) for device in plan.active]
+                check_merge(name, found if merged else found[:1])
+            binding = Binding(plan, specs, self.compilation.native)
+        self._bindings[key] = binding  # the latest used is last
+        if len(self._bindings) > _BINDINGS_KEPT:
+            del self._bindings[next(iter(self._bindings))]
+        return binding
 
-            self._checked[key] = bind_native(plan, specs)
-        return self._checked[key]
-
-    def _step(self, plan: Plan, feeds: Feeds, merged: bool) -> list[Any]:
+    def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        plan = binding.plan
         shards = self._shards(feeds)
         if self._on_cluster:
             cluster = self._cluster_runner()
             with _profiled("distributed step"):
-                results = cluster.step(plan, feeds, shards, self.replicas, merged)
+                results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
+        self._binding = binding
+        assert binding.steps  # bound here, before the tasks of several threads ask for them
         self._envs = self._make_envs(plan, feeds, shards)
         with InterruptGate() as self._gate:
             try:
@@ -257,17 +251,18 @@ class Engine:
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
         entropy = secrets.randbits(62) + 1
-        total = max(sum(feeds.samples), 1)
+        replicas = self.graph.replicas
+        total = max(sum(feeds.samples[device] for device in replicas), 1)
         one = self.build_strategy is not None and (
             self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
         )
-        shards, first = [], 0
-        inner = parts_of_rows(self.graph, feeds.rows)
-        for samples, parts in zip(feeds.samples, inner, strict=True):
+        shards = []
+        for device, parts in enumerate(parts_of_rows(self.graph, feeds.rows)):
+            samples = feeds.samples[device]
+            first = sum(feeds.samples[:device]) if device in replicas else 0
             share = samples / total
             weight = 1.0 if one else share
             shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
-            first += samples
         return shards
 
     def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
@@ -317,7 +312,8 @@ class Engine:
         return LocalScheduler(threads, strategy.use_experimental_executor)
 
     def _run_task(self, plan: Plan, number: int) -> None:
-        task, steps = plan.tasks[number], self._steps[number]
+        assert self._binding is not None
+        task, steps = plan.tasks[number], self._binding.steps[number]
         self._gate.begin_task()
         if number in plan.updates:
             self._gate.begin_updates()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering, machine
 from dpexec.kernels.lowering import Buffer, Code, Value
+from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step, overwrites
@@ -296,8 +298,7 @@ class TaskCode:
             if isinstance(item, Step):
                 found.append(item)
             else:
-                run = _CodeRun(self, item)
-                found.append(Step(item.steps[0][0].node, run, tuple(item.drops)))
+                found.append(_CodeRun(self, item).step(tuple(item.drops)))
         return found
 
     def array(self, value: Value) -> np.ndarray[Any, Any]:
@@ -366,24 +367,40 @@ class _CodeRun:
             if value.buffer is not None and (value.buffer.lasting or not value.size)
         ]
 
-    def __call__(self, env: Env) -> None:
-        for source in self._brought:
-            array = env[source.name]
-            if array is not source.source:
-                source.update(self._words, array)
-        end = len(self._table)
-        row = machine.run(self._table, 0, end)
+    def step(self, drops: tuple[str, ...]) -> Step:
+        """The step that runs it, and one for every operator, for who wants to see them."""
+        nodes = [step.node for step, _ in self._steps]
+        ends = [end - self._first for _, end in self._steps]
+        ranges = zip([0, *ends], ends, strict=False)
+        parts = [
+            Step(node, partial(self._run, first=first, end=end))
+            for node, (first, end) in zip(nodes, ranges, strict=True)
+        ]
+        return Step(nodes[0], partial(self._run, first=0, end=ends[-1]), drops, parts)
+
+    def _run(self, env: Env, first: int, end: int) -> None:
+        if not first:
+            for source in self._brought:
+                array = env[source.name]
+                if array is not source.source:
+                    source.update(self._words, array)
+        row = machine.run(self._table, first, end)
         if row != end:
             self._refused(row, env)
-        for name, array in self._published:
-            env[name] = array
+        if end == len(self._table):
+            for name, array in self._published:
+                env[name] = array
 
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""
         step = next(step for step, end in self._steps if end - self._first > row)
         inner = Env(env.shard, around=env)
         inner.update(self._arrays)
-        step.call(inner)  # type: ignore[arg-type]
+        assert step.node.op is not None
+        try:
+            step.call(inner)  # type: ignore[arg-type]
+        except Exception as error:
+            raise BodyError(step.node.op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
 
 

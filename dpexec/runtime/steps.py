@@ -45,11 +45,13 @@ class Step:
         node: what it was bound from.
         call: does the work, in the env of the node's device; a collective takes those of all.
         drops: names whose values nobody needs afterwards.
+        parts: if it does the work of several nodes at once: a step for each.
     """
 
     node: OpNode
     call: Call | CollectiveCall
     drops: tuple[str, ...] = ()
+    parts: Sequence[Step] = ()
 
 
 def overwrites(op: Operator) -> dict[str, str]:
@@ -222,11 +224,14 @@ def run_steps(
             if recorder is None:
                 _run_step(step, envs)
                 continue
-            node = step.node
-            start = time.perf_counter()
-            _run_step(step, envs)
-            kind: Kind = "collective" if node.is_collective else "op"
-            recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
+            for part in step.parts or [step]:
+                node = part.node
+                start = time.perf_counter()
+                _run_step(part, envs)
+                kind: Kind = "collective" if node.is_collective else "op"
+                recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
+            if step.parts:
+                _drop(step, envs)
 
 
 def _run_step(step: Step, envs: Sequence[Env]) -> None:
@@ -244,8 +249,14 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
     except Exception as error:
         assert node.op is not None
         raise _kernel_error(node.op, node, env, error) from error
-    for name in step.drops:
-        env.pop(name, None)
+    _drop(step, envs)
+
+
+def _drop(step: Step, envs: Sequence[Env]) -> None:
+    if step.drops and step.node.device is not None:
+        env = envs[step.node.device]
+        for name in step.drops:
+            env.pop(name, None)
 
 
 def _kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:

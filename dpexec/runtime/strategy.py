@@ -204,6 +204,7 @@ class BuildStrategy(_Strategy):
     debug_graphviz_path = _Field("", str, "Prefix of DOT files written when compiling.")
     enable_sequential_execution = _Field(False, bool, "Keep the program's order on each device.")
     fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer.")
+    native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
     task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
 from dpexec.core.memory import keep_freed_memory
+from dpexec.ir.spec import Spec
+from dpexec.runtime.binding import Binding
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -30,12 +33,16 @@ from dpexec.runtime.steps import Env, Shard, run_steps
 
 __all__ = ["ClusterRunner"]
 
+_BINDINGS_KEPT = 64
 
 Value = tuple[int, str]
 """A variable of a device."""
 
 PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
 """What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
+
+BindingKey = tuple[PlanKey, int]
+"""A plan, and the number of the shapes that it is bound to."""
 
 
 class WorkerReplicas:
@@ -53,17 +60,28 @@ class WorkerReplicas:
         self.graph, _ = spec.graph()
         self.stores: dict[int, dict[str, Any]] = {}
         self._plans: dict[PlanKey, Plan] = {}
+        self._bindings: dict[int, Binding] = {}
         self._envs: list[Env] = []
         self._step = -1
         self._done: set[int] = set()
         self._lock = threading.Lock()
 
-    def plan(self, key: PlanKey) -> Plan:
-        """The plan for a key."""
+    def bind(self, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
+        """Bind a plan to the shapes of a batch."""
+        plan_key, number = key
         with self._lock:
-            if key not in self._plans:
-                self._plans[key] = self.spec.plan(self.graph, *key)
-            return self._plans[key]
+            if plan_key not in self._plans:
+                self._plans[plan_key] = self.spec.plan(self.graph, *plan_key)
+            if number not in self._bindings:  # workers of one process share this
+                binding = Binding(self._plans[plan_key], specs, self.spec.native)
+                assert binding.steps is not None
+                self._bindings[number] = binding
+                if len(self._bindings) > _BINDINGS_KEPT:
+                    del self._bindings[next(iter(self._bindings))]
+
+    def binding(self, key: BindingKey) -> Binding:
+        """What was bound for a key."""
+        return self._bindings[key[1]]
 
     def envs(self, plan: Plan, step: int) -> list[Env]:
         """The envs of a step, made at its first task on this worker.
@@ -98,6 +116,10 @@ class WorkerReplicas:
 _workers: dict[str, WorkerReplicas] = {}
 
 
+def _bind(token: str, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
+    _workers[token].bind(key, specs)
+
+
 def _setup(token: str, spec: Compilation) -> None:
     _workers[token] = WorkerReplicas(spec)
 
@@ -116,10 +138,10 @@ def _load(token: str, device: int, name: str) -> Any:
 
 
 def _feed(
-    token: str, key: PlanKey, step: int, device: int, shard: Shard, values: Mapping[str, Any]
+    token: str, key: BindingKey, step: int, device: int, shard: Shard, values: Mapping[str, Any]
 ) -> None:
     replicas = _workers[token]
-    env = replicas.envs(replicas.plan(key), step)[device]
+    env = replicas.envs(replicas.binding(key).plan, step)[device]
     env.shard = shard
     stored = replicas.graph.program.global_block().vars
     for name, value in values.items():  # what arrives may be read-only, or the user's own array
@@ -128,7 +150,7 @@ def _feed(
 
 def _run_task(
     token: str,
-    key: PlanKey,
+    key: BindingKey,
     step: int,
     number: int,
     exports: Sequence[Value],
@@ -136,20 +158,20 @@ def _run_task(
     *after: Any,
 ) -> dict[Value, Any]:
     replicas = _workers[token]
-    plan = replicas.plan(key)
-    envs = replicas.envs(plan, step)
+    binding = replicas.binding(key)
+    envs = replicas.envs(binding.plan, step)
     replicas.once(number)
     for names, values in zip(wanted, after, strict=False):
         for device, name in names:
             envs[device][name] = values[device, name]
     with one_kernel_thread():
-        run_steps(plan.steps[number], envs)
+        run_steps(binding.steps[number], envs)
     return {(device, name): envs[device][name] for device, name in exports}
 
 
 def _finish(
     token: str,
-    key: PlanKey,
+    key: BindingKey,
     step: int,
     device: int,
     fed: Sequence[str],
@@ -157,7 +179,7 @@ def _finish(
     *after: Any,
 ) -> dict[str, Any]:
     replicas = _workers[token]
-    plan = replicas.plan(key)
+    plan = replicas.binding(key).plan
     env = replicas.envs(plan, step)[device]
     for taken, values in zip(wanted, after, strict=False):
         env.update({name: values[device, name] for _, name in taken})
@@ -189,6 +211,8 @@ class ClusterRunner:
             raise RuntimeError("the cluster of ExecutionStrategy.scheduler has no workers")
         self.address = [addresses[d % len(addresses)] for d in range(len(spec.places))]
         self._steps = itertools.count()
+        self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
+        self._numbers = itertools.count()
         self._generation = -1
         client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
 
@@ -197,14 +221,19 @@ class ClusterRunner:
         self.client.run(_release, self.token, workers=sorted(set(self.address)))
 
     def step(
-        self, plan: Plan, feeds: Feeds, shards: Sequence[Shard], replicas: Replicas, merged: bool
+        self,
+        binding: Binding,
+        feeds: Feeds,
+        shards: Sequence[Shard],
+        replicas: Replicas,
+        merged: bool,
     ) -> list[Any]:
         """Run one step and return the fetches."""
+        plan = binding.plan
         if self._generation != replicas.generation:
             self._push(plan, replicas)
             self._generation = replicas.generation
-        fed = frozenset(name for values in feeds.values for name in values)
-        key: PlanKey = (plan.fetch, fed, feeds.idle, plan.checked)
+        key = self._key(binding, feeds)
         number = next(self._steps)
         graph, ends, where = self._graph(plan, key, number, feeds, shards)
         with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
@@ -212,6 +241,19 @@ class ClusterRunner:
         fetched = self.client.gather(futures)
         self._defer(plan, feeds, replicas)
         return collect(fetched, plan.fetch, plan.active, merged)
+
+    def _key(self, binding: Binding, feeds: Feeds) -> BindingKey:
+        """The name that the workers know a binding by; they are told of a new one."""
+        if binding not in self._bound:
+            plan = binding.plan
+            fed = frozenset(name for values in feeds.values for name in values)
+            key = (plan.fetch, fed, feeds.idle, plan.checked), next(self._numbers)
+            workers = sorted(set(self.address))
+            self.client.run(_bind, self.token, key, binding.specs, workers=workers)
+            self._bound[binding] = key
+            if len(self._bound) > _BINDINGS_KEPT:
+                self._bound.popitem(last=False)
+        return self._bound[binding]
 
     def _push(self, plan: Plan, replicas: Replicas) -> None:
         """Send the persistable variables to the workers of the devices that use them."""
@@ -232,7 +274,7 @@ class ClusterRunner:
         self.client.gather(futures)
 
     def _graph(
-        self, plan: Plan, key: PlanKey, step: int, feeds: Feeds, shards: Sequence[Shard]
+        self, plan: Plan, key: BindingKey, step: int, feeds: Feeds, shards: Sequence[Shard]
     ) -> tuple[dict[Any, DaskTask], list[Any], dict[Any, str]]:
         graph: dict[Any, DaskTask] = {}
         where: dict[Any, str] = {}
