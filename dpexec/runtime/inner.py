@@ -52,7 +52,7 @@ def split_pre_fetched(graph: SSAGraph, feeds: Feeds) -> Feeds:
             for device, part in zip(graph.bodies[body], tensor.parts, strict=True):
                 if len(part):
                     values[device][name] = part
-    samples = [*feeds.samples, *(1 for _ in graph.places[1:])]
+    samples = feeds.samples * len(graph.places)  # outside of a body they work for all of these
     return replace(feeds, values=values, samples=samples, rows=rows)
 
 

@@ -114,6 +114,34 @@ def test_conv_and_batch_norm():
     assert_close(train(conv_net, feed, 1), train(conv_net, feed, 0))
 
 
+def book(places):
+    """The form of the books: loss and accuracy inside, their means outside."""
+    x, label = fluid.data("x", [None, 4]), fluid.data("label", [None, 1], "int64")
+    pd = parallel_do(places)
+    with pd.do():
+        x_, label_ = pd.read_input(x), pd.read_input(label)
+        prediction = layers.fc(layers.fc(x_, 5, act="tanh"), 3, act="softmax")
+        pd.write_output(layers.mean(layers.cross_entropy(prediction, label_)))
+        pd.write_output(layers.accuracy(prediction, label_))
+    cost, acc = (layers.mean(var) for var in pd())
+    return layers.elementwise_add(cost, layers.scale(acc, 0.0)), []
+
+
+def test_means_inside_and_their_mean_outside():
+    feed = {"x": normal(6, 4), "label": np.arange(6).reshape(6, 1) % 3}
+    serial = train(book, feed, 0)
+    for places in (1, 2, 3):
+        assert_close(train(book, feed, places), serial)
+    seventh = {"x": normal(7, 4), "label": np.arange(7).reshape(7, 1) % 3}
+    halves = [
+        {name: array[part] for name, array in seventh.items()}
+        for part in (slice(0, 4), slice(4, 7))
+    ]
+    means = [train(book, half, 0, steps=1)[0][0][0].item() for half in halves]
+    (whole,) = train(book, seventh, 2, steps=1)[0]
+    assert whole[0].item() == pytest.approx(sum(means) / 2, rel=1e-6)
+
+
 def test_first_place_gives_the_statistics_of_batch_norm():
     img, label = normal(7, 1, 8, 8), np.arange(7).reshape(7, 1) % 3
     _, one = train(conv_net, {"img": img[:4], "label": label[:4]}, 1, steps=1)

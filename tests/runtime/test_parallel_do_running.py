@@ -108,6 +108,20 @@ def test_kept_parameters_are_updated_on_every_device():
     assert sorted(updates[0]) == sorted([*updates[1], "fc_0.w_0", "fc_0.b_0"])
 
 
+def test_kept_parameters_stay_equal_with_random_updates():
+    build, feed = dense(5, keep_parameters=True)
+    noisy = lambda: fluid.optimizer.Dpsgd(0.1, clip=0.9, batch_size=5.0, sigma=0.5)  # noqa: E731
+    main, startup, loss, _ = built(build, 3, noisy)
+    scope, exe = fluid.Scope(), fluid.Executor(CPU)
+    exe.run(startup, scope=scope)
+    for _ in range(3):
+        exe.run(main, feed, [loss], scope=scope)
+    engine = exe._engine_for(main, scope, None)
+    for name in ("fc_1.w_0", "fc_2.w_0"):
+        first, *others = (np.array(s.find_var(name).get_tensor()) for s in engine.replicas.scopes)
+        assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
+
+
 # ---- copies of the program
 
 
@@ -159,12 +173,12 @@ def test_program_with_gradients_survives_its_desc():
     copy = fluid.Program.parse_from_string(main.desc.serialize_to_string())
     verify(copy)
     losses = []
-    for program in (main, main.clone(), copy):
+    for program in (main, main.clone(), copy, fluid.CompiledProgram(main)):
         scope, exe = fluid.Scope(), fluid.Executor(CPU)
         exe.run(startup, scope=scope)
         losses.append([exe.run(program, feed, [loss.name], scope=scope)[0] for _ in range(3)])
-    np.testing.assert_array_equal(losses[0], losses[1])
-    np.testing.assert_array_equal(losses[0], losses[2])
+    for others in losses[1:]:
+        np.testing.assert_array_equal(losses[0], others)
 
 
 # ---- what goes wrong
