@@ -15,7 +15,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.reader import ProgramReader, create_double_buffer, create_reader, declare_reader
 
-__all__ = ["create_py_reader_by_data", "data", "double_buffer", "py_reader", "read_file"]
+__all__ = ["create_py_reader_by_data", "data", "double_buffer", "load", "py_reader", "read_file"]
 
 
 def data(
@@ -180,3 +180,18 @@ def read_file(reader: ProgramReader) -> Variable | list[Variable]:
         variables.append(var)
     reader.read_into(variables)
     return variables[0] if len(variables) == 1 else variables
+
+
+def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> None:
+    """Read a variable from a file when the program runs (in fluid 1.8 this layer is broken).
+
+    Args:
+        out: variable that takes the value.
+        file_path: the file, as ``fluid.io.save_vars`` writes it.
+        load_as_fp16: convert floating point numbers to half precision.
+    """
+    check_type(out, "out", Variable, "load")
+    attrs: dict[str, Any] = {"file_path": file_path}
+    if load_as_fp16 is not None:
+        attrs["load_as_fp16"] = load_as_fp16
+    LayerHelper("load").append_op(type="load", inputs={}, outputs={"Out": out}, attrs=attrs)

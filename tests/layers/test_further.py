@@ -197,3 +197,17 @@ def test_parameters_that_the_forward_pass_names_as_outputs_train_in_reduce_mode(
             runs = [executor.run(program, feed=feed, fetch_list=[loss])[0] for _ in range(4)]
             found.append([np.mean(run) for run in runs])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+def test_load_reads_what_was_saved(tmp_path):
+    """A program that saves a parameter, and one that reads it into a variable of its own."""
+    saved = layers.create_parameter([2, 3], "float32", name="saved")
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(fluid.default_startup_program())
+        fluid.io.save_vars(executor, str(tmp_path), vars=[saved])
+        expected = fluid.global_scope().find_var("saved").get_tensor().numpy()
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        out = layers.create_tensor("float32")
+        layers.load(out, str(tmp_path / "saved"))
+        np.testing.assert_array_equal(run({}, out)[0], expected)
