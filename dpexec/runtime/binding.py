@@ -5,13 +5,39 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from dpexec import kernels
 from dpexec.ir.spec import Spec
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step
 
-__all__ = ["Binding"]
+__all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
+
+ALIGNMENT = 64
+"""Bytes; where vector instructions like arrays to begin."""
+
+
+class Memory:
+    """What the code of an engine works in: batches of other shapes use the same memory in turn."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Any, np.ndarray[Any, Any]] = {}
+
+    def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
+        """Bytes for one use; a larger block replaces the one there was."""
+        if key not in self._blocks or len(self._blocks[key]) < nbytes:
+            self._blocks[key] = aligned(nbytes)
+        return self._blocks[key]
+
+
+def aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    """Bytes of memory, well aligned."""
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes]
 
 
 @dataclass(eq=False)
@@ -22,11 +48,13 @@ class Binding:
         plan: the plan.
         specs: of every value of a run, per device.
         native: put operators together to machine code where that is possible.
+        memory: what such code works in.
     """
 
     plan: Plan
     specs: Sequence[Mapping[str, Spec]]
     native: bool
+    memory: Memory
 
     @functools.cached_property
     def steps(self) -> list[list[Step]]:
@@ -40,4 +68,4 @@ class Binding:
         kernels.require()
         from dpexec.runtime.native import bind_native
 
-        return bind_native(self.plan, self.specs)
+        return bind_native(self.plan, self.specs, self.memory)

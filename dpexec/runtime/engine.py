@@ -21,7 +21,7 @@ from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, o
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
-from dpexec.runtime.binding import Binding
+from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
@@ -112,6 +112,7 @@ class Engine:
         self._graphs: dict[Plan, dict[bool, LocalGraph]] = {}
         self._bindings: dict[Any, Binding] = {}
         self._binding: Binding | None = None
+        self._memory = Memory()
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
@@ -219,7 +220,7 @@ class Engine:
             for name in plan.fetch:
                 found = [specs[device].get(name) for device in plan.active]
                 check_merge(name, found if merged else found[:1])
-            binding = Binding(plan, specs, self.compilation.native)
+            binding = Binding(plan, specs, self.compilation.native, self._memory)
         self._bindings[key] = binding  # the latest used is last
         if len(self._bindings) > _BINDINGS_KEPT:
             del self._bindings[next(iter(self._bindings))]

@@ -17,44 +17,51 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.core.places import CUDAPlace
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering, machine
 from dpexec.kernels.lowering import Buffer, Code, Value
+from dpexec.runtime.binding import ALIGNMENT, Memory
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step, overwrites
 
-__all__ = ["TaskCode", "aligned", "bind_native"]
-
-_ALIGNMENT = 64
+__all__ = ["TaskCode", "bind_native"]
 
 
-def bind_native(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[list[Step]]:
+def bind_native(
+    plan: Plan, specs: Sequence[Mapping[str, Spec]], memory: Memory
+) -> list[list[Step]]:
     """The steps of a plan's tasks, with code for what can be code.
 
     Args:
-        plan: of devices that are CPUs.
+        plan: the plan; on GPUs nothing becomes code.
         specs: of every value of a run, per device.
+        memory: where values lie.
     """
     outside = _read_elsewhere(plan)
-    home = _homes(plan)
+    home, places = _homes(plan), plan.graph.places
     codes: dict[int, TaskCode] = {}
     needed: dict[int, int] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
         device = task.device
-        if task.is_collective or device is None:
+        if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
         overwritten = {name for where, name in plan.overwritten if where == device}
         code = codes[task.id] = TaskCode(specs[device], outside[device, task.id], overwritten)
         for step in steps:
             code.add(step)
         needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
-    arenas = {place: aligned(nbytes) for place, nbytes in needed.items()}
     return [
-        codes[task.id].finish(arenas[home[task.id]]) if task.id in codes else steps
+        codes[task.id].finish(
+            memory.block(("inner", home[task.id]), needed[home[task.id]]),
+            memory.block(("lasting", task.id), codes[task.id].lasting_bytes),
+        )
+        if task.id in codes
+        else steps
         for task, steps in zip(plan.tasks, plan.steps, strict=True)
     ]
 
@@ -272,6 +279,13 @@ class TaskCode:
             if isinstance(argument, Value) and argument.buffer is not None
         )
         self.places: dict[Buffer, int] = {}
+        self.lasting: dict[Buffer, int] = {}
+        self.lasting_bytes = 0
+        for value in self._made():
+            assert value.buffer is not None
+            if value.buffer.lasting and value.buffer not in self.lasting:
+                self.lasting[value.buffer] = self.lasting_bytes
+                self.lasting_bytes += -(-value.buffer.nbytes // ALIGNMENT) * ALIGNMENT
         inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
         for buffer in inner:
             rivals = sorted(
@@ -283,16 +297,19 @@ class TaskCode:
             for start, end in rivals:
                 if place + buffer.nbytes <= start:
                     break
-                place = max(place, -(-end // _ALIGNMENT) * _ALIGNMENT)
+                place = max(place, -(-end // ALIGNMENT) * ALIGNMENT)
             self.places[buffer] = place
         return max((p + b.nbytes for b, p in self.places.items()), default=0)
 
+    def _made(self) -> Iterable[Value]:
+        pieces = (item for item in self.order if isinstance(item, _Piece))
+        return (value for piece in pieces for value in piece.made.values())
+
     # ---- steps
 
-    def finish(self, arena: np.ndarray[Any, Any]) -> list[Step]:
-        """The steps of the task, when memory for all inner buffers is there."""
-        self.arena = arena
-        self.lasting: dict[Buffer, np.ndarray[Any, Any]] = {}
+    def finish(self, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]) -> list[Step]:
+        """The steps of the task, when there is memory for inner and for lasting values."""
+        self.inner_memory, self.lasting_memory = inner, lasting
         found: list[Step] = []
         for item in self.order:
             if isinstance(item, Step):
@@ -304,14 +321,13 @@ class TaskCode:
     def array(self, value: Value) -> np.ndarray[Any, Any]:
         """The memory of a value that code computes."""
         assert value.buffer is not None
-        if value.buffer in self.places:
-            start = self.places[value.buffer]
-            memory = self.arena[start : start + value.nbytes]
-        else:
-            if value.buffer not in self.lasting:
-                self.lasting[value.buffer] = aligned(value.buffer.nbytes)
-            memory = self.lasting[value.buffer][: value.nbytes]
-        return memory.view(value.dtype).reshape(value.shape)
+        if value.buffer in self.lasting:
+            start, memory = self.lasting[value.buffer], self.lasting_memory
+        elif value.buffer in self.places:
+            start, memory = self.places[value.buffer], self.inner_memory
+        else:  # of size 0, or no kernel needs it
+            return np.empty(value.shape, value.dtype)
+        return memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
 
 
 class _Brought:
@@ -410,13 +426,6 @@ def _word(task: TaskCode, argument: Any) -> int:
     if isinstance(argument, float):
         return int(np.float64(argument).view(np.int64))
     return int(argument)
-
-
-def aligned(nbytes: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin where vector instructions like it."""
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + nbytes]
 
 
 def _flat(items: Iterable[Any]) -> Iterable[Value]:

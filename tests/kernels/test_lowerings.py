@@ -16,7 +16,8 @@ from tests.ops.calls import SampleCall, run, samples, spec_of
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.kernels import lowering
-from dpexec.runtime.native import TaskCode, aligned
+from dpexec.runtime.binding import aligned
+from dpexec.runtime.native import TaskCode
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 
@@ -72,7 +73,7 @@ def run_code(op, before, after):
     code.add(marker)
     if code.order == [marker]:
         return None
-    (step,) = code.finish(aligned(code.layout()))
+    (step,) = code.finish(aligned(code.layout()), aligned(code.lasting_bytes))
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)

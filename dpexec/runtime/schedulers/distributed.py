@@ -22,7 +22,7 @@ from dask._task_spec import TaskRef
 
 from dpexec.core.memory import keep_freed_memory
 from dpexec.ir.spec import Spec
-from dpexec.runtime.binding import Binding
+from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -61,6 +61,7 @@ class WorkerReplicas:
         self.stores: dict[int, dict[str, Any]] = {}
         self._plans: dict[PlanKey, Plan] = {}
         self._bindings: dict[int, Binding] = {}
+        self._memory = Memory()
         self._envs: list[Env] = []
         self._step = -1
         self._done: set[int] = set()
@@ -73,7 +74,7 @@ class WorkerReplicas:
             if plan_key not in self._plans:
                 self._plans[plan_key] = self.spec.plan(self.graph, *plan_key)
             if number not in self._bindings:  # workers of one process share this
-                binding = Binding(self._plans[plan_key], specs, self.spec.native)
+                binding = Binding(self._plans[plan_key], specs, self.spec.native, self._memory)
                 assert binding.steps is not None
                 self._bindings[number] = binding
                 if len(self._bindings) > _BINDINGS_KEPT:
