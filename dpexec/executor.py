@@ -12,7 +12,7 @@ from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor
 from dpexec.runtime.executor import Executor
 
-__all__ = ["Executor", "global_scope", "scope_guard"]
+__all__ = ["Executor", "as_numpy", "global_scope", "scope_guard"]
 
 
 def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
@@ -29,6 +29,19 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
     tensor = LoDTensor()
     tensor.set(data, place)
     return tensor
+
+
+def as_numpy(tensor: Any) -> Any:
+    """A tensor as an array, a list of tensors as a list of arrays; None stays None."""
+    if isinstance(tensor, list):
+        return [as_numpy(part) for part in tensor]
+    if isinstance(tensor, LoDTensor) and tensor.lod():
+        raise RuntimeError(
+            "Some of your fetched tensors hold LoD information. They can not be completely cast "
+            "to Python ndarray. Please set the parameter 'return_numpy' as 'False' to return "
+            "LoDTensor itself directly."
+        )
+    return None if tensor is None else np.array(tensor)
 
 
 def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:

@@ -41,6 +41,8 @@ class VarType(enum.IntEnum):
     def __str__(self) -> str:
         return f"VarType.{self.name}"
 
+    __repr__ = __str__
+
 
 class AttrType(enum.IntEnum):
     """The type of an operator's attribute. Source: ``framework.proto`` of Paddle 1.8."""
@@ -60,6 +62,8 @@ class AttrType(enum.IntEnum):
 
     def __str__(self) -> str:
         return f"AttrType.{self.name}"
+
+    __repr__ = __str__
 
 
 class VarDesc:

@@ -26,6 +26,15 @@ def _tick() -> int:
     return last_write
 
 
+_CPP_NAMES = {
+    "bool": "bool",
+    "float16": "::paddle::platform::float16",
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+}
+
+
 class LoDTensor:
     """A dense array with optional level-of-detail offsets.
 
@@ -183,15 +192,28 @@ class LoDTensor:
         return self.shape()[0]
 
     def __str__(self) -> str:
-        head = f"  lod: {self._lod}\n" if self._lod else ""
+        levels = "".join("{" + ", ".join(map(str, level)) + "}" for level in self._lod)
+        head = f"\tlod: {{{levels}}}\n\tdim: "
         if not self._is_initialized():
-            return f"{head}  dim: 0\n  layout: NCHW\n  dtype: undefined\n  data: []"
+            return f"{head}0\n\tlayout: NCHW\n\tdtype: undefined\n\tdata: []\n"
         array = self.numpy()
         dims = ", ".join(map(str, array.shape))
-        data = " ".join(map(str, array.ravel()[:1000]))
-        return f"{head}  dim: {dims}\n  layout: NCHW\n  dtype: {array.dtype}\n  data: [{data}]"
+        data = " ".join(f"{value:g}" for value in array.ravel())
+        dtype = _CPP_NAMES.get(array.dtype.name, f"{array.dtype.name}_t")
+        return f"{head}{dims}\n\tlayout: NCHW\n\tdtype: {dtype}\n\tdata: [{data}]\n"
 
     __repr__ = __str__
+
+    def __getitem__(self, rows: int | slice) -> LoDTensor:
+        """Some rows as a tensor; a single one keeps its dimension, as in fluid."""
+        array = self.numpy()
+        if not isinstance(rows, slice):
+            if not -len(array) <= rows < len(array):
+                raise IndexError(f"row {rows} of a tensor of shape {self.shape()}")
+            rows = slice(rows % len(array), rows % len(array) + 1)
+        part = LoDTensor()
+        part.array = array[rows].copy()
+        return part
 
 
 Tensor = LoDTensor

@@ -177,6 +177,26 @@ class Block:
             writes.update(dict.fromkeys(n for n in op.writes if _names_outside(self, n)))
         return list(reads), list(writes)
 
+    def _insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
+        return self._add_op(index, *args, **kwargs)
+
+    def _rename_var(self, name: str, new_name: str) -> Variable:
+        """Give a variable of this block another name, in its operators too."""
+        var = self.var(name)
+        self.vars = OrderedDict(
+            (new_name if key == name else key, value) for key, value in self.vars.items()
+        )
+        var.name = new_name
+        for op in self.ops:
+            op._rename_input(name, new_name)
+            op._rename_output(name, new_name)
+        self.program._changed()
+        return var
+
+    def _remove_var(self, name: str) -> None:
+        del self.vars[name]
+        self.program._changed()
+
     def _remove_op(self, index: int) -> None:
         del self.ops[index]
         self.program._changed()

@@ -186,6 +186,14 @@ class Operator:
         """The attributes without roles: what a gradient operator inherits."""
         return {name: value for name, value in self.attrs.items() if name not in _ROLE_ATTRS}
 
+    def _rename_input(self, old_name: str, new_name: str) -> None:
+        _rename(self.inputs, old_name, new_name)
+        self.block.program._changed()
+
+    def _rename_output(self, old_name: str, new_name: str) -> None:
+        _rename(self.outputs, old_name, new_name)
+        self.block.program._changed()
+
     def _set_attr(self, name: str, value: Any) -> None:
         self.attrs[name] = value
         self.block.program._changed()
@@ -315,3 +323,8 @@ def op_error(
         lines.append(f"  made by {op.callsite}")
     lines.append(f"  [operator < {op.type} > error]")
     return EnforceNotMet("\n".join(lines))
+
+
+def _rename(slots: dict[str, list[str]], old: str, new: str) -> None:
+    for slot, names in slots.items():
+        slots[slot] = [new if name == old else name for name in names]

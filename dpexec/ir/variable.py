@@ -132,6 +132,8 @@ class Variable(Arithmetic):
         """Clip the gradient of this variable in the backward pass."""
         self.error_clip = error_clip
 
+    _set_error_clip = set_error_clip
+
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The variable in protobuf text form."""
         from dpexec.ir.printer import variable_text

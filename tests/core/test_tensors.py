@@ -1,0 +1,53 @@
+"""What tensors show and give of themselves."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+
+def tensor(array, lod=()):
+    made = fluid.LoDTensor()
+    made.set(np.asarray(array), fluid.CPUPlace())
+    if lod:
+        made.set_lod(lod)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("array", "lod", "text"),  # from the real Paddle
+    [
+        (
+            np.arange(6, dtype="float32").reshape(2, 3) / 7,
+            [],
+            "\tlod: {}\n\tdim: 2, 3\n\tlayout: NCHW\n\tdtype: float\n"
+            "\tdata: [0 0.142857 0.285714 0.428571 0.571429 0.714286]\n",
+        ),
+        (
+            np.arange(6, dtype="int64").reshape(6, 1),
+            [[0, 2, 6], [0, 1, 2, 3, 4, 5, 6]],
+            "\tlod: {{0, 2, 6}{0, 1, 2, 3, 4, 5, 6}}\n\tdim: 6, 1\n\tlayout: NCHW\n"
+            "\tdtype: int64_t\n\tdata: [0 1 2 3 4 5]\n",
+        ),
+        (np.array([True]), [], "\tlod: {}\n\tdim: 1\n\tlayout: NCHW\n\tdtype: bool\n\tdata: [1]\n"),
+    ],
+)
+def test_text(array, lod, text):
+    assert str(tensor(array, lod)) == text
+
+
+def test_rows():
+    whole = tensor(np.arange(12.0).reshape(4, 3))
+    assert np.array(whole[1]).tolist() == [[3.0, 4.0, 5.0]]
+    assert np.array(whole[-1]).tolist() == [[9.0, 10.0, 11.0]]
+    assert whole[1:3].shape() == [2, 3]
+    with pytest.raises(IndexError, match="row 4"):
+        whole[4]
+
+
+def test_as_numpy():
+    plain = tensor(np.ones((2, 2)))
+    assert [value.shape for value in fluid.executor.as_numpy([plain, plain])] == [(2, 2)] * 2
+    assert fluid.executor.as_numpy(None) is None
+    with pytest.raises(RuntimeError, match="hold LoD information"):
+        fluid.executor.as_numpy(tensor(np.ones((2, 2)), [[0, 1, 2]]))
