@@ -53,6 +53,8 @@ def unary(
             here = dict(deviates or {}) if len(settings) == 1 else {}
             x, out = known
             found.append(Sample({"X": x}, expected={"Out": out}, deviates=here, smooth=False))
+        if integers:
+            found.append(Sample({"X": make(r).reshape(-1)}))
         return found
 
     infer = _infer_any if integers else _infer_float

@@ -89,7 +89,7 @@ def _infer_sort(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
         Sample(
             {"X": np.array([2.0, 1.0, 2.0])},
             {"descending": True},
-            grad=(),
+            smooth=False,
             expected={"Out": np.array([2.0, 2.0, 1.0]), "Indices": np.array([0, 2, 1])},
         ),
     ],

@@ -19,6 +19,8 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
     sparse=("X",),
     samples=lambda r: [
         Sample({"X": r.normal((2, 3))}),
+        Sample({"X": r.normal((4,))}),
+        Sample({"X": r.normal((2, 1, 2))}),
         Sample({"X": r.integers(0, 9, (3,))}),
         Sample({"X": np.array([[True], [False]])}),
     ],
@@ -47,8 +49,9 @@ def _infer_cast(x: Spec, *, out_dtype: int = VarType.FP32) -> Spec:
     outputs="Out",
     infer=_infer_cast,
     samples=lambda r: [
-        Sample(
-            {"X": r.normal((2, 3))}, {"in_dtype": VarType.FP32, "out_dtype": VarType.FP64}, grad=()
+        *(
+            Sample({"X": r.normal(shape)}, {"in_dtype": VarType.FP32, "out_dtype": VarType.FP64})
+            for shape in ((2, 3), (4,), (1, 2, 2))
         ),
         Sample(
             {"X": np.array([-1.7, 0.0, 1.7])},

@@ -55,7 +55,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool = False) -> Spec:
                 "X": np.array([[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]),
                 "Label": np.array([[2], [0]]),
             },
-            grad=(),
+            smooth=False,
         ),
     ],
 )

@@ -136,6 +136,7 @@ def _infer_multiplex(ids: Spec, candidates: list[Spec]) -> Spec:
             },
             expected={"Out": np.array([[5, 6], [3, 4]])},
         ),
+        Sample({"Ids": np.array([[0], [1]], np.int32), "X": [r.normal((2, 1)) for _ in range(2)]}),
     ],
 )
 def multiplex(xp: Any, ids: Any, candidates: list[Any]) -> Any:

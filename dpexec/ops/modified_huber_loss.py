@@ -30,7 +30,8 @@ def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
         Sample({"X": r.normal((3, 1)), "Y": np.array([[1.0]] * 3)}, grad=("X",)),
         Sample(
             {"X": np.array([[-2.0], [0.5], [2.0]]), "Y": np.array([[1.0], [1.0], [1.0]])},
-            grad=(),
+            grad=("X",),
+            smooth=False,
             expected={"Out": np.array([[8.0], [0.25], [0.0]])},
         ),
     ],

@@ -63,7 +63,7 @@ def _infer_p_norm(x: Spec, *, porder: float = 2.0, axis: int = -1, keepdim: bool
         Sample({"X": r.away_from(0.0, (2, 3, 4))}, {"porder": 3.0, "axis": 1, "keepdim": True}),
         Sample({"X": r.away_from(0.0, (2, 3, 4))}, {"porder": 1.0, "axis": 0}),
         Sample({"X": r.away_from(0.0, (5,))}, {"porder": 2.5, "keepdim": True}),
-        Sample({"X": np.array([[3.0, -4.0]])}, grad=(), expected={"Out": np.array([5.0])}),
+        Sample({"X": np.array([[3.0, -4.0]])}, smooth=False, expected={"Out": np.array([5.0])}),
     ],
 )
 def p_norm(xp: Any, x: Any, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False) -> Any:
@@ -102,7 +102,7 @@ def _infer_one(x: Spec) -> Spec:
     samples=lambda r: [
         Sample({"X": r.away_from(0.0, (3, 4))}),
         Sample({"X": r.away_from(0.0, (2, 3, 4))}),
-        Sample({"X": np.array([3.0, 0.0, -4.0])}, grad=(), expected={"Out": np.array([7.0])}),
+        Sample({"X": np.array([3.0, 0.0, -4.0])}, smooth=False, expected={"Out": np.array([7.0])}),
     ],
 )
 def l1_norm(xp: Any, x: Any) -> Any:

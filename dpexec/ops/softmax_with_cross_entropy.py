@@ -27,7 +27,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         ),
         Sample(
             {"Logits": np.array([[0.0, 80.0, -90.0]]), "Label": np.array([[2]])},
-            grad=(),
+            smooth=False,
         ),
         Sample(
             {"Logits": r.normal((4, 5)), "Label": weights / weights.sum(-1, keepdims=True)},

@@ -36,7 +36,14 @@ def _samples(r: SampleRng) -> list[Sample]:
             deviates={"Weight@GRAD": "the original is not the derivative"},
         )
 
-    return [call((3, 4), 0, 0), call((2, 3, 4), 1, 0), call((3, 4), 0, 1), call((2, 3, 2, 2), 1, 3)]
+    calls = [
+        ((3, 4), 0, 0),
+        ((2, 3, 4), 1, 0),
+        ((4, 2), 1, 0),
+        ((3, 4), 0, 1),
+        ((2, 3, 2, 2), 1, 3),
+    ]
+    return [call(*settings) for settings in calls]
 
 
 def _matrix(weight: Any, dim: int) -> Any:

@@ -39,6 +39,7 @@ def _infer(xs: list[Spec]) -> Spec:
     samples=lambda r: [
         Sample({"X": [r.normal((3, 4)) for _ in range(3)]}),
         Sample({"X": [r.normal((2,))]}),
+        Sample({"X": [r.normal((2, 1, 2)) for _ in range(2)]}),
         Sample({"X": [np.array([1, 2]), np.array([10, 20])]}, expected={"Out": np.array([11, 22])}),
     ],
 )

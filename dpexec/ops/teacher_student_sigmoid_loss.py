@@ -27,7 +27,8 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"X": np.array([[0.5], [-2.0], [4.0], [0.1], [2.0], [-3.0]]), "Label": labels},
             {"soft_max_up_bound": 1.0, "soft_max_lower_bound": -1.5},
-            grad=(),
+            grad=("X",),
+            smooth=False,
         ),
     ]
 
