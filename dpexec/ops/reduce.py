@@ -275,6 +275,11 @@ def reduce_prod_grad(
     attrs=ATTRS,
     samples=lambda r: [
         *(Sample({"X": r.distinct((2, 3, 4)) + 0.5}, attrs) for attrs in _CASES[:4]),
+        Sample(
+            {"X": r.distinct((2, 3, 4)) + 0.5},
+            {"dim": [0, 1, 2]},
+            deviates=dict.fromkeys(("Out", "X@GRAD"), "0 where all three dimensions are named"),
+        ),
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
     ],
 )
