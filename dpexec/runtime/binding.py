@@ -26,6 +26,11 @@ class Memory:
     def __init__(self) -> None:
         self._blocks: dict[Any, np.ndarray[Any, Any]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """How much it is."""
+        return sum(len(block) for block in self._blocks.values())
+
     def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
         """Bytes for one use; a larger block replaces the one there was."""
         if key not in self._blocks or len(self._blocks[key]) < nbytes:

@@ -9,6 +9,7 @@ is put into the env. The rest runs as before.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -333,20 +334,25 @@ class TaskCode:
 class _Brought:
     """An array that comes from the env, and where its address goes."""
 
-    __slots__ = ("dtype", "name", "positions", "seen", "source")
+    __slots__ = ("copy", "dtype", "name", "positions", "seen")
 
     def __init__(self, value: Value) -> None:
         self.name = value.name
         self.dtype = value.dtype
         self.positions: list[int] = []
-        self.source: Any = None
-        self.seen: Any = None
+        self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
+        self.copy: Any = None
 
     def update(self, words: np.ndarray[Any, Any], array: Any) -> None:
         """Take a new array; code needs its elements in order, one after another."""
-        self.seen = np.ascontiguousarray(array, self.dtype)
-        self.source = array if self.seen is array else None  # else it is copied every time
-        words[self.positions] = self.seen.ctypes.data
+        used = np.ascontiguousarray(array, self.dtype)
+        self.copy = None if used is array else used
+        self.seen = weakref.ref(array) if used is array else _nothing
+        words[self.positions] = used.ctypes.data
+
+
+def _nothing() -> None:
+    """What a weak reference gives when its object is gone."""
 
 
 class _CodeRun:
@@ -398,7 +404,7 @@ class _CodeRun:
         if not first:
             for source in self._brought:
                 array = env[source.name]
-                if array is not source.source:
+                if array is not source.seen():
                     source.update(self._words, array)
         row = machine.run(self._table, first, end)
         if row != end:

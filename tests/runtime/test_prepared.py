@@ -84,17 +84,16 @@ def test_the_first_error_is_raised_after_running_tasks_ended(threads):
 
 
 def test_threads_end_with_their_owner():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     threads = Threads(3)
-    assert threading.active_count() == before + 3
+    made = set(threading.enumerate()) - before
+    assert len(made) == 3
     PreparedGraph(graph_of([[]] * 5, lambda i: i), "end").run(threads)
     del threads
     gc.collect()
-    for _ in range(200):
-        if threading.active_count() == before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    for thread in made:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_dask_callbacks_see_the_tasks_of_a_run():
