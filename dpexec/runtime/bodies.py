@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -57,9 +58,15 @@ class Body:
 
     def _run(self, env: Env, forward: Env | None, number: int) -> Env:
         inner = Env(self._shard(env.shard, number), env, forward)
+        inner.record = env.record
         for op, call, drops in self._steps:
             try:
-                call(inner)
+                if inner.record is None:
+                    call(inner)
+                else:
+                    start = time.perf_counter()
+                    call(inner)
+                    inner.record(op.type, start, time.perf_counter())
             except (EOFException, BodyError):
                 raise
             except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +50,7 @@ class Env(dict[str, Any]):
         forward: looked up before that: gradients see the variables of the body that they are of.
     """
 
-    __slots__ = ("_guarded", "around", "forward", "shard")
+    __slots__ = ("_guarded", "around", "forward", "record", "shard")
 
     def __init__(
         self,
@@ -62,6 +62,8 @@ class Env(dict[str, Any]):
         self.shard = shard or Shard()
         self.around = around
         self.forward = forward
+        self.record: Callable[[str, float, float], None] | None = None
+        """Told name, start and end of every operator of a body, if someone records."""
         self._guarded: set[int] = set()
 
     def __missing__(self, name: str) -> Any:

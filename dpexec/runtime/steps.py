@@ -226,12 +226,20 @@ def run_steps(
                 continue
             for part in step.parts or [step]:
                 node = part.node
+                if node.op is not None and node.op.bodies and node.device is not None:
+                    envs[node.device].record = _inner_recorder(recorder, node.device, key)
                 start = time.perf_counter()
                 _run_step(part, envs)
                 kind: Kind = "collective" if node.is_collective else "op"
                 recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
             if step.parts:
                 _drop(step, envs)
+
+
+def _inner_recorder(
+    recorder: Recorder, device: int, key: str
+) -> Callable[[str, float, float], None]:
+    return lambda name, start, stop: recorder.add(name, "op", device, key, start, stop)
 
 
 def _run_step(step: Step, envs: Sequence[Env]) -> None:

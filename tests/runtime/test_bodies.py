@@ -100,6 +100,18 @@ def test_python_functions_travel_to_workers(client):
     assert np.array_equal(found, feed["x"] + offset)
 
 
+def test_trace_has_the_operators_inside_of_blocks():
+    run = train(scheduled(branch=True), batches(2), 2, trace=True)
+    events = run.compiled.trace.events
+    outer = [event for event in events if event.name.startswith("conditional_block")]
+    for inner in (event for event in events if event.name == "assign"):
+        assert any(
+            block.device == inner.device and block.start <= inner.start <= inner.stop <= block.stop
+            for block in outer
+        )
+    assert {"assign", "tanh", "tanh_grad"} <= {event.name for event in events}
+
+
 # ---- conditions
 
 
