@@ -98,6 +98,7 @@ def same(found, expected):
 def test_operator_computes_what_paddle_computes(type):
     for record in recorded()[type]:
         replay = Replay(record)
+        assert set(record["deviates"]) <= set(replay.slots.values()), "no such output or gradient"
         for name, expected in replay.expected.items():
             found = replay.found[name]
             what = f"{name} of {type} {record['attrs']}: {found}, in Paddle {expected}"
