@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
+from dpexec.checks import FLOATS, check_choice, check_type, check_variable_and_dtype, pair
+from dpexec.initializer import Normal
 from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 from dpexec.layers.windows import (
     IMAGES,
@@ -16,7 +18,7 @@ from dpexec.layers.windows import (
     transposed_convolution,
 )
 
-__all__ = ["adaptive_pool2d", "conv2d", "conv2d_transpose", "maxout", "pool2d"]
+__all__ = ["adaptive_pool2d", "conv2d", "conv2d_transpose", "deformable_conv", "maxout", "pool2d"]
 
 
 def conv2d(
@@ -197,3 +199,83 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
     check_choice(axis, "axis", (1, -1, 3), "maxout")
     attrs = {"groups": groups, "axis": 3 if axis == -1 else axis}
     return add_op("maxout", {"X": x}, x.dtype, attrs, name=name)
+
+
+def deformable_conv(
+    input: Variable,
+    offset: Variable,
+    mask: Variable | None,
+    num_filters: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int | None = None,
+    deformable_groups: int | None = None,
+    im2col_step: int | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    modulated: bool = True,
+    name: str | None = None,
+) -> Variable:
+    """Convolution of images whose window elements are moved, each by itself.
+
+    Args:
+        input: float32 or float64 ``(N, C, H, W)``.
+        offset: ``(N, deformable_groups * kernel elements * 2, H', W')``: rows and columns.
+        mask: weights ``(N, deformable_groups * kernel elements, H', W')``, if ``modulated``.
+        num_filters: channels of the result.
+        filter_size: height and width of the filters, or one number for both.
+        stride: steps between positions.
+        padding: zeros around the image: one number or ``[height, width]``.
+        dilation: distance between the points of a filter.
+        groups: channels are split into so many independent convolutions.
+        deformable_groups: groups of channels that have offsets of their own.
+        im2col_step: without effect; the real Paddle is right only where it is 1.
+        param_attr: attributes of the filters; by default normal with variance 2 / inputs.
+        bias_attr: attributes of the bias; False for none.
+        modulated: whether there is a ``mask``.
+        name: prefix of names.
+
+    Returns:
+        ``(N, num_filters, H', W')``. Source: Paddle ops ``deformable_conv``,
+        ``deformable_conv_v1``; Zhu and others, 2018.
+
+    Raises:
+        ValueError: arguments do not fit.
+    """
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "deformable_conv")
+    check_variable_and_dtype(offset, "offset", ("float32", "float64"), "deformable_conv")
+    check_type(mask, "mask", (Variable, type(None)), "deformable_conv")
+    assert param_attr is not False, "param_attr of deformable_conv cannot be False"
+    channels = input.shape[1]
+    if groups is not None and channels % groups:
+        raise ValueError(
+            f"the {channels} channels of {input.name} do not divide by groups={groups}"
+        )
+    helper = LayerHelper("deformable_conv", param_attr=param_attr, bias_attr=bias_attr, name=name)
+    height, width = pair(filter_size, "filter_size")
+    filters = helper.create_parameter(
+        helper.param_attr,
+        [num_filters, channels // (groups or 1), height, width],
+        input.dtype,
+        default_initializer=Normal(0.0, (2.0 / (height * width * channels)) ** 0.5),
+    )
+    out = helper.create_variable_for_type_inference(input.dtype)
+    inputs = {"Input": input, "Filter": filters, "Offset": offset}
+    if modulated:
+        inputs["Mask"] = mask
+    helper.append_op(
+        type="deformable_conv" if modulated else "deformable_conv_v1",
+        inputs=inputs,
+        outputs={"Output": out},
+        attrs={
+            "strides": pair(stride, "stride"),
+            "paddings": pair(padding, "padding"),
+            "dilations": pair(dilation, "dilation"),
+            "groups": groups,
+            "deformable_groups": deformable_groups,
+            "im2col_step": im2col_step,
+        },
+    )
+    return helper.append_bias_op(out, 1, 2)
