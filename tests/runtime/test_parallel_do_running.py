@@ -299,6 +299,22 @@ def test_graph_on_gpus_copies_parameters_to_them(monkeypatch):
     assert sum(n.name == "sgd" and n.device == 2 for n in kept.ops) == 2
 
 
+def test_mixed_precision_around_the_block():
+    """The block works in float32 on what comes in float16."""
+
+    def decorated():
+        return fluid.contrib.mixed_precision.decorate(
+            fluid.optimizer.SGD(0.1), init_loss_scaling=8.0, use_dynamic_loss_scaling=False
+        )
+
+    build, feed = dense(6)
+    (half, _), (single, _) = (
+        train(build, feed, 2, steps=5, optimizer=o) for o in (decorated, None)
+    )
+    assert half[-1][0].item() < 0.5 * half[0][0].item()
+    assert half[-1][0].item() == pytest.approx(single[-1][0].item(), rel=0.02)
+
+
 def test_error_clip_in_the_block_is_refused():
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         x = fluid.data("x", [None, 4])

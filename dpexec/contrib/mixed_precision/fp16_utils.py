@@ -106,7 +106,8 @@ def _cast(block: Block, index: int, op: Operator, var: Variable, target: VarType
 
 
 def _rename(op: Operator, old: str, new: str) -> None:
-    for slots in (op.inputs, op.outputs):
+    inner = op.with_inner() if old not in op.writes else [op]  # bodies read by name
+    for slots in (slots for each in inner for slots in (each.inputs, each.outputs)):
         for slot, names in slots.items():
             slots[slot] = [new if name == old else name for name in names]
 
