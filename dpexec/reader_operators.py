@@ -1,0 +1,54 @@
+"""Readers as operators of a program, as Paddle writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.block import Block
+from dpexec.ir.spec import Spec
+from dpexec.ir.variable import Variable
+
+__all__ = ["append_read", "create_double_buffer", "create_reader", "declare_reader"]
+
+
+def declare_reader(block: Block, name: str, fields: Sequence[Spec]) -> Variable:
+    """The variable that stands for a reader in a program."""
+    return block.create_var(
+        type=VarType.READER, name=name, persistable=True, stop_gradient=True, fields=fields
+    )
+
+
+def create_reader(
+    block: Block, queue: str, name: str, variables: Sequence[Variable | Spec]
+) -> Variable:
+    """Append the operator that makes a reader with fields like some variables."""
+    fields = [Spec(v.shape, v.dtype, lod_level=v.lod_level) for v in variables]
+    reader = declare_reader(block, name, fields)
+    attrs = {
+        "shape_concat": [dim for field in fields for dim in field.shape],
+        "ranks": [field.rank for field in fields],
+        "lod_levels": [field.lod_level for field in fields],
+        "dtypes": [int(field.dtype) for field in fields],
+        "need_check_feed": [int(getattr(v, "need_check_feed", False)) for v in variables],
+    }
+    block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [reader]}, attrs)
+    return reader
+
+
+def create_double_buffer(reader: Variable, name: str, place: str = "AUTO") -> Variable:
+    """Append the operator that lets a reader read ahead onto a device."""
+    made = declare_reader(reader.block, name, reader.fields)
+    reader.block.append_op(
+        "create_double_buffer_reader",
+        {"UnderlyingReader": [reader]},
+        {"Out": [made]},
+        {"place": place},
+    )
+    return made
+
+
+def append_read(reader: Variable, variables: Sequence[Variable], drop_last: bool) -> None:
+    """Append the operator that takes the next batch."""
+    outputs = {"Out": list(variables)}
+    reader.block.append_op("read", {"Reader": [reader]}, outputs, {"drop_last": drop_last})
