@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
 from dpexec.core.tensors import LoDTensor
@@ -14,7 +15,14 @@ from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Variable
 
-__all__ = ["DataFeeder", "refuse_sequences"]
+__all__ = [
+    "DataFeeder",
+    "check_dtype",
+    "check_type",
+    "check_variable_and_dtype",
+    "convert_dtype",
+    "refuse_sequences",
+]
 
 Samples = Iterable[Sequence[Any]]
 

@@ -71,6 +71,23 @@ def test_a_real_paddle_is_not_replaced(monkeypatch):
         pass
 
 
+@pytest.mark.usefixtures("alias")
+def test_layers_are_found_in_fluids_modules():
+    import paddle.fluid as fluid
+    import paddle.fluid.layers.metric_op as metric_op
+    from paddle.fluid.data_feeder import check_variable_and_dtype, convert_dtype
+    from paddle.fluid.layers.nn import conv2d
+    from paddle.fluid.layers.tensor import concat, fill_constant
+
+    layers = fluid.layers
+    assert (conv2d, concat, fill_constant) == (layers.conv2d, layers.concat, layers.fill_constant)
+    assert layers.control_flow.increment is layers.increment
+    assert metric_op.auc is layers.auc
+    assert convert_dtype("float32") == "float32" and callable(check_variable_and_dtype)
+    with pytest.raises(AttributeError, match="layers has no nothing"):
+        layers.nn.nothing  # noqa: B018
+
+
 def test_removed_names_of_numpy_are_there_for_a_while():
     with old_numpy_names():
         assert {name for name in REMOVED if not hasattr(np, name)} == set()

@@ -118,6 +118,19 @@ globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)
 
 __all__ = sorted(_written | ops.made.keys())
 
+metric_op = metric  # fluid's name of the module
+
+
+def _elsewhere(name: str) -> Any:
+    """A layer asked of a module that has it in fluid, as ``layers.nn.conv2d``."""
+    if name not in __all__:
+        raise AttributeError(f"layers has no {name}")
+    return globals()[name]
+
+
+for _module in (control_flow, io, learning_rate_scheduler, loss, metric, nn, ops, tensor):
+    vars(_module)["__getattr__"] = _elsewhere
+
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
