@@ -10,9 +10,10 @@ order of the devices, or all-reduced where every device keeps parameters of its 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
-from dpexec.graph.ssa import SSAGraph, VarNode
+from dpexec.graph.ssa import SSAGraph
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator, op_error
@@ -26,7 +27,8 @@ def inner_devices(
 ) -> tuple[list[Place], dict[int, list[int]]]:
     """All devices of a program, and those of each ParallelDo by the number of its block.
 
-    ParallelDos with the same list of places share its devices.
+    ParallelDos with the same list of places share its devices, unless they need different values
+    of a variable there: its rows and the whole, or what one makes and the other gets back.
 
     Args:
         program: the program.
@@ -38,16 +40,44 @@ def inner_devices(
     """
     everywhere = list(places)
     bodies: dict[int, list[int]] = {}
-    known: dict[tuple[Place, ...], list[int]] = {}
+    groups: list[_Group] = []
     for op in _parallel_dos(program):
         if len(places) > 1:
             raise op_error(op, f"it cannot run on {len(places)} replicas of the program", {})
-        found = tuple(_places(op, places[0]))
-        if found not in known:
-            known[found] = list(range(len(everywhere), len(everywhere) + len(found)))
-            everywhere += found
-        bodies[op.attrs["sub_block"].idx] = known[found]
+        wanted = _Group(list(_places(op, places[0])), len(everywhere))
+        group = next((g for g in groups if g.places == wanted.places and g.fits(op)), None)
+        if group is None:
+            group = wanted
+            groups.append(group)
+            everywhere += group.places
+        group.add(op)
+        bodies[op.attrs["sub_block"].idx] = group.devices
     return everywhere, bodies
+
+
+@dataclass
+class _Group:
+    """Devices that ParallelDos share, and which variables they have there."""
+
+    places: list[Place]
+    first: int
+    rows: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+    made: set[str] = field(default_factory=set)
+
+    @property
+    def devices(self) -> list[int]:
+        return list(range(self.first, self.first + len(self.places)))
+
+    def fits(self, op: Operator) -> bool:
+        rows, whole = set(op.inputs["inputs"]), set(op.inputs.get("parameters", []))
+        clash = (self.rows & whole) | (self.whole & rows) | (self.made & (rows | whole))
+        return not clash
+
+    def add(self, op: Operator) -> None:
+        self.rows.update(op.inputs["inputs"])
+        self.whole.update(op.inputs.get("parameters", []))
+        self.made.update(op.outputs["outputs"])
 
 
 def _parallel_dos(program: Program) -> list[Operator]:
@@ -122,7 +152,6 @@ class ParallelDos:
         self.updates = _updates(self.block, self.kept)
         """What runs on all devices, to update their copies."""
         self.stored_everywhere = shared_memory or bool(self.kept)
-        self._split: dict[tuple[str, int], list[VarNode | None]] = {}
 
     def expand(self, op: Operator, home: dict[str, int]) -> None:
         """Append the nodes of ``op``, if it belongs to a ParallelDo.
@@ -144,7 +173,8 @@ class ParallelDos:
         ahead = self.graph.pre_fetched[body.idx] = op.attrs.get("pre_fetch") or []
         for name in op.inputs["inputs"]:
             if name not in ahead:
-                self._split_rows(name, op, body.idx)
+                targets = [(name, device) for device in devices]
+                self.graph.add_collective("split", [(name, 0)], targets, op, body.idx)
         for name in op.inputs.get("parameters", []):
             self._give(name, devices, home)
         for inner in body.ops:
@@ -154,18 +184,6 @@ class ParallelDos:
         for name in op.outputs["outputs"]:
             self._collect("merge", name, name, op, body.idx)
             home[name] = 0
-
-    def _split_rows(self, name: str, op: Operator, body: int) -> None:
-        devices = self.graph.bodies[body]
-        before = self._split.get((name, body))
-        if before and before == self._newest(name, devices):
-            return  # split already
-        targets = [(name, device) for device in devices]
-        self.graph.add_collective("split", [(name, 0)], targets, op, body)
-        self._split[(name, body)] = self._newest(name, devices)
-
-    def _newest(self, name: str, devices: list[int]) -> list[VarNode | None]:
-        return [self.graph.latest(name, device) for device in (0, *devices)]
 
     def _give(self, name: str, devices: list[int], home: dict[str, int]) -> None:
         """Let the devices have the whole of a variable."""

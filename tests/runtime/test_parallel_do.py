@@ -72,6 +72,45 @@ def test_two_parallel_dos_share_devices_and_parameters():
     assert_close(train(build, feed, 3), train(build, feed, 0))
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_rows_in_one_block_and_the_whole_in_another(keep):
+    def build(places):
+        x = layers.fc(fluid.data("x", [None, 4]), 3)
+        first, second = (parallel_do(places, keep_parameters=keep) for _ in range(2))
+        with first.do():
+            first.write_output(layers.fc(first.read_input(x), 3, act="tanh"))
+        with second.do():
+            mean = layers.reduce_mean(x, 0, keep_dim=True)
+            rows = second.read_input(first())
+            second.write_output(layers.elementwise_mul(layers.square(rows), mean))
+        third = parallel_do(places, keep_parameters=keep)
+        with third.do():
+            sums = layers.reduce_sum(second(), 0, keep_dim=True)  # the whole of an output
+            third.write_output(layers.elementwise_add(third.read_input(x), sums))
+        return layers.mean(layers.square(third())), [x]
+
+    feed = {"x": normal(5, 4)}
+    assert_close(train(build, feed, 2), train(build, feed, 0), 5e-6)
+
+
+def test_output_with_other_rows_goes_into_the_next_block():
+    """Its rows come back in other parts than those it was merged from."""
+
+    def build(places):
+        x = fluid.data("x", [None, 6])
+        first, second = parallel_do(places), parallel_do(places)
+        with first.do():
+            first.write_output(
+                layers.tanh(layers.reshape(layers.fc(first.read_input(x), 4), [-1, 2]))
+            )
+        with second.do():
+            second.write_output(layers.fc(second.read_input(first()), 1))
+        return layers.mean(layers.square(second())), []
+
+    feed = {"x": normal(5, 6)}
+    assert_close(train(build, feed, 3), train(build, feed, 0))
+
+
 def test_sparse_embedding():
     def build(places):
         ids, label = fluid.data("ids", [None, 3], "int64"), fluid.data("label", [None, 1])

@@ -82,6 +82,20 @@ def test_graph_has_a_device_per_place_and_one_around():
     ]
 
 
+def test_independent_blocks_share_devices():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.data("x", [None, 4])
+        for places in (2, 2, 3):
+            pd = parallel_do(places)
+            with pd.do():
+                pd.write_output(layers.fc(pd.read_input(x), 1))
+        again = parallel_do(2)
+        with again.do():
+            again.write_output(layers.relu(again.read_input(pd())))
+    assert graph_of(main).bodies == {1: [1, 2], 2: [1, 2], 3: [3, 4, 5], 4: [1, 2]}
+
+
 def test_picture_shows_places_and_what_crosses_them():
     main, *_ = built(dense(4)[0], 2)
     drawing = draw(graph_of(main))
