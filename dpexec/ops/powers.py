@@ -119,13 +119,19 @@ def _pow_samples(r: SampleRng) -> list[Sample]:
             deviates={"X@GRAD": "0 * 0**-1, which is not a number"},
         ),
         Sample({"X": np.array([2, -3])}, {"factor": 3.0}, expected={"Out": np.array([8, -27])}),
+        Sample({"X": np.array([2, -3])}, {"factor": 2.5}, expected={"Out": np.array([4, 9])}),
     ]
 
 
 @op("pow", inputs="X FactorTensor?", outputs="Out", infer=_infer_pow, samples=_pow_samples)
 def pow(xp: Any, x: Any, exponent: Any = None, *, factor: float = 1.0) -> Any:
-    """``x ** factor``; ``FactorTensor`` replaces ``factor``. Source: Paddle op ``pow``."""
+    """``x ** factor``; ``FactorTensor`` replaces ``factor``.
+
+    Integers are raised to the whole part of the factor. Source: Paddle op ``pow``.
+    """
     power = factor if exponent is None else exponent.reshape(())
+    if x.dtype.kind in "iu":
+        power = xp.trunc(power)
     return (x**power).astype(x.dtype, copy=False)
 
 
