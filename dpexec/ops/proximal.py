@@ -24,12 +24,13 @@ def _samples(slots: str) -> Any:
     return samples
 
 
-def _shrunk(xp: Any, x: Any, rate: Any, l1: float, l2: float) -> Any:
-    """What minimises ``(p - x)**2 / 2 + rate * (l1 * abs(p) + l2 * p**2 / 2)``."""
+def _shrink(xp: Any, x: Any, rate: Any, l1: float, l2: float) -> Any:
+    """Move ``x`` to the minimum of ``(p - x)**2 / 2 + rate * (l1 * abs(p) + l2 * p**2 / 2)``."""
     kind = x.dtype.type
     if l1 > 0:
-        x = xp.sign(x) * xp.maximum(xp.abs(x) - rate * kind(l1), 0)
-    return x / (1 + rate * kind(l2))
+        x[...] = xp.sign(x) * xp.maximum(xp.abs(x) - rate * kind(l1), 0)
+    x /= 1 + rate * kind(l2)
+    return x
 
 
 @op(
@@ -49,7 +50,8 @@ def proximal_gd(
     Source: Paddle op ``proximal_gd``; Duchi, Singer, 2009.
     """
     step = scalar(rate)
-    return _shrunk(xp, param - step * grad, step, l1, l2)
+    param -= step * grad
+    return _shrink(xp, param, step, l1, l2)
 
 
 @op(
@@ -76,5 +78,6 @@ def proximal_adagrad(
     Source: Paddle op ``proximal_adagrad``; Duchi, Hazan, Singer, 2011.
     """
     step = scalar(rate)
-    moment = moment + grad * grad
-    return _shrunk(xp, param - step * grad / xp.sqrt(moment), step, l1, l2), moment
+    moment += grad * grad
+    param -= step * grad / xp.sqrt(moment)
+    return _shrink(xp, param, step, l1, l2), moment
