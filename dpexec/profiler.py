@@ -165,7 +165,10 @@ def _sorted(rows: list[_Row], key: str) -> list[_Row]:
 
 
 def _report(trace: Trace, key: str, place: str) -> str:
-    """Both reports: of all threads together if there are several, and of each by itself."""
+    """Both reports: of all threads together, and of each by itself.
+
+    What one thread ran on one device is reported once, as the original does for an Executor.
+    """
     counted = [event for event in trace if event.kind != "task"]
     computation = sum(event.duration for event in counted) * _MILLI
     tasks = {event.key for event in trace if event.kind == "task"}
@@ -185,7 +188,7 @@ def _report(trace: Trace, key: str, place: str) -> str:
         whole = sum(row.total for row in rows)
         by_thread += [(row, row.total / (whole or 1.0)) for row in _sorted(rows, key)]
     title = ["", _title("------->     Profiling Report     <-------"), ""]
-    if len(threads) == 1:
+    if len(threads) == 1 and len(trace.devices) < 2:
         return "\n".join([*title, *heading, *_overview(total, computation), *_table(by_thread)])
     lines = [
         *title,
