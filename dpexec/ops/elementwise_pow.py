@@ -22,7 +22,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"X": np.array([2.0, 3.0, -2.0, 0.0]), "Y": np.array([3.0, -1.0, 3.0, 0.0])},
             smooth=False,
-            deviates={slot: "not finite where X and Y are 0" for slot in ("X@GRAD", "Y@GRAD")},
+            deviates=dict.fromkeys(("X@GRAD", "Y@GRAD"), "not finite where X and Y are 0"),
             expected={"Out": np.array([8.0, 1 / 3, -8.0, 1.0])},
         ),
         Sample(
