@@ -4,9 +4,17 @@ A lowering is called with a :class:`Code` and the operator's inputs and outputs 
 :class:`Value` objects, in the order of its slots, and with its attributes; it emits calls of
 kernels. It may decline (return False before it emits anything): then the operator runs on NumPy.
 
-    @lowering("relu")
+    @lowering("relu", layout="pointwise")
     def relu(code, x, out):
         code.emit(kernels.relu, x.size, x, out)
+
+Images may lie with their channels last in memory (``Value.channels_last``), though their shape
+says ``(batch, channels, height, width)``. A lowering sees this only if it declares to:
+
+- ``plain`` (the default): all inputs lie as their shapes say.
+- ``pointwise``: where all inputs have one shape they lie alike, in any way, and so will the
+  outputs of that shape; else all lie as their shapes say.
+- ``own``: the lowering asks for what it wants with :meth:`Code.laid` and marks its outputs.
 """
 
 from __future__ import annotations
@@ -15,19 +23,21 @@ import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from dpexec.kernels.layouts import turn
 from dpexec.kernels.machine import Kernel
 
-__all__ = ["Buffer", "Code", "Lowering", "Value", "find", "lowering"]
+__all__ = ["Buffer", "Code", "Lowering", "Value", "find", "flat", "lowering"]
 
-_FAMILIES = ("elementwise", "losses", "optimizers", "products")
+_FAMILIES = ("convolution", "elementwise", "losses", "optimizers", "products")
 
-Argument = Any  # an int, a float, or a Value, which stands for its address
+Argument = Any  # an int (or what int() takes), a float, or a Value, which stands for its address
+Layout = Literal["plain", "pointwise", "own"]
 
 
 @dataclass(eq=False)
@@ -61,12 +71,16 @@ class Value:
         dtype: element type.
         buffer: where it lies; None for an array that the run brings along.
         name: of the variable; ``""`` for scratch memory.
+        channels_last: axis 1 comes last in memory.
+        source: for a copy that is yet to be made, the same value in the other layout.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     buffer: Buffer | None = None
     name: str = ""
+    channels_last: bool = False
+    source: Value | None = None
 
     @property
     def size(self) -> int:
@@ -77,6 +91,11 @@ class Value:
     def nbytes(self) -> int:
         """Number of bytes."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def has_planes(self) -> bool:
+        """Whether it matters if the channels are last."""
+        return len(self.shape) > 2 and self.shape[1] > 1 and math.prod(self.shape[2:]) > 1
 
     def same_memory(self, other: Value) -> bool:
         """Whether both are one array."""
@@ -92,9 +111,13 @@ class Code:
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
+    _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
         """Call a kernel: integers, floats and addresses of values."""
+        for argument in arguments:
+            if isinstance(argument, Value):
+                self._make(argument)
         number = len(self.calls)
         for argument in arguments:
             if isinstance(argument, Value) and argument.buffer is not None:
@@ -105,8 +128,34 @@ class Code:
         """Let an output be the input itself; False if its memory belongs to somebody else."""
         if source.buffer is None:
             return False
-        out.buffer = source.buffer
+        self._make(source)
+        out.buffer, out.channels_last = source.buffer, source.channels_last
         return True
+
+    def laid(self, value: Value, channels_last: bool) -> Value:
+        """A value with its channels last, or as its shape says.
+
+        Returns:
+            The value itself, or a copy that is made as soon as a kernel uses it.
+        """
+        if value.channels_last == channels_last or not value.has_planes:
+            return value
+        if value not in self._copies:
+            self._copies[value] = Value(
+                value.shape, value.dtype, Buffer(value.nbytes), value.name, channels_last, value
+            )
+        return self._copies[value]
+
+    def _make(self, copy: Value) -> None:
+        source, copy.source = copy.source, None
+        if source is not None:
+            batch, channels = source.shape[:2]
+            sizes = (channels, math.prod(source.shape[2:]))
+            self.emit(turn, batch, *(sizes if copy.channels_last else sizes[::-1]), source, copy)
+
+    def changed(self, value: Value) -> None:
+        """Forget copies of a value that was updated in place."""
+        self._copies.pop(value, None)
 
     def scratch(self, *shape: int, dtype: Any = np.float32) -> Value:
         """Memory that only this operator uses."""
@@ -119,31 +168,68 @@ class Lowering:
 
     Args:
         function: see the module; its keyword-only parameters are attributes.
+        layout: how it takes images, see the module.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], layout: Layout = "plain") -> None:
         self.function = function
+        self.layout = layout
         parameters = inspect.signature(function).parameters.values()
         self.attrs = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
         functools.update_wrapper(self, function)
 
-    def __call__(self, code: Code, *values: Any, **attrs: Any) -> Any:
+    def __call__(
+        self,
+        code: Code,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        attrs: Mapping[str, Any],
+    ) -> Any:
         """Emit the calls; False: the operator must run on NumPy."""
-        return self.function(code, *values, **attrs)
+        if self.layout != "own":
+            values = list(flat(inputs))
+            same_shape = len({value.shape for value in values}) == 1
+            last = (
+                self.layout == "pointwise" and same_shape and any(v.channels_last for v in values)
+            )
+            inputs = [_each(item, lambda value: code.laid(value, last)) for item in inputs]
+            for value in flat(outputs):
+                if last and value.shape == values[0].shape:
+                    value.channels_last = value.has_planes
+        return self.function(code, *inputs, *outputs, **attrs)
+
+
+def flat(items: Iterable[Any]) -> Iterable[Value]:
+    """All values of some slots."""
+    for item in items:
+        if isinstance(item, list):
+            yield from (value for value in item if value is not None)
+        elif item is not None:
+            yield item
+
+
+def _each(item: Any, change: Callable[[Value], Value]) -> Any:
+    if isinstance(item, list):
+        return [value and change(value) for value in item]
+    return item and change(item)
 
 
 _lowerings: dict[str, Lowering] = {}
 
 
-def lowering(*types: str) -> Callable[[Callable[..., Any]], Lowering]:
+def lowering(*types: str, layout: Layout = "plain") -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
+
+    Args:
+        types: of the operators.
+        layout: how it takes images, see the module.
 
     Raises:
         ValueError: one of them has a lowering already.
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:
-        made = Lowering(function)
+        made = Lowering(function, layout)
         for type in types:
             if type in _lowerings:
                 raise ValueError(f"operator {type} is lowered twice")

@@ -23,7 +23,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering, machine
-from dpexec.kernels.lowering import Buffer, Code, Value
+from dpexec.kernels.lowering import Buffer, Code, Value, flat
 from dpexec.runtime.binding import ALIGNMENT, Memory
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.env import Env
@@ -184,12 +184,11 @@ class TaskCode:
         if outputs is None:
             return False
         first = len(self.code.calls)
-        arguments = [*inputs, *outputs]
         attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
-        if lower(self.code, *arguments, **attrs) is False:
+        if lower(self.code, inputs, outputs, attrs) is False:
             assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
             return False
-        self._took(step, first, brought, _flat(outputs))
+        self._took(step, first, brought, flat(outputs))
         return True
 
     def _took(
@@ -204,8 +203,9 @@ class TaskCode:
         piece.drops.extend(step.drops)
         for value in outputs:
             piece.writes.add(value.name)
-            if value.buffer is None:
-                continue  # updated in place, where it is
+            if value.buffer is None:  # updated in place, where it is
+                self.code.changed(value)
+                continue
             self.values[value.name] = piece.made[value.name] = value
             if value.name in self.outside:
                 value.buffer.lasting = True
@@ -328,7 +328,11 @@ class TaskCode:
             start, memory = self.places[value.buffer], self.inner_memory
         else:  # of size 0, or no kernel needs it
             return np.empty(value.shape, value.dtype)
-        return memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+        flat_array = memory[start : start + value.nbytes].view(value.dtype)
+        if not value.channels_last:
+            return flat_array.reshape(value.shape)
+        batch, channels, *size = value.shape
+        return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
 
 
 class _Brought:
@@ -375,6 +379,7 @@ class _CodeRun:
                 else:
                     words.append(_word(task, argument))
         self._words = np.array(words, np.int64)
+        self._kept = [task.inner_memory, task.lasting_memory, *calls]  # the words are addresses
         base = self._words.ctypes.data
         table = [
             [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
@@ -411,7 +416,7 @@ class _CodeRun:
             self._refused(row, env)
         if end == len(self._table):
             for name, array in self._published:
-                env[name] = array
+                env[name] = np.asarray(array, order="C")
 
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""
@@ -432,11 +437,3 @@ def _word(task: TaskCode, argument: Any) -> int:
     if isinstance(argument, float):
         return int(np.float64(argument).view(np.int64))
     return int(argument)
-
-
-def _flat(items: Iterable[Any]) -> Iterable[Value]:
-    for item in items:
-        if isinstance(item, list):
-            yield from (value for value in item if value is not None)
-        elif item is not None:
-            yield item

@@ -1,0 +1,187 @@
+"""Convolution: oneDNN's, on images with their channels last."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.kernels import onednn
+from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
+from dpexec.ops._convolution import Window
+from dpexec.ops._windows import channels_of, has_channels_last
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The numbers of a convolution.
+
+    Args:
+        batch: number of images.
+        channels: of the images.
+        filters: channels of the result.
+        window: the rest.
+    """
+
+    batch: int
+    channels: int
+    filters: int
+    window: Window
+
+    @staticmethod
+    def of(image: Value, weight: Value, window: Window) -> Convolution:
+        """The convolution of an operator."""
+        channels = channels_of(image.shape, window.layout)
+        return Convolution(image.shape[0], channels, weight.shape[0], window)
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """Batch, channels and size of the images."""
+        return self.batch, self.channels, *self.window.size
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """Batch, channels and size of the result."""
+        return self.batch, self.filters, *self.window.output
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        """Shape of the filters: groups first if there are any."""
+        groups = self.window.groups
+        of_one = self.channels // groups, *self.window.kernel
+        return (groups, self.filters // groups, *of_one) if groups > 1 else (self.filters, *of_one)
+
+
+# ---- oneDNN
+
+
+@functools.lru_cache(maxsize=512)
+def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | None] | None:
+    """A convolution and what brings the filters into its layout, or out of it; None: it cannot."""
+    rank = len(made.image)
+    order = (0, *range(2, rank), 1)
+    window = made.window
+    main = onednn.convolution(
+        what,
+        onednn.described(made.image, order),
+        onednn.described(made.weight),
+        onednn.described(made.out, order),
+        window.strides,
+        window.dilations,
+        window.pads,
+    )
+    if main is None:
+        return None
+    backward = what == "backward_weights"
+    wanted = main.layout(DIFF_WEIGHTS if backward else WEIGHTS)
+    plain = onednn.described(made.weight, range(len(made.weight)))
+    if wanted.is_like(plain):
+        return main, None
+    return main, onednn.reorder(wanted, plain) if backward else onednn.reorder(plain, wanted)
+
+
+def _emit(code: Code, what: str, made: Convolution, arguments: dict[int, Value]) -> bool:
+    """Call oneDNN on arrays; False if it has nothing like this."""
+    found = _primitives(what, made)
+    if found is None:
+        return False
+    main, turning = found
+    if turning is None:
+        main.emit(code, arguments)
+        return True
+    slot = DIFF_WEIGHTS if what == "backward_weights" else WEIGHTS
+    plain, turned = arguments[slot], code.scratch(main.layout(slot).nbytes, dtype=np.uint8)
+    arguments[slot] = turned
+    if slot == WEIGHTS:
+        turning.emit(code, {SRC: plain, DST: turned})
+    main.emit(code, arguments)
+    if slot == DIFF_WEIGHTS:
+        turning.emit(code, {SRC: turned, DST: plain})
+    return True
+
+
+# ---- operators
+
+
+def _laid(code: Code, images: Value, data_format: str) -> Value:
+    """Images with their channels last in memory, which those of NHWC are as they are."""
+    return code.laid(images, not has_channels_last(data_format))
+
+
+def _mark(images: Value, data_format: str) -> None:
+    images.channels_last = images.has_planes and not has_channels_last(data_format)
+
+
+def _takes(*values: Value | None) -> bool:
+    single = all(value is None or (value.dtype == "float32" and value.size) for value in values)
+    return single and onednn.available()
+
+
+@lowering("conv2d", "depthwise_conv2d", "conv3d", layout="own")
+def conv2d(
+    code: Code,
+    image: Value,
+    weight: Value,
+    *others: Value | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    padding_algorithm: str,
+    data_format: str,
+) -> Any:
+    """One call, after one for the filters."""
+    out = others[-1]
+    assert out is not None
+    if not _takes(image, weight) or any(value is not None for value in others[:-1]):
+        return False
+    window = Window.of(
+        image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
+        groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
+    )  # fmt: skip
+    made = Convolution.of(image, weight, window)
+    image = _laid(code, image, data_format)
+    _mark(out, data_format)
+    return _emit(code, "forward", made, {SRC: image, WEIGHTS: weight, DST: out})
+
+
+@lowering("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", layout="own")
+def conv2d_grad(
+    code: Code,
+    image: Value,
+    weight: Value,
+    *others: Value | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    padding_algorithm: str,
+    data_format: str,
+) -> Any:
+    """One call for each gradient, and one for the filters."""
+    if len(others) == 5:  # slots of a bias, its gradient
+        others = others[1:4]
+    d_out, d_image, d_weight = others
+    assert d_out is not None
+    if not _takes(image, weight, d_out):
+        return False
+    window = Window.of(
+        image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
+        groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
+    )  # fmt: skip
+    made = Convolution.of(image, weight, window)
+    ways = {"backward_data": d_image, "backward_weights": d_weight}
+    if any(out and _primitives(what, made) is None for what, out in ways.items()):
+        return False
+    image, d_out = _laid(code, image, data_format), _laid(code, d_out, data_format)
+    if d_image is not None:
+        _mark(d_image, data_format)
+        arguments = {DIFF_SRC: d_image, WEIGHTS: weight, DIFF_DST: d_out}
+        _emit(code, "backward_data", made, arguments)
+    if d_weight is not None:
+        arguments = {SRC: image, DIFF_WEIGHTS: d_weight, DIFF_DST: d_out}
+        _emit(code, "backward_weights", made, arguments)

@@ -1,0 +1,340 @@
+"""Convolutions of oneDNN, a library in C that is optional, called without its threads.
+
+A *primitive* of oneDNN is made once, when an operator becomes code, for given shapes and layouts;
+the code then calls it on arrays. It always runs in the thread that calls it: so its results depend
+on the processor's instructions, but not on the number of its cores.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from dpexec.kernels.lowering import Code, Value
+from dpexec.kernels.machine import count, intrinsic, kernel
+
+__all__ = ["Primitive", "available", "convolution", "described", "reorder", "version"]
+
+_PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
+
+# Numbers of the C interface, version 3.
+_FLOAT32, _ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 3, 1, 1, 1, 1, 64
+_USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
+SRC, DST, WEIGHTS, SCRATCHPAD = 1, 17, 33, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        files = importlib.metadata.files(_PACKAGE) or []
+        found = next(str(file.locate()) for file in files if file.name == _FILE)
+        return ctypes.CDLL(found)
+    except (importlib.metadata.PackageNotFoundError, StopIteration, OSError):
+        return None
+
+
+def available() -> bool:
+    """Whether the library is installed (``pip install dpexec[fast]`` on Linux, x86-64)."""
+    return _library() is not None
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
+
+
+def version() -> str:
+    """The library's version, such as ``3.2.0``."""
+    function = _function("dnnl_version")
+    function.restype = ctypes.POINTER(_Version)
+    found = function().contents
+    return f"{found.major}.{found.minor}.{found.patch}"
+
+
+def _function(name: str) -> Any:
+    library = _library()
+    assert library is not None, "oneDNN is not installed"
+    return getattr(library, name)
+
+
+@functools.cache
+def _address(name: str) -> int:
+    return ctypes.cast(_function(name), ctypes.c_void_p).value or 0
+
+
+class Handle:
+    """An object of the library, destroyed with this one. ``int()`` is its address.
+
+    Args:
+        kind: of object, as in the names of the library's functions.
+        address: where it is.
+    """
+
+    def __init__(self, kind: str, address: int) -> None:
+        self.address = address
+        destroy = _function(f"dnnl_{kind}_destroy")
+        weakref.finalize(self, destroy, ctypes.c_void_p(address)).atexit = False
+
+    def __int__(self) -> int:
+        return self.address
+
+
+def _create(function: str, *arguments: Any, kind: str = "") -> Handle | None:
+    """Call a function that creates something; None: the library cannot."""
+    made = ctypes.c_void_p()
+    status = _function(function)(ctypes.byref(made), *map(_passed, arguments))
+    if status or not made.value:
+        return None
+    return Handle(kind or function.removeprefix("dnnl_").removesuffix("_create"), made.value)
+
+
+def _passed(argument: Any) -> Any:
+    if argument is None or isinstance(argument, Handle):
+        return ctypes.c_void_p(argument.address if argument else None)
+    if isinstance(argument, tuple):
+        return (ctypes.c_int64 * _MOST_DIMENSIONS)(*argument)
+    return argument
+
+
+@functools.cache
+def _engine() -> Handle:
+    return _certain(_create("dnnl_engine_create", _CPU, ctypes.c_size_t(0)))
+
+
+@functools.cache
+def _stream() -> Handle:
+    return _certain(_create("dnnl_stream_create", _engine(), _IN_ORDER))
+
+
+@functools.cache
+def _attributes() -> Handle:
+    """Temporary memory is that of the caller."""
+    made = _certain(_create("dnnl_primitive_attr_create"))
+    _function("dnnl_primitive_attr_set_scratchpad_mode")(_passed(made), _USER_MEMORY)
+    return made
+
+
+def _certain(made: Handle | None) -> Handle:
+    if made is None:
+        raise RuntimeError("oneDNN does not work on this machine")
+    return made
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Primitives made here divide their work for one thread."""
+    before = _function("omp_get_max_threads")()
+    _function("omp_set_num_threads")(1)
+    try:
+        yield
+    finally:
+        _function("omp_set_num_threads")(before)
+
+
+def described(shape: Sequence[int], order: Sequence[int] | None = None) -> Handle:
+    """The layout of a float32 array.
+
+    Args:
+        shape: dimensions as oneDNN counts them: batch or filters, channels, height, width.
+        order: the dimensions from the slowest to the fastest; None: as the library likes it.
+    """
+    rank = len(shape)
+    if order is None:
+        made = _create(
+            "dnnl_memory_desc_create_with_tag", rank, tuple(shape), _FLOAT32, _ANY_LAYOUT,
+            kind="memory_desc",
+        )  # fmt: skip
+        return _certain(made)
+    strides, step = [0] * rank, 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    made = _create(
+        "dnnl_memory_desc_create_with_strides", rank, tuple(shape), _FLOAT32, tuple(strides),
+        kind="memory_desc",
+    )  # fmt: skip
+    return _certain(made)
+
+
+class Layout:
+    """How an argument of a primitive lies in memory.
+
+    Args:
+        description: of the library; borrowed from its primitive.
+    """
+
+    def __init__(self, description: Any, owner: Any) -> None:
+        self.description = description
+        self._owner = owner
+
+    @property
+    def nbytes(self) -> int:
+        """Size, with what the layout pads."""
+        function = _function("dnnl_memory_desc_get_size")
+        function.restype = ctypes.c_size_t
+        return int(function(self.description))
+
+    def is_like(self, description: Handle) -> bool:
+        """Whether arrays of both lie in the same way."""
+        equal = _function("dnnl_memory_desc_equal")
+        return bool(equal(self.description, _passed(description)))
+
+
+class Primitive:
+    """Something that the library computes, for fixed shapes and layouts.
+
+    Args:
+        description: a primitive descriptor.
+    """
+
+    def __init__(self, description: Handle) -> None:
+        self.description = description
+        with _one_thread():
+            made = _create("dnnl_primitive_create", description)
+        self.primitive = _certain(made)
+
+    def layout(self, argument: int) -> Layout:
+        """How it wants an argument."""
+        query = _function("dnnl_primitive_desc_query_md")
+        query.restype = ctypes.c_void_p
+        found = query(_passed(self.description), _OF_ARGUMENT, argument)
+        return Layout(ctypes.c_void_p(found), self)
+
+    def emit(self, code: Code, arguments: Mapping[int, Value]) -> None:
+        """Call it on arrays, which must lie as it wants them."""
+        scratch = self.layout(SCRATCHPAD).nbytes
+        if scratch:
+            arguments = {**arguments, SCRATCHPAD: code.scratch(scratch, dtype=np.uint8)}
+        memories = [self._memory(number) for number in arguments]
+        pairs = zip(memories, arguments.values(), strict=True)
+        code.emit(
+            execute,
+            *map(_address, _CALLED), self.primitive, _stream(), len(arguments),
+            _Arguments(list(arguments), memories), *(item for pair in pairs for item in pair),
+        )  # fmt: skip
+
+    def _memory(self, argument: int) -> Handle:
+        description = self.layout(argument).description
+        return _certain(_create("dnnl_memory_create", description, _engine(), None))
+
+
+class _Arguments:
+    """The list of arguments that a call of a primitive takes. ``int()`` is its address."""
+
+    def __init__(self, numbers: Sequence[int], memories: Sequence[Handle]) -> None:
+        self._words = np.array([*zip(numbers, map(int, memories), strict=True)], np.int64)
+
+    def __int__(self) -> int:
+        return int(self._words.ctypes.data)
+
+
+# ---- what is computed
+
+
+def convolution(
+    what: str,
+    image: Handle,
+    weight: Handle,
+    out: Handle,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+) -> Primitive | None:
+    """A convolution, or a gradient of it; None if the library has none like this.
+
+    Args:
+        what: ``forward``, ``backward_data`` or ``backward_weights``.
+        image: layout of the images, or of their gradient.
+        weight: layout of the filters, or of their gradient: ``(filters, channels, height, width)``,
+            or groups before that.
+        out: layout of the result, or of its gradient.
+        strides: steps of the window.
+        dilations: distances between the elements of a filter.
+        pads: what is added before and after, for each axis.
+    """
+    geometry = (
+        tuple(strides),
+        tuple(gap - 1 for gap in dilations),
+        tuple(before for before, _ in pads),
+        tuple(after for _, after in pads),
+    )
+    with _one_thread():
+        forward = _create(
+            "dnnl_convolution_forward_primitive_desc_create",
+            *(_engine(), _TRAINING, _DIRECT, image, weight, None, out, *geometry, _attributes()),
+            kind="primitive_desc",
+        )
+        if what == "forward" or forward is None:
+            return None if forward is None else Primitive(forward)
+        bias = [None] if what == "backward_weights" else []
+        made = _create(
+            f"dnnl_convolution_{what}_primitive_desc_create",
+            *(_engine(), _DIRECT, image, weight, *bias, out, *geometry, forward, _attributes()),
+            kind="primitive_desc",
+        )
+    return None if made is None else Primitive(made)
+
+
+def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
+    """Bring an array from one layout into another: arguments SRC and DST."""
+    ends = [item.description if isinstance(item, Layout) else item for item in (source, target)]
+    with _one_thread():
+        made = _create(
+            "dnnl_reorder_primitive_desc_create",
+            *(ends[0], _engine(), ends[1], _engine(), _attributes()),
+            kind="primitive_desc",
+        )
+    return Primitive(_certain(made))
+
+
+# ---- in code
+
+_CALLED = (
+    "omp_get_max_threads",
+    "omp_set_num_threads",
+    "dnnl_memory_set_data_handle",
+    "dnnl_primitive_execute",
+)
+
+
+@intrinsic
+def _c(typing_context: Any, address: Any, *arguments: Any) -> Any:
+    """Call the function in C at an address with words; it returns an ``int``."""
+    signature = types.int64(types.int64, types.StarArgTuple(arguments))
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        words = cgutils.unpack_tuple(builder, args[1])
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * len(words))
+        made = builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
+        return builder.sext(made, ir.IntType(64))
+
+    return signature, generate
+
+
+@kernel
+def execute(p: int) -> int:
+    """Run a primitive in this thread alone.
+
+    Arguments: addresses of the functions ``_CALLED``, the primitive, the stream, the number of
+    arguments, their list, and for each its memory object and the address of its array.
+    """
+    threads = _c(count(p, 0))
+    _c(count(p, 1), 1)
+    n = count(p, 6)
+    status = 0
+    for i in range(n):
+        status |= _c(count(p, 2), count(p, 8 + 2 * i), count(p, 9 + 2 * i))
+    if status == 0:
+        status = _c(count(p, 3), count(p, 4), count(p, 5), n, count(p, 7))
+    _c(count(p, 1), threads)
+    return status
