@@ -34,7 +34,7 @@ from dpexec.kernels.machine import Kernel
 
 __all__ = ["Buffer", "Code", "Lowering", "Value", "find", "flat", "lowering"]
 
-_FAMILIES = ("convolution", "elementwise", "losses", "optimizers", "products")
+_FAMILIES = ("convolution", "elementwise", "fused", "losses", "optimizers", "products")
 
 Argument = Any  # an int (or what int() takes), a float, or a Value, which stands for its address
 Layout = Literal["plain", "pointwise", "own"]

@@ -16,7 +16,7 @@ class Pass(Protocol):
     name: str
 
     def apply(self, graph: SSAGraph) -> bool:
-        """Rewrite ``graph``; tell whether anything changed."""
+        """Rewrite ``graph``, leave its nodes numbered; tell whether anything changed."""
         ...
 
 
@@ -50,7 +50,5 @@ class PassManager:
             except Exception as error:
                 done = ", ".join(record.name for record in self.records) or "none"
                 raise RuntimeError(f"pass {step.name} failed; passes before it: {done}") from error
-            if modified:
-                graph.renumber()
             self.records.append(PassRecord(step.name, modified, before, len(graph.ops)))
         return graph

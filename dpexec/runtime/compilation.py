@@ -16,7 +16,15 @@ from dpexec.graph.dot import write_graphviz
 from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
-from dpexec.passes import FuseAllReduce, Pass, PassManager, PassRecord, SequentialExecution
+from dpexec.passes import (
+    FuseAllReduce,
+    FuseBroadcast,
+    FuseOptimizer,
+    Pass,
+    PassManager,
+    PassRecord,
+    SequentialExecution,
+)
 from dpexec.runtime.partition import Busy
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.strategy import BuildStrategy
@@ -75,11 +83,13 @@ class Compilation:
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
             shared_memory=reduce and one_memory,
         )
-        passes: list[Pass] = []
-        if strategy.fuse_all_reduce_ops:
-            passes.append(FuseAllReduce())
-        if strategy.enable_sequential_execution:
-            passes.append(SequentialExecution())
+        steps: list[Pass] = [
+            FuseOptimizer(),
+            FuseAllReduce(),
+            FuseBroadcast(),
+            SequentialExecution(),
+        ]
+        passes = [step for step in steps if getattr(strategy, step.name)]
         native = strategy.native_kernels and kernels.available()
         return cls(program, places, options, passes, strategy.task_granularity, native)
 

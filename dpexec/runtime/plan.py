@@ -174,7 +174,7 @@ def _overwritten_names(block: Block, node: OpNode) -> list[str]:
     if node.op is None or node.kind != "compute":
         return []
     pairs = overwrites(node.op)
-    names = [node.op.outputs[out][0] for out in pairs]
+    names = [name for out in pairs for name in node.op.outputs[out]]
     complete = len(pairs) == len(node.op.definition.inplace)
     stored = all(name in block.vars and block.vars[name].persistable for name in names)
     return names if complete and stored else []
@@ -219,7 +219,7 @@ def _writes(
     for node in nodes:
         overwritten = set()
         if node in in_place and node.op is not None:
-            overwritten = {node.op.outputs[out][0] for out in overwrites(node.op)}
+            overwritten = {name for out in overwrites(node.op) for name in node.op.outputs[out]}
         for var in node.outputs:
             declared = variables.get(var.name)
             if declared is None or not declared.persistable:

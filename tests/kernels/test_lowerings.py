@@ -66,7 +66,7 @@ def run_code(op, before, after):
     """What a piece of code with one operator computes; None if the lowering declines."""
     graph = build_ssa_graph(op.block.program, [CPUPlace()], ReplicationOptions())
     (node,) = (node for node in graph.ops if node.op is op)
-    in_place = {op.outputs[out][0] for out in overwrites(op)}
+    in_place = {name for out in overwrites(op) for name in op.outputs[out]}
     written = {name for names in op.outputs.values() for name in names if name}
     code = TaskCode({n: spec_of(v) for n, v in after.items()}, written, in_place)
     marker = Step(node, lambda env: pytest.fail("the operator ran on NumPy"))
