@@ -24,8 +24,8 @@ format: $(VENV)/test.stamp ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/test.stamp ## time the training steps of small nets
-	$(BIN)/python tests/benchmarks/steps.py
+bench: $(VENV)/test.stamp ## compare with other frameworks; e.g. ARGS="W1 --against torch-ddp"
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove the environment, caches and what runs wrote
 	rm -rf $(VENV) build dist *.egg-info demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis

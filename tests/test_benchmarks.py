@@ -1,0 +1,140 @@
+"""The benchmarks run, find the right loss, and compute what they print. Nothing is timed here."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import registry, report, scaling
+from tests.benchmarks.driver import measure
+from tests.benchmarks.peers.workloads import WORKLOADS
+from tests.benchmarks.registry import AbsentError, Entry
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def no_lock(tmp_path, monkeypatch):
+    """A benchmark that runs on this machine must not hold these tests up; nor may peers."""
+    monkeypatch.delenv("DPEXEC_PEER_TORCH", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def result(label, ms, loss=1.0, parallel=True, other=0.0):
+    return {
+        "label": label,
+        "ms": ms,
+        "loss": loss,
+        "data_parallel": parallel,
+        "ms_min": ms,
+        "ms_max": ms,
+        "cpu": 2.0,
+        "other_cpu": other,
+        "cpu_wait": 0.0,
+        "memory_mb": 80,
+        "threads": 3,
+    }
+
+
+def test_command_trains_a_workload_and_writes_json(tmp_path, no_lock):
+    command = [sys.executable, "-m", "tests.benchmarks", "W1", "--against", ""]
+    command += ["--rounds", "2", "--seconds", "0.01", "--json", str(tmp_path / "out.json")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads((tmp_path / "out.json").read_text()).values()
+    (own,) = run["peers"]
+    assert own["loss"] == pytest.approx(1.2967, abs=5e-5)
+    assert own["data_parallel"] and own["operators"] > 20 and own["dask_tasks"] > 2
+    assert len(own["blocks"]) == 2 and 0 < own["ms_min"] <= own["ms"] <= own["ms_max"]
+    assert own["memory_mb"] > 20 and own["threads"] >= 2
+    assert set(own["versions"]) == {"python", "numpy", "dpexec"}
+    assert run["bound_ms"] > 0 and run["against_all"] is None
+    assert "dpexec" in done.stdout and "1.2967" in done.stdout
+
+
+def test_failed_peer_is_reported_and_the_others_go_on(no_lock):
+    spec, said = WORKLOADS["W1"] | {"batch": 4}, []
+    entries = [Entry("dpexec:no_such_field=1", spec), Entry("dpexec-single", spec)]
+    failed, good = measure(entries, 1, 0.01, said.append)
+    assert "no_such_field" in failed["error"] and "ms" not in failed
+    assert good["ms"] > 0 and "error" not in good
+    assert any("dpexec:no_such_field=1 failed" in text for text in said)
+
+
+def test_scaling_measures_points_and_draws_them(tmp_path, no_lock, monkeypatch):
+    points = [({"hidden": [8] * depth}, 1) for depth in (1, 2)]
+    monkeypatch.setitem(scaling.AXES, "operators", points)
+    run = scaling.measure_axis("operators", ["dpexec"], 1, 0.01)
+    small, large = run["points"]["dpexec"]
+    assert small["size"] < large["size"]
+    assert str(large["size"]) in scaling.table("operators", run)
+    scaling.plot({"operators": run}, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_summary_compares_with_the_best():
+    measured = [
+        result("dpexec", 2.0),
+        result("torch-ddp", 4.0),
+        result("jax", 1.0, parallel=False),
+        result("tf", 8.0, loss=1.1, parallel=False),
+        result("dpexec:num_threads=2", 0.5),
+        result("products", 0.4),
+        {"label": "torch", "error": "out of memory"},
+    ]
+    run = report.summarize(measured, "mlp")
+    assert run["against_parallel"] == 0.5 and run["against_all"] == 2.0
+    assert run["bound_ms"] == 0.4 and run["share_of_bound"] == 0.2
+    assert run["other_losses"] == ["tf"] and not run["busy"]
+    text = report.table("title", run)
+    assert "torch failed: out of memory" in " ".join(text.split()) and "VOID" not in text
+    assert text.index("jax") < text.index("dpexec ") < text.index("torch-ddp")
+
+
+def test_summary_says_when_the_machine_was_busy():
+    run = report.summarize([result("dpexec", 2.0, other=0.5)], "mlp")
+    assert run["busy"] and "VOID" in report.table("title", run)
+
+
+def test_comparison_allows_for_the_speed_of_the_machine():
+    about = {"machine": {"commit": "abc", "date": "today"}}
+    before = about | report.summarize([result("dpexec", 2.0), result("jax", 4.0)], "mlp")
+    now = report.summarize([result("dpexec", 2.0), result("jax", 8.0), result("tf", 1.0)], "mlp")
+    text = report.comparison("W1", before, now)
+    assert "dpexec takes 0.50 of the time" in text and "take 2.00" in text and "tf" not in text
+
+
+@pytest.mark.parametrize(
+    ("label", "complaint"),
+    [
+        ("keras", "no peer 'keras'"),
+        ("paddle18:fast", "NAME:SETTING=VALUE"),
+        ("torch:num_threads=2", "torch has no field 'num_threads'"),
+    ],
+)
+def test_wrong_labels_are_refused(label, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Entry(label, {})
+
+
+def test_settings_are_fields_or_environment_variables():
+    entry = Entry("dpexec:num_threads=3:SOME_VARIABLE=x", {}, replicas=4)
+    assert json.loads(entry.command(0, "")[-1])["options"]["num_threads"] == "3"
+    assert entry.environment()["SOME_VARIABLE"] == "x" and entry.environment()["CPU_NUM"] == "4"
+
+
+def test_python_of_a_peer(monkeypatch):
+    entry = Entry("torch-ddp", {})
+    monkeypatch.setenv("DPEXEC_PEER_TORCH", sys.executable)
+    assert entry.python() == sys.executable
+    monkeypatch.setenv("DPEXEC_PEER_TORCH", "/no/such/python")
+    with pytest.raises(ValueError, match="no such program"):
+        entry.python()
+    monkeypatch.delenv("DPEXEC_PEER_TORCH")
+    monkeypatch.setattr(registry, "_importable", lambda package: False)
+    with pytest.raises(AbsentError, match="DPEXEC_PEER_TORCH is not set"):
+        entry.python()
