@@ -32,9 +32,18 @@ import numpy as np
 from dpexec.kernels.layouts import turn
 from dpexec.kernels.machine import Kernel
 
-__all__ = ["Buffer", "Code", "Lowering", "Value", "find", "flat", "lowering"]
+__all__ = ["Buffer", "Code", "Constant", "Lowering", "Value", "find", "flat", "lowering"]
 
-_FAMILIES = ("convolution", "elementwise", "fused", "losses", "optimizers", "products")
+_FAMILIES = (
+    "batch_norm",
+    "convolution",
+    "elementwise",
+    "fused",
+    "losses",
+    "optimizers",
+    "pooling",
+    "products",
+)
 
 Argument = Any  # an int (or what int() takes), a float, or a Value, which stands for its address
 Layout = Literal["plain", "pointwise", "own"]
@@ -100,6 +109,20 @@ class Value:
     def same_memory(self, other: Value) -> bool:
         """Whether both are one array."""
         return self is other or (self.buffer is not None and self.buffer is other.buffer)
+
+
+class Constant:
+    """Numbers that a kernel reads and nobody changes. ``int()`` is their address.
+
+    Args:
+        array: the numbers.
+    """
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = np.ascontiguousarray(array)
+
+    def __int__(self) -> int:
+        return int(self._array.ctypes.data)
 
 
 @dataclass(eq=False)

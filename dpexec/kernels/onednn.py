@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dpexec.kernels.lowering import Code, Value
+from dpexec.kernels.lowering import Code, Constant, Value
 from dpexec.kernels.machine import count, intrinsic, kernel
 
 __all__ = ["Primitive", "available", "convolution", "described", "reorder", "version"]
@@ -217,25 +217,16 @@ class Primitive:
             arguments = {**arguments, SCRATCHPAD: code.scratch(scratch, dtype=np.uint8)}
         memories = [self._memory(number) for number in arguments]
         pairs = zip(memories, arguments.values(), strict=True)
+        numbers = [*zip(arguments, map(int, memories), strict=True)]
         code.emit(
             execute,
             *map(_address, _CALLED), self.primitive, _stream(), len(arguments),
-            _Arguments(list(arguments), memories), *(item for pair in pairs for item in pair),
+            Constant(np.array(numbers, np.int64)), *(item for pair in pairs for item in pair),
         )  # fmt: skip
 
     def _memory(self, argument: int) -> Handle:
         description = self.layout(argument).description
         return _certain(_create("dnnl_memory_create", description, _engine(), None))
-
-
-class _Arguments:
-    """The list of arguments that a call of a primitive takes. ``int()`` is its address."""
-
-    def __init__(self, numbers: Sequence[int], memories: Sequence[Handle]) -> None:
-        self._words = np.array([*zip(numbers, map(int, memories), strict=True)], np.int64)
-
-    def __int__(self) -> int:
-        return int(self._words.ctypes.data)
 
 
 # ---- what is computed
