@@ -32,17 +32,29 @@ import numpy as np
 from dpexec.kernels.layouts import turn
 from dpexec.kernels.machine import Kernel
 
-__all__ = ["Buffer", "Code", "Constant", "Lowering", "Value", "find", "flat", "lowering"]
+__all__ = [
+    "Buffer",
+    "Code",
+    "Constant",
+    "Lowering",
+    "Sparse",
+    "Value",
+    "find",
+    "flat",
+    "lowering",
+]
 
 _FAMILIES = (
     "batch_norm",
     "convolution",
     "elementwise",
+    "embedding",
     "fused",
     "losses",
     "optimizers",
     "pooling",
     "products",
+    "sparse",
 )
 
 Argument = Any  # an int (or what int() takes), a float, or a Value, which stands for its address
@@ -82,6 +94,7 @@ class Value:
         name: of the variable; ``""`` for scratch memory.
         channels_last: axis 1 comes last in memory.
         source: for a copy that is yet to be made, the same value in the other layout.
+        part: for an array of a :class:`Sparse`: which.
     """
 
     shape: tuple[int, ...]
@@ -90,6 +103,7 @@ class Value:
     name: str = ""
     channels_last: bool = False
     source: Value | None = None
+    part: str = ""
 
     @property
     def size(self) -> int:
@@ -109,6 +123,89 @@ class Value:
     def same_memory(self, other: Value) -> bool:
         """Whether both are one array."""
         return self is other or (self.buffer is not None and self.buffer is other.buffer)
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """All arrays: this one."""
+        return (self,)
+
+
+@dataclass(eq=False)
+class Sparse:
+    """Some rows of a tall matrix (``SelectedRows``): three arrays.
+
+    Args:
+        height: rows of the full matrix.
+        rows: row numbers, int64, with room for as many as there can be.
+        value: the rows, with as much room.
+        count: int64 ``(1,)``, how many there are.
+        name: of the variable; ``""`` for scratch memory.
+    """
+
+    height: int
+    rows: Value
+    value: Value
+    count: Value
+    name: str = ""
+
+    @classmethod
+    def like(
+        cls, shape: tuple[int, ...], dtype: Any, room: int, name: str = "", own: bool = True
+    ) -> Sparse:
+        """Rows of a matrix of some shape.
+
+        Args:
+            shape: of the full matrix.
+            dtype: element type.
+            room: how many rows there can be.
+            name: of the variable.
+            own: it gets buffers; else the run brings the arrays along.
+        """
+        rows = Value((room,), np.dtype(np.int64), None, name, part="rows")
+        value = Value((room, *shape[1:]), np.dtype(dtype), None, name, part="value")
+        number = Value((1,), np.dtype(np.int64), None, name, part="count")
+        made = cls(shape[0], rows, value, number, name)
+        if own:
+            for part in made.parts:
+                part.buffer = Buffer(part.nbytes)
+        return made
+
+    @property
+    def parts(self) -> tuple[Value, ...]:
+        """All arrays."""
+        return self.rows, self.value, self.count
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Where one of the arrays lies that it shares with nothing else."""
+        return self.count.buffer
+
+    channels_last = has_planes = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All dimensions of the full matrix."""
+        return (self.height, *self.value.shape[1:])
+
+    @property
+    def room(self) -> int:
+        """How many rows there can be."""
+        return self.rows.size
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return math.prod(self.value.shape[1:])
+
+    @property
+    def size(self) -> int:
+        """Number of elements that there can be."""
+        return self.value.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.value.dtype
 
 
 class Constant:
@@ -222,7 +319,7 @@ class Lowering:
         return self.function(code, *inputs, *outputs, **attrs)
 
 
-def flat(items: Iterable[Any]) -> Iterable[Value]:
+def flat(items: Iterable[Any]) -> Iterable[Any]:
     """All values of some slots."""
     for item in items:
         if isinstance(item, list):
@@ -237,15 +334,18 @@ def _each(item: Any, change: Callable[[Value], Value]) -> Any:
     return item and change(item)
 
 
-_lowerings: dict[str, Lowering] = {}
+_lowerings: dict[tuple[str, bool], Lowering] = {}
 
 
-def lowering(*types: str, layout: Layout = "plain") -> Callable[[Callable[..., Any]], Lowering]:
+def lowering(
+    *types: str, layout: Layout = "plain", sparse: bool = False
+) -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
 
     Args:
         types: of the operators.
         layout: how it takes images, see the module.
+        sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
 
     Raises:
         ValueError: one of them has a lowering already.
@@ -254,17 +354,22 @@ def lowering(*types: str, layout: Layout = "plain") -> Callable[[Callable[..., A
     def decorate(function: Callable[..., Any]) -> Lowering:
         made = Lowering(function, layout)
         for type in types:
-            if type in _lowerings:
+            if (type, sparse) in _lowerings:
                 raise ValueError(f"operator {type} is lowered twice")
-            _lowerings[type] = made
+            _lowerings[type, sparse] = made
         return made
 
     return decorate
 
 
-def find(type: str) -> Lowering | None:
-    """The lowering of an operator type, or None."""
+def find(type: str, sparse: bool = False) -> Lowering | None:
+    """The lowering of an operator type, or None.
+
+    Args:
+        type: of the operator.
+        sparse: whether some of its inputs or outputs are :class:`Sparse`.
+    """
     if not _lowerings:
         for family in _FAMILIES:
             importlib.import_module(f"dpexec.kernels.{family}")
-    return _lowerings.get(type)
+    return _lowerings.get((type, sparse))

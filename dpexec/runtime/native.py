@@ -19,15 +19,17 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.core.places import CUDAPlace
+from dpexec.core.tensors import SelectedRows
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering, machine
-from dpexec.kernels.lowering import Buffer, Code, Value, flat
+from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
 from dpexec.runtime.binding import ALIGNMENT, Memory
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step, overwrites
 
 __all__ = ["TaskCode", "bind_native"]
@@ -45,6 +47,7 @@ def bind_native(
     """
     outside = _read_elsewhere(plan)
     home, places = _homes(plan), plan.graph.places
+    limits = row_limits(plan.nodes, plan.missing, specs)
     codes: dict[int, TaskCode] = {}
     needed: dict[int, int] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
@@ -52,7 +55,9 @@ def bind_native(
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
         overwritten = {name for where, name in plan.overwritten if where == device}
-        code = codes[task.id] = TaskCode(specs[device], outside[device, task.id], overwritten)
+        code = codes[task.id] = TaskCode(
+            specs[device], outside[device, task.id], overwritten, limits[device]
+        )
         for step in steps:
             code.add(step)
         needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
@@ -113,8 +118,8 @@ class _Piece:
 
     first: int
     steps: list[tuple[Step, int]] = field(default_factory=list)
-    made: dict[str, Value] = field(default_factory=dict)
-    brought: dict[str, Value] = field(default_factory=dict)
+    made: dict[str, Value | Sparse] = field(default_factory=dict)
+    brought: dict[str, Value | Sparse] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
     drops: list[str] = field(default_factory=list)
 
@@ -126,14 +131,22 @@ class TaskCode:
         specs: of the device's values.
         outside: names whose values are needed outside of the task.
         overwritten: names of persistable variables that are updated in place.
+        limits: how many rows sparse values have at most.
     """
 
-    def __init__(self, specs: Mapping[str, Spec], outside: set[str], overwritten: set[str]) -> None:
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        outside: set[str],
+        overwritten: set[str],
+        limits: Mapping[str, int],
+    ) -> None:
         self.specs = specs
         self.outside = outside
         self.overwritten = overwritten
+        self.limits = limits
         self.code = Code()
-        self.values: dict[str, Value] = {}  # computed by code, by their present name
+        self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
         self.order: list[Step | _Piece] = []
         self.open: _Piece | None = None
 
@@ -168,12 +181,14 @@ class TaskCode:
             self.values.pop(name, None)
 
     @staticmethod
-    def _keep_buffer(value: Value) -> None:
-        if value.buffer is not None:
-            value.buffer.lasting = True
+    def _keep_buffer(value: Value | Sparse) -> None:
+        for part in value.parts:
+            if part.buffer is not None:
+                part.buffer.lasting = True
 
     def _lower(self, step: Step, op: Operator) -> bool:
-        lower = lowering.find(op.type)
+        sparse = not self.limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
+        lower = lowering.find(op.type, sparse)
         if lower is None:
             return False
         brought = dict(self.open.brought) if self.open else {}
@@ -192,7 +207,11 @@ class TaskCode:
         return True
 
     def _took(
-        self, step: Step, first: int, brought: dict[str, Value], outputs: Iterable[Value]
+        self,
+        step: Step,
+        first: int,
+        brought: dict[str, Value | Sparse],
+        outputs: Iterable[Value | Sparse],
     ) -> None:
         if self.open is None:
             self.open = _Piece(first)
@@ -204,13 +223,14 @@ class TaskCode:
         for value in outputs:
             piece.writes.add(value.name)
             if value.buffer is None:  # updated in place, where it is
-                self.code.changed(value)
+                for part in value.parts:
+                    self.code.changed(part)
                 continue
             self.values[value.name] = piece.made[value.name] = value
             if value.name in self.outside:
-                value.buffer.lasting = True
+                self._keep_buffer(value)
 
-    def _inputs(self, op: Operator, brought: dict[str, Value]) -> list[Any] | None:
+    def _inputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
         arguments: list[Any] = []
         for slot in op.definition.inputs:
             names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
@@ -220,49 +240,49 @@ class TaskCode:
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
 
-    def _value(self, name: str, brought: dict[str, Value]) -> Value | None:
+    def _value(self, name: str, brought: dict[str, Value | Sparse]) -> Value | Sparse | None:
         if name in self.values:
             return self.values[name]
         if name not in brought:
-            value = self._new(name)
+            value = self._new(name, own=False)
             if value is None:
                 return None
             brought[name] = value
         return brought[name]
 
-    def _new(self, name: str) -> Value | None:
-        """A value like a variable; None if code cannot work on such values."""
+    def _new(self, name: str, own: bool) -> Value | Sparse | None:
+        """A value like a variable, with memory of its own; None if code cannot work on it."""
         spec = self.specs.get(name)
-        if spec is None or spec.kind != VarType.LOD_TENSOR or spec.size < 0:
+        if spec is None or spec.size < 0:
             return None
-        return Value(spec.shape, np.dtype(to_numpy(spec.dtype)), None, name)
+        dtype = np.dtype(to_numpy(spec.dtype))
+        if spec.kind == VarType.SELECTED_ROWS and name in self.limits:
+            return Sparse.like(spec.shape, dtype, self.limits[name], name, own)
+        if spec.kind != VarType.LOD_TENSOR:
+            return None
+        value = Value(spec.shape, dtype, None, name)
+        if own:
+            value.buffer = Buffer(value.nbytes)
+        return value
 
-    def _outputs(self, op: Operator, brought: dict[str, Value]) -> list[Any] | None:
+    def _outputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
         in_place = overwrites(op)
         if len(in_place) < len(op.definition.inplace):
             return None
         made: list[Any] = []
         for slot in op.definition.outputs:
-            values: list[Value | None] = []
+            values: list[Value | Sparse | None] = []
             for name in op.outputs.get(slot.name, []):
                 if not name or name == roles.EMPTY:
                     values.append(None)
                     continue
-                spec = self.specs.get(name)
-                if (
-                    spec is None
-                    or spec.kind != VarType.LOD_TENSOR
-                    or min(spec.shape, default=0) < 0
-                ):
-                    return None
                 if slot.name in in_place:
-                    if name not in self.overwritten or name not in brought:
-                        return None
-                    values.append(brought[name])
-                    continue
-                value = Value(spec.shape, np.dtype(to_numpy(spec.dtype)), None, name)
-                value.buffer = Buffer(value.nbytes)
-                values.append(value)
+                    found = brought.get(name) if name in self.overwritten else None
+                else:
+                    found = self._new(name, own=True)
+                if found is None:
+                    return None
+                values.append(found)
             made.append(values if slot.many else values[0] if values else None)
         return made
 
@@ -283,8 +303,7 @@ class TaskCode:
         self.lasting: dict[Buffer, int] = {}
         self.lasting_bytes = 0
         for value in self._made():
-            assert value.buffer is not None
-            if value.buffer.lasting and value.buffer not in self.lasting:
+            if value.buffer and value.buffer.lasting and value.buffer not in self.lasting:
                 self.lasting[value.buffer] = self.lasting_bytes
                 self.lasting_bytes += -(-value.buffer.nbytes // ALIGNMENT) * ALIGNMENT
         inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
@@ -304,7 +323,7 @@ class TaskCode:
 
     def _made(self) -> Iterable[Value]:
         pieces = (item for item in self.order if isinstance(item, _Piece))
-        return (value for piece in pieces for value in piece.made.values())
+        return (part for piece in pieces for value in piece.made.values() for part in value.parts)
 
     # ---- steps
 
@@ -338,20 +357,21 @@ class TaskCode:
 class _Brought:
     """An array that comes from the env, and where its address goes."""
 
-    __slots__ = ("copy", "dtype", "name", "positions", "seen")
+    __slots__ = ("copy", "name", "positions", "seen", "value")
 
     def __init__(self, value: Value) -> None:
         self.name = value.name
-        self.dtype = value.dtype
+        self.value = value
         self.positions: list[int] = []
         self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
         self.copy: Any = None
 
-    def update(self, words: np.ndarray[Any, Any], array: Any) -> None:
-        """Take a new array; code needs its elements in order, one after another."""
-        used = np.ascontiguousarray(array, self.dtype)
-        self.copy = None if used is array else used
-        self.seen = weakref.ref(array) if used is array else _nothing
+    def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
+        """Take a new value; code needs its elements in order, one after another."""
+        array = _part(found, self.value) if self.value.part else found
+        used = np.ascontiguousarray(array, self.value.dtype)
+        self.copy = None if used is found else used
+        self.seen = weakref.ref(found) if used is found else _nothing
         words[self.positions] = used.ctypes.data
 
 
@@ -386,13 +406,17 @@ class _CodeRun:
         ]
         self._table = np.array(table, np.int64).reshape(-1, 2)
         self._brought = list(brought.values())
-        made = {name: (value, task.array(value)) for name, value in piece.made.items()}
-        self._arrays = {name: array for name, (_, array) in made.items()}
-        self._published = [
-            (name, array)
-            for name, (value, array) in made.items()
-            if value.buffer is not None and (value.buffer.lasting or not value.size)
+        self._made = {
+            name: (value, [task.array(part) for part in value.parts])
+            for name, value in piece.made.items()
+        }
+        published = [
+            (name, value, arrays)
+            for name, (value, arrays) in self._made.items()
+            if (value.buffer and value.buffer.lasting) or not value.size
         ]
+        self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it, and one for every operator, for who wants to see them."""
@@ -415,20 +439,40 @@ class _CodeRun:
         if row != end:
             self._refused(row, env)
         if end == len(self._table):
-            for name, array in self._published:
+            for name, array in self._dense:
                 env[name] = np.asarray(array, order="C")
+            for name, value, arrays in self._sparse:
+                env[name] = _result(value, arrays)
 
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""
         step = next(step for step, end in self._steps if end - self._first > row)
         inner = Env(env.shard, around=env)
-        inner.update(self._arrays)
+        inner.update({name: _result(*made) for name, made in self._made.items()})
         assert step.node.op is not None
         try:
             step.call(inner)  # type: ignore[arg-type]
         except Exception as error:
             raise BodyError(step.node.op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
+
+
+def _part(found: SelectedRows, value: Value) -> Any:
+    """One of the arrays that stand for a sparse value."""
+    if value.part == "count":
+        return np.array([len(found.row_array)])
+    array = found.row_array if value.part == "rows" else found.value
+    if len(array) > value.shape[0]:
+        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
+    return array
+
+
+def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """What the env gets for a value that code computed."""
+    if isinstance(value, Value):
+        return arrays[0]
+    rows, array, count = arrays
+    return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
 
 
 def _word(task: TaskCode, argument: Any) -> int:

@@ -1,0 +1,74 @@
+"""How many rows the sparse values of a run have at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from dpexec.core.dtypes import VarType
+from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.ir.operator import Operator
+from dpexec.ir.spec import Spec
+
+__all__ = ["row_limits"]
+
+_LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
+
+
+def row_limits(
+    nodes: Iterable[OpNode], missing: Collection[VarNode], specs: Sequence[Mapping[str, Spec]]
+) -> list[dict[str, int]]:
+    """Follow sparse values through a plan.
+
+    Args:
+        nodes: what runs, in order.
+        missing: variables without a value, on idle devices.
+        specs: of every value of a run, per device.
+
+    Returns:
+        Per device, the number of rows by name; without the values of which it is not known.
+    """
+    limits: list[dict[str, int]] = [{} for _ in specs]
+    for node in nodes:
+        targets = [var for var in node.outputs if var.kind == "var" and var not in missing]
+        if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):
+            continue
+        if node.is_collective:
+            _follow_collective(node, missing, targets, limits)
+        elif node.op is not None and node.device is not None:
+            rows = _rows_of(node.op, specs[node.device], limits[node.device])
+            if rows is not None:
+                limits[node.device].update((var.name, rows) for var in targets)
+    return limits
+
+
+def _is_sparse(spec: Spec | None) -> bool:
+    return spec is not None and spec.kind == VarType.SELECTED_ROWS
+
+
+def _follow_collective(
+    node: OpNode,
+    missing: Collection[VarNode],
+    targets: Sequence[VarNode],
+    limits: Sequence[dict[str, int]],
+) -> None:
+    """The rows of all devices, one after another."""
+    found: dict[str, list[int | None]] = {}
+    for var in node.inputs:
+        if var.kind == "var" and var not in missing:
+            found.setdefault(var.name, []).append(limits[var.device].get(var.name))
+    made_of = dict(zip(dict.fromkeys(var.name for var in targets), found.values(), strict=False))
+    for var in targets:
+        parts = made_of.get(var.name, [None])
+        if None not in parts:
+            limits[var.device][var.name] = sum(part for part in parts if part is not None)
+
+
+def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:
+    """As many as a table was asked for, else as many as all sparse inputs have together."""
+    if op.type in _LOOKUPS:
+        return math.prod(specs[op.inputs["Ids"][0]].shape)
+    sparse = [name for name in op.input_arg_names if _is_sparse(specs.get(name))]
+    if not sparse or any(name not in limits for name in sparse):
+        return None
+    return sum(limits[name] for name in sparse)
