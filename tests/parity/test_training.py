@@ -30,7 +30,8 @@ ATOL = {
 def assert_losses_match(losses, recorded):
     assert losses.shape == recorded.shape
     assert losses.dtype == np.float32
-    np.testing.assert_allclose(losses, recorded, rtol=1e-5)
+    near_zero = 1e-6 * np.abs(recorded).max()  # a critic's loss is a difference
+    np.testing.assert_allclose(losses, recorded, rtol=1e-5, atol=near_zero)
 
 
 def assert_state_matches(name, state, recorded):
