@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import __main__ as command
 from tests.benchmarks import registry, report, scaling
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import WORKLOADS
@@ -41,9 +42,9 @@ def result(label, ms, loss=1.0, parallel=True, other=0.0):
 
 
 def test_command_trains_a_workload_and_writes_json(tmp_path, no_lock):
-    command = [sys.executable, "-m", "tests.benchmarks", "W1", "--against", ""]
-    command += ["--rounds", "2", "--seconds", "0.01", "--json", str(tmp_path / "out.json")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    line = [sys.executable, "-m", "tests.benchmarks", "W1", "--against", ""]
+    line += ["--rounds", "2", "--seconds", "0.01", "--json", str(tmp_path / "out.json")]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (run,) = json.loads((tmp_path / "out.json").read_text()).values()
     (own,) = run["peers"]
@@ -138,3 +139,13 @@ def test_python_of_a_peer(monkeypatch):
     monkeypatch.setattr(registry, "_importable", lambda package: False)
     with pytest.raises(AbsentError, match="DPEXEC_PEER_TORCH is not set"):
         entry.python()
+
+
+def test_baseline_keeps_other_workloads_and_takes_no_void_figures(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "baseline.json"
+    monkeypatch.setattr(command, "BASELINE", path)
+    quiet, busy = [report.summarize([result("dpexec", 2.0, other=x)], "mlp") for x in (0.0, 1.0)]
+    assert command.record({"W1": quiet}) and command.record({"W2": quiet})
+    assert not command.record({"W1": quiet, "W4": busy})
+    assert "W4" in capsys.readouterr().out
+    assert json.loads(path.read_text()) == {"W1": quiet, "W2": quiet}

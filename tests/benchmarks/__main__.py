@@ -85,11 +85,11 @@ def main(given: list[str] | None = None) -> int:
         options.json.write_text(report.as_text(runs))
     failed = any("error" in run["peers"][0] for run in runs.values())
     if options.record:
-        failed |= not _record(runs)
+        failed |= not record(runs)
     return int(failed)
 
 
-def _record(runs: dict[str, Any]) -> bool:
+def record(runs: dict[str, Any]) -> bool:
     """Write the baseline; workloads that were not measured keep their figures."""
     busy = [name for name, run in runs.items() if run["busy"]]
     if busy:

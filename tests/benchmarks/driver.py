@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,6 +43,7 @@ class Peer:
         self._folder = folder
         self._processes: list[subprocess.Popen[str]] = []
         self._steps = 0
+        self._pause = 0.0
         self._blocks: list[float] = []
         self._usages: list[dict[str, float]] = []
 
@@ -67,10 +69,17 @@ class Peer:
     def calibrate(self, seconds: float) -> None:
         """Find out how many steps a block of some seconds has."""
         self._train(2)
-        self._steps = max(FEWEST_STEPS, int(seconds * 1e3 / self._train(FEWEST_STEPS)))
+        ms = min(self._train(FEWEST_STEPS), self._train(FEWEST_STEPS))
+        self._steps = max(FEWEST_STEPS, int(seconds * 1e3 / ms))
+        self._pause = seconds / 3
 
     def block(self) -> None:
-        """Train a block of steps and note what it took."""
+        """Train a block of steps and note what it took.
+
+        Before that, idle threads of the peer whose turn it was stop spinning, and caches fill.
+        """
+        time.sleep(self._pause)
+        self._train(max(2, self._steps // 20))
         before = machine.usage(self._pids)
         self._blocks.append(self._train(self._steps))
         self._usages.append(machine.usage(self._pids).since(before))

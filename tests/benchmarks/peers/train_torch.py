@@ -18,6 +18,7 @@ import workloads
 
 request = harness.Request()
 SPARSE = request.spec["net"] in workloads.SPARSE and request.mode != "compile"
+TABLES = ("emb", "wide")
 IMAGES = request.spec["net"] in ("lenet", "resnet")
 
 
@@ -39,9 +40,16 @@ class Net(torch.nn.Module):
 
     def __init__(self, initial):
         super().__init__()
-        self.named = {name: layout(name, array) for name, array in initial.items()}
-        for name, value in self.named.items():
-            self.register_parameter(name.replace(".", "_"), value)
+        self.named = {}
+        for name, array in initial.items():
+            value = layout(name, array)
+            if name in TABLES:  # a module tells DDP that the gradient is sparse
+                table = torch.nn.Embedding(*value.shape, sparse=SPARSE, _weight=value)
+                self.add_module(name, table)
+                value = table.weight
+            else:
+                self.register_parameter(name.replace(".", "_"), value)
+            self.named[name] = value
         self.statistics = {}
         for name, array in initial.items():
             if IMAGES and name.endswith(".g"):
@@ -123,7 +131,7 @@ def _activate(x, act):
 def optimizers(net):
     """The optimizer, and one for tables with sparse gradients, which a fused one cannot update."""
     rate, rule = request.spec["rate"], request.spec["optimizer"]
-    tables = [net.named[name] for name in ("emb", "wide") if SPARSE and name in net.named]
+    tables = [net.named[name] for name in TABLES if SPARSE and name in net.named]
     dense = [p for p in net.parameters() if all(p is not table for table in tables)]
     if rule == "adam":
         return [torch.optim.Adam(dense, rate, fused=True)]
