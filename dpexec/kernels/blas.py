@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from dpexec.kernels.machine import count, intrinsic, kernel, number
 
-__all__ = ["gemm", "sgemm_address"]
+__all__ = ["gemm", "sgemm", "sgemm_address"]
 
 _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
 _NAMES = ("scipy_cblas_sgemm64_", "cblas_sgemm64_")
@@ -31,7 +31,7 @@ def sgemm_address() -> int:
 
 
 @intrinsic
-def _sgemm(
+def sgemm(
     typing_context: Any,
     address: Any,
     flip_a: Any,
@@ -79,7 +79,7 @@ def gemm(p: int) -> int:
     length, its stride, b, its row length, its stride, beta, c, its row length, its stride.
     """
     for batch in range(count(p, 1)):
-        _sgemm(
+        sgemm(
             count(p, 0),
             count(p, 2),
             count(p, 3),

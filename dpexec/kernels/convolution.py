@@ -1,4 +1,4 @@
-"""Convolution: oneDNN's, on images with their channels last."""
+"""Convolution of images with their channels last: oneDNN's, or products without it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.kernels import onednn
+from dpexec.kernels import im2col, onednn
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
 from dpexec.ops._convolution import Window
@@ -84,24 +84,32 @@ def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | No
     return main, onednn.reorder(wanted, plain) if backward else onednn.reorder(plain, wanted)
 
 
-def _emit(code: Code, what: str, made: Convolution, arguments: dict[int, Value]) -> bool:
-    """Call oneDNN on arrays; False if it has nothing like this."""
+def _emit(
+    code: Code, what: str, made: Convolution, image: Value, weight: Value, out: Value
+) -> None:
+    """Call a convolution, or a gradient of it."""
+    if not onednn.available():
+        im2col.emit(code, what, made.window, image, weight, out)
+        return
     found = _primitives(what, made)
-    if found is None:
-        return False
+    assert found is not None
     main, turning = found
-    if turning is None:
-        main.emit(code, arguments)
-        return True
-    slot = DIFF_WEIGHTS if what == "backward_weights" else WEIGHTS
-    plain, turned = arguments[slot], code.scratch(main.layout(slot).nbytes, dtype=np.uint8)
-    arguments[slot] = turned
-    if slot == WEIGHTS:
-        turning.emit(code, {SRC: plain, DST: turned})
-    main.emit(code, arguments)
-    if slot == DIFF_WEIGHTS:
-        turning.emit(code, {SRC: turned, DST: plain})
-    return True
+    slots = _SLOTS[what]
+    plain, wanted = weight, slots[1]
+    if turning is not None:
+        weight = code.scratch(main.layout(wanted).nbytes, dtype=np.uint8)
+    if turning is not None and wanted == WEIGHTS:
+        turning.emit(code, {SRC: plain, DST: weight})
+    main.emit(code, dict(zip(slots, (image, weight, out), strict=True)))
+    if turning is not None and wanted == DIFF_WEIGHTS:
+        turning.emit(code, {SRC: weight, DST: plain})
+
+
+_SLOTS = {
+    "forward": (SRC, WEIGHTS, DST),
+    "backward_data": (DIFF_SRC, WEIGHTS, DIFF_DST),
+    "backward_weights": (SRC, DIFF_WEIGHTS, DIFF_DST),
+}
 
 
 # ---- operators
@@ -116,9 +124,13 @@ def _mark(images: Value, data_format: str) -> None:
     images.channels_last = images.has_planes and not has_channels_last(data_format)
 
 
-def _takes(*values: Value | None) -> bool:
-    single = all(value is None or (value.dtype == "float32" and value.size) for value in values)
-    return single and onednn.available()
+def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
+    """Whether there is code for these ways through a convolution."""
+    if any(value.dtype != "float32" or not value.size for value in values):
+        return False
+    if not onednn.available():
+        return im2col.takes(made.window)
+    return all(_primitives(what, made) is not None for what in ways)
 
 
 @lowering("conv2d", "depthwise_conv2d", "conv3d", layout="own")
@@ -137,16 +149,16 @@ def conv2d(
     """One call, after one for the filters."""
     out = others[-1]
     assert out is not None
-    if not _takes(image, weight) or any(value is not None for value in others[:-1]):
-        return False
     window = Window.of(
         image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
         groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
     )  # fmt: skip
     made = Convolution.of(image, weight, window)
-    image = _laid(code, image, data_format)
+    added = any(value is not None for value in others[:-1])
+    if added or not _takes(made, (image, weight), "forward"):
+        return False
     _mark(out, data_format)
-    return _emit(code, "forward", made, {SRC: image, WEIGHTS: weight, DST: out})
+    _emit(code, "forward", made, _laid(code, image, data_format), weight, out)
 
 
 @lowering("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", layout="own")
@@ -167,21 +179,18 @@ def conv2d_grad(
         others = others[1:4]
     d_out, d_image, d_weight = others
     assert d_out is not None
-    if not _takes(image, weight, d_out):
-        return False
     window = Window.of(
         image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
         groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
     )  # fmt: skip
     made = Convolution.of(image, weight, window)
     ways = {"backward_data": d_image, "backward_weights": d_weight}
-    if any(out and _primitives(what, made) is None for what, out in ways.items()):
+    wanted = [what for what, gradient in ways.items() if gradient is not None]
+    if not _takes(made, (image, weight, d_out), *wanted):
         return False
     image, d_out = _laid(code, image, data_format), _laid(code, d_out, data_format)
     if d_image is not None:
         _mark(d_image, data_format)
-        arguments = {DIFF_SRC: d_image, WEIGHTS: weight, DIFF_DST: d_out}
-        _emit(code, "backward_data", made, arguments)
+        _emit(code, "backward_data", made, d_image, weight, d_out)
     if d_weight is not None:
-        arguments = {SRC: image, DIFF_WEIGHTS: d_weight, DIFF_DST: d_out}
-        _emit(code, "backward_weights", made, arguments)
+        _emit(code, "backward_weights", made, image, d_weight, d_out)
