@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.places import Place
+from dpexec.graph.operators import Operators, seeds_gradient
 from dpexec.graph.parallel_do import ParallelDos, inner_devices
 from dpexec.graph.ssa import OpNode, SSAGraph
 from dpexec.ir import roles
@@ -24,8 +25,6 @@ from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 
 __all__ = ["ReplicationOptions", "build_ssa_graph"]
-
-LOSS_GRAD = roles.BACKWARD | roles.LOSS
 
 
 @dataclass(frozen=True)
@@ -46,26 +45,45 @@ class ReplicationOptions:
     shared_memory: bool = True
 
 
-def build_ssa_graph(program: Program, places: list[Place], options: ReplicationOptions) -> SSAGraph:
+def build_ssa_graph(
+    program: Program,
+    places: list[Place],
+    options: ReplicationOptions,
+    operators: Operators | None = None,
+) -> SSAGraph:
     """Replicate the global block of ``program`` over ``places``.
 
     With one device there is nothing to aggregate and no collective, besides those of ParallelDos.
 
+    Args:
+        program: what is replicated.
+        places: the devices.
+        options: what else replication depends on.
+        operators: what passes made of the program's.
+
     Raises:
         EnforceNotMet: a ParallelDo on several replicas, or on devices that are not there.
     """
-    return _Builder(program, places, options).build()
+    return _Builder(program, places, options, operators or Operators(program)).build()
 
 
 class _Builder:
-    def __init__(self, program: Program, places: list[Place], options: ReplicationOptions) -> None:
+    def __init__(
+        self,
+        program: Program,
+        places: list[Place],
+        options: ReplicationOptions,
+        operators: Operators,
+    ) -> None:
         self.program = program
         self.block = program.global_block()
+        self.ops = operators.ops
         self.options = options
         self.devices = range(len(places))
         self.reduce = options.mode == "reduce" and len(places) > 1
         everywhere, bodies = inner_devices(program, places)
         self.graph = SSAGraph(program, everywhere, options.mode, bodies)
+        self.graph.removed = operators.removed
         self.parallel_dos = ParallelDos(self.graph, self._bring, options.shared_memory)
         self.owners = self.graph.owners
         self.load = [0] * len(places)
@@ -75,8 +93,8 @@ class _Builder:
         """Variables that every device writes, so that memory shared with others is no help."""
 
     def build(self) -> SSAGraph:
-        control = _control_dependencies(self.block.ops)
-        for index, op in enumerate(self.block.ops):
+        control = _control_dependencies(self.ops)
+        for index, op in enumerate(self.ops):
             if op.definition.by_executor:
                 self.parallel_dos.expand(op, self.home)
                 continue
@@ -101,7 +119,7 @@ class _Builder:
     # ---- computation
 
     def _place(self, op: Operator) -> list[OpNode]:
-        if op.role == LOSS_GRAD and self.options.scale_loss_grad:
+        if seeds_gradient(op) and self.options.scale_loss_grad:
             if self.options.keep_loss_grad:
                 return []
             return [self._scale_loss_grad(op, device) for device in self.devices]

@@ -110,6 +110,8 @@ class SSAGraph:
         self.ops: list[OpNode] = []
         self.vars: list[VarNode] = []
         self.versions: list[dict[str, list[VarNode]]] = [{} for _ in places]
+        self.removed: frozenset[str] = frozenset()
+        """Variables that the program computes, but the graph does not, since passes rewrote it."""
         self.owners: dict[str, int] = {}
         """In Reduce mode: the device that updates a parameter, by parameter and gradient name."""
 

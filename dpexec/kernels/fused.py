@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
-from dpexec.kernels.lowering import Code, Lowering, Value, lowering
+from dpexec.ir import opdef
+from dpexec.kernels.lowering import Buffer, Code, Lowering, Value, find, lowering
 from dpexec.kernels.optimizers import adam, sgd
 from dpexec.ops.fused_optimizers import each
 
@@ -23,3 +25,64 @@ def _one_by_one(type: str, one: Lowering) -> None:
 
 _one_by_one("fused_adam", adam)
 _one_by_one("fused_sgd", sgd)
+
+
+def _part(code: Code, type: str, inputs: list[Any], outputs: list[Any], **attrs: Any) -> bool:
+    """Emit the calls of an operator; False if it has none for such values."""
+    lower = find(type)
+    if lower is None:
+        return False
+    defaults = opdef.get(type).attrs
+    given = {name: attrs.get(name, defaults.get(name)) for name in lower.attrs}
+    return lower(code, inputs, outputs, given) is not False
+
+
+def _between(like: Value) -> Value:
+    """What the first of two operators computes for the second."""
+    return Value(like.shape, like.dtype, Buffer(like.nbytes))
+
+
+@lowering("fused_elemwise_activation", layout="own")
+def fused_elemwise_activation(
+    code: Code,
+    x: Value,
+    y: Value,
+    out: Value,
+    total: Value | None,
+    *,
+    functor_list: Sequence[str],
+    axis: int,
+) -> Any:
+    """The calls of the addition and of the activation."""
+    activation = functor_list[0]
+    if find(activation) is None or out.dtype != "float32":
+        return False
+    middle = total or _between(out)
+    if not _part(code, "elementwise_add", [x, y], [middle], axis=axis):
+        return False
+    return _part(code, activation, [middle], [out])
+
+
+@lowering("fused_elemwise_activation_grad", layout="own")
+def fused_elemwise_activation_grad(
+    code: Code,
+    x: Value | None,
+    y: Value,
+    total: Value | None,
+    out: Value,
+    d_out: Value,
+    dx: Value | None,
+    dy: Value | None,
+    d_total: Value | None,
+    *,
+    functor_list: Sequence[str],
+    axis: int,
+) -> Any:
+    """The calls of both gradients."""
+    activation = functor_list[0].removesuffix("_grad") + "_grad"
+    if find(activation) is None or out.dtype != "float32":
+        return False
+    middle = d_total or _between(out)
+    if not _part(code, activation, [out, d_out], [middle]):
+        return False
+    return _part(code, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis)

@@ -13,13 +13,16 @@ from dpexec import kernels
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
+from dpexec.graph.operators import Operators
 from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import (
+    FuseAddActivation,
     FuseAllReduce,
     FuseBroadcast,
     FuseOptimizer,
+    OperatorPass,
     Pass,
     PassManager,
     PassRecord,
@@ -40,6 +43,7 @@ class Compilation:
         program: what is compiled.
         places: the devices.
         options: how it is replicated over them.
+        rewrites: what rewrites the operators before that, in order.
         passes: what rewrites the graph, in order.
         granularity: ``"segment"`` or ``"op"``.
         native: whether operators become machine code where that is possible.
@@ -48,6 +52,7 @@ class Compilation:
     program: Program
     places: list[Place]
     options: ReplicationOptions
+    rewrites: list[OperatorPass]
     passes: list[Pass]
     granularity: str
     native: bool
@@ -73,7 +78,7 @@ class Compilation:
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
-            return cls(program, places, options, [], "segment", kernels.available())
+            return cls(program, places, options, [], [], "segment", kernels.available())
         reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
         customized = BuildStrategy.GradientScaleStrategy.Customized
         one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
@@ -83,20 +88,32 @@ class Compilation:
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
             shared_memory=reduce and one_memory,
         )
-        steps: list[Pass] = [
+        before: list[OperatorPass] = [FuseAddActivation()]
+        after: list[Pass] = [
             FuseOptimizer(),
             FuseAllReduce(),
             FuseBroadcast(),
             SequentialExecution(),
         ]
-        passes = [step for step in steps if getattr(strategy, step.name)]
+        rewrites = [step for step in before if getattr(strategy, step.name)]
+        passes = [step for step in after if getattr(strategy, step.name)]
         native = strategy.native_kernels and kernels.available()
-        return cls(program, places, options, passes, strategy.task_granularity, native)
+        return cls(program, places, options, rewrites, passes, strategy.task_granularity, native)
 
-    def graph(self) -> tuple[SSAGraph, list[PassRecord]]:
-        """The replicated graph after all passes, and what each pass did."""
-        manager = PassManager(self.passes)
-        graph = manager.run(build_ssa_graph(self.program, self.places, self.options))
+    def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:
+        """The replicated graph after all passes, and what each pass did.
+
+        Args:
+            kept: variables that passes must not remove.
+        """
+        return self._replicated(self.places, self.options, kept)
+
+    def _replicated(
+        self, places: list[Place], options: ReplicationOptions, kept: Iterable[str] = ()
+    ) -> tuple[SSAGraph, list[PassRecord]]:
+        manager = PassManager(self.passes, self.rewrites)
+        operators = manager.rewrite(Operators(self.program, kept))
+        graph = manager.run(build_ssa_graph(self.program, places, options, operators))
         return graph, manager.records
 
     def plan(
@@ -110,14 +127,17 @@ class Compilation:
     ) -> Plan:
         """The plan for a fetch list, fed names, devices without samples, FLAGS_check_nan_inf.
 
-        ``busy`` says how many devices of each ParallelDo get rows.
+        ``busy`` says how many devices of each ParallelDo get rows. If a variable is fetched that
+        passes removed, the plan is made from a graph that has it.
         """
+        if not graph.removed.isdisjoint(fetch):
+            graph, _ = self.graph(kept=fetch)
         shared = self.options.shared_memory
         return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked, busy)
 
     def write_graphviz(self, path: str, graph: SSAGraph) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``."""
         alone = ReplicationOptions(scale_loss_grad=False)
-        original, fused = (build_ssa_graph(self.program, self.places[:1], alone) for _ in range(2))
-        PassManager(self.passes).run(fused)
+        original = build_ssa_graph(self.program, self.places[:1], alone)
+        fused, _ = self._replicated(self.places[:1], alone)
         write_graphviz(path, original, fused, graph)

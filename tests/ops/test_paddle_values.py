@@ -28,6 +28,7 @@ FEWER_SETTINGS = {
 }
 OTHER_GRADIENT_OPERATORS = {
     "data_norm": "the sums are outputs as well, which only Paddle's kernel for GPUs writes",
+    "fused_elemwise_activation": "the gradient of IntermediateOut is an output that nobody needs",
 }
 
 

@@ -22,19 +22,10 @@ def _graph_counts(row, folder):
     return graph_programs.counts(path)
 
 
-FUSED_ACTIVATION = "allreduce_2_sgd_fused_activation"
-
-
-@pytest.mark.parametrize("row", [row for row in graph_programs.ROWS if row != FUSED_ACTIVATION])
+@pytest.mark.parametrize("row", graph_programs.ROWS)
 def test_graph_has_recorded_counts(row, tmp_path):
     found = _graph_counts(row, tmp_path)
     recorded = RECORDED[row]
     assert found["op_handles"] == recorded["op_handles"]
     assert found["owners"] == recorded["owners"]
     assert found == recorded
-
-
-@pytest.mark.filterwarnings("ignore:BuildStrategy.fuse_elewise_add_act_ops:UserWarning")
-def test_graph_with_fused_activations_is_the_plain_one(tmp_path):
-    # a deviation: dpexec accepts the option, says that it has no effect yet, and fuses nothing
-    assert _graph_counts(FUSED_ACTIVATION, tmp_path) == RECORDED["allreduce_2_sgd"]

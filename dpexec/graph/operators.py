@@ -1,0 +1,101 @@
+"""The operators of a program while passes rewrite them, before they are replicated.
+
+A pass puts new :class:`~dpexec.ir.operator.Operator` objects in the place of old ones; the program
+itself stays as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+
+__all__ = ["Operators", "Uses", "seeds_gradient"]
+
+
+def seeds_gradient(op: Operator) -> bool:
+    """Whether the operator becomes ``Scale LossGrad`` on every device."""
+    return op.role == roles.BACKWARD | roles.LOSS
+
+
+class Operators:
+    """The operators of the global block, in order.
+
+    Args:
+        program: whose operators they are.
+        kept: names of variables that must have their values, for they are fetched.
+    """
+
+    def __init__(self, program: Program, kept: Iterable[str] = ()) -> None:
+        self.block = program.global_block()
+        self.ops = list(self.block.ops)
+        self.kept = frozenset(kept)
+
+    def uses(self) -> Uses:
+        """Who reads and writes what, as the operators are now."""
+        return Uses(self)
+
+    def replace(self, changes: Mapping[Operator, Operator | None]) -> bool:
+        """Put operators in the place of others, or nothing; tell whether there were any."""
+        made = (changes.get(op, op) for op in self.ops)
+        self.ops = [op for op in made if op is not None]
+        return bool(changes)
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The variables that the program computes and these operators do not."""
+        before = {name for op in self.block.ops for name in op.writes}
+        return frozenset(before.difference(*(op.writes for op in self.ops)))
+
+
+class Uses:
+    """Who reads and writes what.
+
+    Args:
+        operators: at whose positions; they must not change meanwhile.
+    """
+
+    def __init__(self, operators: Operators) -> None:
+        self._vars = operators.block.vars
+        self.ops = operators.ops
+        self.readers: defaultdict[str, list[int]] = defaultdict(list)
+        self.writers: defaultdict[str, list[int]] = defaultdict(list)
+        self._pinned = set(operators.kept)
+        for position, op in enumerate(operators.ops):
+            reads, writes = op.reads, op.writes
+            for name in dict.fromkeys(reads):
+                self.readers[name].append(position)
+            for name in dict.fromkeys(writes):
+                self.writers[name].append(position)
+            if op.bodies or op.definition.by_executor or seeds_gradient(op):
+                self._pinned.update(reads, writes)
+            self._pinned.update(op.role_var)
+        self.readers.pop(roles.EMPTY, None)
+        self.writers.pop(roles.EMPTY, None)
+
+    def version(self, name: str, position: int) -> int:
+        """How many operators before a position write a variable."""
+        return bisect_left(self.writers[name], position)
+
+    def same(self, names: Iterable[str], first: int, second: int) -> bool:
+        """Whether variables have at one position the values that they have at the other."""
+        return all(self.version(name, first) == self.version(name, second) for name in names)
+
+    def temporary(self, name: str) -> bool:
+        """Whether a variable is computed once and only for the operators after that.
+
+        No other program, no body of an operator, no collective and no fetch looks at it.
+        """
+        writers, declared = self.writers[name], self._vars.get(name)
+        if declared is None or declared.persistable or name in self._pinned or len(writers) != 1:
+            return False
+        return all(reader > writers[0] for reader in self.readers[name])
+
+    def only_reader(self, name: str) -> int | None:
+        """The position of the operator that alone reads a temporary; None if it is no such."""
+        readers = self.readers[name]
+        return readers[0] if len(readers) == 1 and self.temporary(name) else None

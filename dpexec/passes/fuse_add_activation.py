@@ -1,0 +1,43 @@
+"""``fuse_elewise_add_act_ops``: an addition and its activation are one operator."""
+
+from __future__ import annotations
+
+from dpexec.graph.operators import Operators
+from dpexec.ir.operator import Operator
+from dpexec.passes.pairs import fused, pairs
+
+__all__ = ["FuseAddActivation"]
+
+
+class FuseAddActivation:
+    """Fuse ``relu`` and ``tanh`` with the ``elementwise_add`` that nobody else reads.
+
+    Of the gradients, that of ``relu`` is fused, as in the original; so is ``scale`` there, which
+    loses its bias and stays as it is here. The fused operators call the kernels of their parts,
+    so the bits stay.
+    """
+
+    name = "fuse_elewise_add_act_ops"
+
+    def rewrite(self, operators: Operators) -> bool:
+        """Rewrite ``operators``; tell whether anything changed."""
+        uses = operators.uses()
+        changes: dict[Operator, Operator | None] = {}
+        for add, act in pairs(uses, "elementwise_add", "Out", ("relu", "tanh")):
+            changes[add], changes[act] = _forward(add, act), None
+        for act, add in pairs(uses, "relu_grad", "X@GRAD", ("elementwise_add_grad",)):
+            changes[act], changes[add] = None, _backward(act, add)
+        return operators.replace(changes)
+
+
+def _forward(add: Operator, act: Operator) -> Operator:
+    attrs = {"functor_list": [act.type, add.type], "axis": add.attrs.get("axis", -1)}
+    inputs = {"X": add.inputs["X"], "Y": add.inputs["Y"]}
+    return fused(add, act, "fused_elemwise_activation", inputs, {"Out": act.outputs["Out"]}, attrs)
+
+
+def _backward(act: Operator, add: Operator) -> Operator:
+    slots = {"Out": act.inputs["Out"], "Out@GRAD": act.inputs["Out@GRAD"]}
+    inputs = {"X": add.inputs["X"], "Y": add.inputs["Y"], **slots}
+    attrs = {"functor_list": [act.type, add.type], "axis": add.attrs.get("axis", -1)}
+    return fused(add, act, "fused_elemwise_activation_grad", inputs, add.outputs, attrs)
