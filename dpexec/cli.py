@@ -228,6 +228,7 @@ def collect_info() -> dict[str, Any]:
     import numpy as np
     from threadpoolctl import threadpool_info
 
+    from dpexec import kernels
     from dpexec.core.places import available_cpus, get_cuda_device_count
 
     np.dot(np.ones((2, 2)), np.ones((2, 2)))  # the BLAS library is loaded by its first use
@@ -239,7 +240,7 @@ def collect_info() -> dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    kernels = [
+    libraries = [
         {key: library[key] for key in ("internal_api", "version", "num_threads", "filepath")}
         for library in threadpool_info()
     ]
@@ -252,7 +253,8 @@ def collect_info() -> dict[str, Any]:
         "cpu_devices": int(text) if text and text.lstrip("+-").isdecimal() else cpus,
         "cuda_devices": get_cuda_device_count(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"),
-        "kernel_libraries": kernels,
+        "kernel_libraries": libraries,
+        "machine_code": kernels.libraries(),
     }
 
 
@@ -277,6 +279,8 @@ def _info(options: argparse.Namespace) -> int:
             f"1 thread per replica in a run (else {library['num_threads']}), "
             f"{Path(library['filepath']).name}"
         )
+    made_with = ", ".join(f"{name} {version}" for name, version in info["machine_code"].items())
+    print(f"machine code  {made_with or 'none, operators run on NumPy'}")
     return 0
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpexec import cli
+from dpexec import cli, kernels
 from dpexec.version import __version__
 
 SCRIPT = """
@@ -123,6 +123,7 @@ def test_info_json(monkeypatch, capsys):
     assert info["versions"]["dpexec"] == __version__
     assert info["cpus"] >= 1
     assert any(library["num_threads"] >= 1 for library in info["kernel_libraries"])
+    assert info["machine_code"] == kernels.libraries()
 
 
 def test_info_text(monkeypatch, capsys):
@@ -131,3 +132,16 @@ def test_info_text(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "CPU_NUM       not set" in text
     assert f"dpexec {__version__}" in text
+
+
+@pytest.mark.parametrize(
+    ("libraries", "shown"),
+    [
+        ({}, "none, operators run on NumPy"),
+        ({"numba": "0.61", "oneDNN": "3.2"}, "numba 0.61, oneDNN 3.2"),
+    ],
+)
+def test_info_says_what_makes_machine_code(libraries, shown, monkeypatch, capsys):
+    monkeypatch.setattr(kernels, "libraries", lambda: libraries)
+    assert cli.main(["info"]) == 0
+    assert f"machine code  {shown}\n" in capsys.readouterr().out

@@ -10,10 +10,11 @@ without numba all of them do.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import importlib.util
 import os
 
-__all__ = ["available", "require"]
+__all__ = ["available", "libraries", "require"]
 
 
 @functools.cache
@@ -21,6 +22,16 @@ def available() -> bool:
     """Whether kernels can be compiled: numba is there, and ``DPEXEC_NATIVE`` is not 0."""
     wanted = os.environ.get("DPEXEC_NATIVE", "0") != "0"
     return wanted and importlib.util.find_spec("numba") is not None
+
+
+def libraries() -> dict[str, str]:
+    """What code is made with: packages and their versions; nothing where none is made."""
+    if not available():
+        return {}
+    from dpexec.kernels import onednn
+
+    found = {"numba": importlib.metadata.version("numba")}
+    return {**found, "oneDNN": onednn.version()} if onednn.available() else found
 
 
 def require() -> None:
