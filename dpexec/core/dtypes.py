@@ -83,6 +83,7 @@ _TO_NUMPY: dict[VarType, np.dtype[Any]] = {
     VarType.UINT8: np.dtype(np.uint8),
     VarType.INT8: np.dtype(np.int8),
 }
+_NAMES = {var_type: dtype.name for var_type, dtype in _TO_NUMPY.items()}
 _FROM_NUMPY = {dtype: var_type for var_type, dtype in _TO_NUMPY.items()}
 _FLOATS = frozenset({VarType.FP16, VarType.FP32, VarType.FP64})
 
@@ -111,7 +112,7 @@ def to_numpy(dtype: Any) -> np.dtype[Any]:
 
 def dtype_name(dtype: Any) -> str:
     """The lower-case name users write: ``"float32"``, ``"int64"``, ``"bool"``."""
-    return to_numpy(dtype).name
+    return _NAMES[as_var_type(dtype)]
 
 
 def is_float(dtype: Any) -> bool:

@@ -32,9 +32,10 @@ class Memory:
         return sum(len(block) for block in self._blocks.values())
 
     def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
-        """Bytes for one use; a larger block replaces the one there was."""
-        if key not in self._blocks or len(self._blocks[key]) < nbytes:
-            self._blocks[key] = aligned(nbytes)
+        """Bytes for one use; a much larger block replaces one that is too small."""
+        present = len(self._blocks.get(key, ()))
+        if key not in self._blocks or present < nbytes:
+            self._blocks[key] = aligned(max(nbytes, present * 3 // 2))
         return self._blocks[key]
 
 

@@ -21,7 +21,9 @@ from dpexec.ir.operator import Operator, op_error
 from dpexec.runtime.follow import follow_collective
 from dpexec.runtime.replicas import Replicas
 
-__all__ = ["array_spec", "check_fetch_names", "check_merge", "check_run"]
+__all__ = ["Rules", "array_spec", "check_fetch_names", "check_merge", "check_run"]
+
+_RESULTS_KEPT = 4
 
 
 def array_spec(array: Any) -> Spec:
@@ -44,12 +46,59 @@ def check_fetch_names(block: Block, names: Iterable[str]) -> None:
             )
 
 
+class Rules:
+    """The shape rules of operators: what they said of the latest inputs is not derived again.
+
+    So devices with equal parts of a batch are checked once, and a batch of another size costs
+    nothing where its size does not matter.
+    """
+
+    def __init__(self) -> None:
+        self._rules: dict[Operator, _Rule] = {}
+
+    def of(self, op: Operator) -> _Rule:
+        """The rule of an operator."""
+        if op not in self._rules:
+            self._rules[op] = _Rule(op)
+        return self._rules[op]
+
+
+class _Rule:
+    """What an operator needs, and makes of it.
+
+    Args:
+        op: the operator.
+    """
+
+    __slots__ = ("_inputs", "_latest", "_op", "late", "needs")
+
+    def __init__(self, op: Operator) -> None:
+        self._op = op
+        self.needs = [name for name in op.needs if name != roles.EMPTY]
+        self.late = [name for name in op.reads if name not in self.needs] if op.bodies else []
+        self._inputs = [name for name in op.input_arg_names if name and name != roles.EMPTY]
+        self._latest: list[tuple[list[Spec | None], dict[str, Spec]]] = []
+
+    def outputs(self, known: Mapping[str, Spec]) -> dict[str, Spec]:
+        """The specs of what the operator writes."""
+        if self._op.bodies:
+            return _inferred(self._op, known)
+        inputs = [known.get(name) for name in self._inputs]
+        for before, made in self._latest:
+            if before == inputs:
+                return made
+        made = self._op.infer_outputs(known)
+        self._latest = [(inputs, made), *self._latest[: _RESULTS_KEPT - 1]]
+        return made
+
+
 def check_run(
     graph: SSAGraph,
     nodes: Sequence[OpNode],
     missing: set[VarNode],
     feeds: Sequence[Mapping[str, Any]],
     replicas: Replicas,
+    rules: Rules | None = None,
 ) -> list[dict[str, Spec]]:
     """Derive the spec of every value of a run.
 
@@ -59,6 +108,7 @@ def check_run(
         missing: variables that have no value, on idle devices.
         feeds: arrays by name, per device.
         replicas: the persistable variables.
+        rules: those of the graph's operators, if it was checked before.
 
     Returns:
         Specs by name, per device.
@@ -67,6 +117,7 @@ def check_run(
         EnforceNotMet: a value is missing, or shapes or types do not fit.
     """
     block = graph.program.global_block()
+    rules = rules or Rules()
 
     def stored(op: Operator, name: str, device: int) -> Spec:
         return _stored_spec(op, name, device, replicas, specs[device])
@@ -78,14 +129,15 @@ def check_run(
             continue
         assert node.op is not None and node.device is not None
         known = specs[node.device]
-        for name in node.op.needs:
-            if name not in known and name != roles.EMPTY:
+        rule = rules.of(node.op)
+        for name in rule.needs:
+            if name not in known:
                 known[name] = stored(node.op, name, node.device)
-        for name in node.op.reads:
+        for name in rule.late:
             if name not in known and name in block.vars and block.vars[name].persistable:
                 tensor = _stored(replicas, node.device, name)
                 known.update({} if tensor is None else {name: array_spec(tensor.array)})
-        known.update(_inferred(node.op, known))
+        known.update(rule.outputs(known))
     return specs
 
 

@@ -22,7 +22,7 @@ from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.check import check_fetch_names, check_merge, check_run
+from dpexec.runtime.check import Rules, check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -113,6 +113,7 @@ class Engine:
         self._bindings: dict[Any, Binding] = {}
         self._binding: Binding | None = None
         self._memory = Memory()
+        self._rules = Rules()
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
         self._gate = InterruptGate()
@@ -216,7 +217,9 @@ class Engine:
         key = (plan, _shapes(feeds), merged, self.replicas.generation)
         binding = self._bindings.pop(key, None)
         if binding is None:
-            specs = check_run(self.graph, plan.nodes, plan.missing, feeds.values, self.replicas)
+            specs = check_run(
+                self.graph, plan.nodes, plan.missing, feeds.values, self.replicas, self._rules
+            )
             for name in plan.fetch:
                 found = [specs[device].get(name) for device in plan.active]
                 check_merge(name, found if merged else found[:1])

@@ -45,8 +45,8 @@ def bind_native(
         specs: of every value of a run, per device.
         memory: where values lie.
     """
-    outside = _read_elsewhere(plan)
-    home, places = _homes(plan), plan.graph.places
+    facts = _facts(plan)
+    home, places = facts.homes, plan.graph.places
     limits = row_limits(plan.nodes, plan.missing, specs)
     codes: dict[int, TaskCode] = {}
     needed: dict[int, int] = {}
@@ -54,9 +54,8 @@ def bind_native(
         device = task.device
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
-        overwritten = {name for where, name in plan.overwritten if where == device}
         code = codes[task.id] = TaskCode(
-            specs[device], outside[device, task.id], overwritten, limits[device]
+            specs[device], facts.outside[task.id], facts.overwritten[device], limits[device]
         )
         for step in steps:
             code.add(step)
@@ -72,8 +71,34 @@ def bind_native(
     ]
 
 
+@dataclass(eq=False)
+class _Facts:
+    """What holds for a plan whatever the shapes are.
+
+    Args:
+        homes: by task: the first task of those that may use one memory, as they run in turn.
+        outside: by task: the names whose values are needed outside of it.
+        overwritten: by device: names of persistable variables that are updated in place.
+    """
+
+    homes: dict[int, int]
+    outside: dict[int, set[str]]
+    overwritten: list[set[str]]
+
+
+_known: weakref.WeakKeyDictionary[Plan, _Facts] = weakref.WeakKeyDictionary()
+
+
+def _facts(plan: Plan) -> _Facts:
+    if plan not in _known:
+        overwritten: list[set[str]] = [set() for _ in plan.graph.places]
+        for device, name in plan.overwritten:
+            overwritten[device].add(name)
+        _known[plan] = _Facts(_homes(plan), _read_elsewhere(plan), overwritten)
+    return _known[plan]
+
+
 def _homes(plan: Plan) -> dict[int, int]:
-    """By task: the first task of those that may use one memory, for one comes after the other."""
     homes: dict[int, int] = {}
     last: dict[int | None, int] = {}
     for task in plan.tasks:
@@ -83,8 +108,7 @@ def _homes(plan: Plan) -> dict[int, int]:
     return homes
 
 
-def _read_elsewhere(plan: Plan) -> dict[tuple[int, int], set[str]]:
-    """By device and task: the names whose values are needed outside of the task."""
+def _read_elsewhere(plan: Plan) -> dict[int, set[str]]:
     readers: dict[tuple[int, str], set[int]] = {}
     for task in plan.tasks:
         for node in task.nodes:
@@ -92,14 +116,12 @@ def _read_elsewhere(plan: Plan) -> dict[tuple[int, int], set[str]]:
                 readers.setdefault((var.device, var.name), set()).add(task.id)
     kept = {(device, name) for device in plan.active for name in plan.fetch}
     kept.update(plan.commits)
-    found: dict[tuple[int, int], set[str]] = {}
+    found: dict[int, set[str]] = {}
     for task in plan.tasks:
-        for device in range(len(plan.graph.places)):
-            found[device, task.id] = {
-                name
-                for (where, name), ids in readers.items()
-                if where == device and ids != {task.id}
-            } | {name for where, name in kept if where == device}
+        places = {(var.device, var.name) for node in task.nodes for var in node.outputs}
+        found[task.id] = {
+            place[1] for place in places if place in kept or readers.get(place, set()) - {task.id}
+        }
     return found
 
 
@@ -330,6 +352,7 @@ class TaskCode:
     def finish(self, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]) -> list[Step]:
         """The steps of the task, when there is memory for inner and for lasting values."""
         self.inner_memory, self.lasting_memory = inner, lasting
+        self._addresses = inner.ctypes.data, lasting.ctypes.data
         found: list[Step] = []
         for item in self.order:
             if isinstance(item, Step):
@@ -337,6 +360,10 @@ class TaskCode:
             else:
                 found.append(_CodeRun(self, item).step(tuple(item.drops)))
         return found
+
+    def arrays_of(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
+        """The memory of all parts of a value that code computes."""
+        return [self.array(part) for part in value.parts]
 
     def array(self, value: Value) -> np.ndarray[Any, Any]:
         """The memory of a value that code computes."""
@@ -352,6 +379,14 @@ class TaskCode:
             return flat_array.reshape(value.shape)
         batch, channels, *size = value.shape
         return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
+
+    def address(self, value: Value) -> int:
+        """Where a value lies that code computes."""
+        inner, lasting = self._addresses
+        if value.buffer in self.lasting:
+            return lasting + self.lasting[value.buffer]
+        assert value.buffer is not None
+        return inner + self.places.get(value.buffer, 0)  # of size 0: anywhere
 
 
 class _Brought:
@@ -372,7 +407,7 @@ class _Brought:
         used = np.ascontiguousarray(array, self.value.dtype)
         self.copy = None if used is found else used
         self.seen = weakref.ref(found) if used is found else _nothing
-        words[self.positions] = used.ctypes.data
+        words[self.positions] = used.__array_interface__["data"][0]
 
 
 def _nothing() -> None:
@@ -406,13 +441,11 @@ class _CodeRun:
         ]
         self._table = np.array(table, np.int64).reshape(-1, 2)
         self._brought = list(brought.values())
-        self._made = {
-            name: (value, [task.array(part) for part in value.parts])
-            for name, value in piece.made.items()
-        }
+        self._made = piece.made
+        self._arrays_of = task.arrays_of
         published = [
-            (name, value, arrays)
-            for name, (value, arrays) in self._made.items()
+            (name, value, task.arrays_of(value))
+            for name, value in piece.made.items()
             if (value.buffer and value.buffer.lasting) or not value.size
         ]
         self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
@@ -448,7 +481,9 @@ class _CodeRun:
         """Let the operator that refused its values say why, on NumPy."""
         step = next(step for step, end in self._steps if end - self._first > row)
         inner = Env(env.shard, around=env)
-        inner.update({name: _result(*made) for name, made in self._made.items()})
+        inner.update(
+            {name: _result(value, self._arrays_of(value)) for name, value in self._made.items()}
+        )
         assert step.node.op is not None
         try:
             step.call(inner)  # type: ignore[arg-type]
@@ -477,7 +512,7 @@ def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> An
 
 def _word(task: TaskCode, argument: Any) -> int:
     if isinstance(argument, Value):
-        return int(task.array(argument).ctypes.data)
+        return task.address(argument)
     if isinstance(argument, float):
         return int(np.float64(argument).view(np.int64))
     return int(argument)
