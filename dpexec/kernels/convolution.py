@@ -14,6 +14,7 @@ from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import channels_of, has_channels_last
+from dpexec.ops.conv2d_transpose import window_of
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,15 @@ def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
     return all(_primitives(what, made) is not None for what in ways)
 
 
+def _gradient_slots(
+    values: Sequence[Value | None],
+) -> tuple[Value, Value | None, Value | None]:
+    """The gradient of the result, and those of images and filters; biases are left out."""
+    d_out, d_image, d_weight = values[1:4] if len(values) == 5 else values
+    assert d_out is not None
+    return d_out, d_image, d_weight
+
+
 @lowering("conv2d", "depthwise_conv2d", "conv3d", layout="own")
 def conv2d(
     code: Code,
@@ -175,10 +185,7 @@ def conv2d_grad(
     data_format: str,
 ) -> Any:
     """One call for each gradient, and one for the filters."""
-    if len(others) == 5:  # slots of a bias, its gradient
-        others = others[1:4]
-    d_out, d_image, d_weight = others
-    assert d_out is not None
+    d_out, d_image, d_weight = _gradient_slots(others)
     window = Window.of(
         image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
         groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
@@ -194,3 +201,80 @@ def conv2d_grad(
         _emit(code, "backward_data", made, d_image, weight, d_out)
     if d_weight is not None:
         _emit(code, "backward_weights", made, image, d_weight, d_out)
+
+
+# ---- transposed: what is an image there is the result of a convolution here
+
+
+def _transposed(image: Value, weight: Value, window: Window) -> Convolution:
+    channels = weight.shape[1] * window.groups
+    return Convolution(image.shape[0], channels, weight.shape[0], window)
+
+
+@lowering("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", layout="own")
+def conv2d_transpose(
+    code: Code,
+    image: Value,
+    weight: Value,
+    *others: Value | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    output_size: Sequence[int],
+    padding_algorithm: str,
+    data_format: str,
+) -> Any:
+    """As the gradient of a convolution."""
+    out = others[-1]
+    assert out is not None
+    window = window_of(
+        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
+        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
+        data_format=data_format,
+    )  # fmt: skip
+    made = _transposed(image, weight, window)
+    added = any(value is not None for value in others[:-1])
+    if added or not _takes(made, (image, weight), "backward_data"):
+        return False
+    _mark(out, data_format)
+    _emit(code, "backward_data", made, out, weight, _laid(code, image, data_format))
+
+
+@lowering(
+    "conv2d_transpose_grad",
+    "depthwise_conv2d_transpose_grad",
+    "conv3d_transpose_grad",
+    layout="own",
+)
+def conv2d_transpose_grad(
+    code: Code,
+    image: Value,
+    weight: Value,
+    *others: Value | None,
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    output_size: Sequence[int],
+    padding_algorithm: str,
+    data_format: str,
+) -> Any:
+    """As a convolution, and as the gradient of its filters."""
+    d_out, d_image, d_weight = _gradient_slots(others)
+    window = window_of(
+        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
+        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
+        data_format=data_format,
+    )  # fmt: skip
+    made = _transposed(image, weight, window)
+    ways = {"forward": d_image, "backward_weights": d_weight}
+    wanted = [what for what, gradient in ways.items() if gradient is not None]
+    if not _takes(made, (image, weight, d_out), *wanted):
+        return False
+    image, d_out = _laid(code, image, data_format), _laid(code, d_out, data_format)
+    if d_image is not None:
+        _mark(d_image, data_format)
+        _emit(code, "forward", made, d_out, weight, d_image)
+    if d_weight is not None:
+        _emit(code, "backward_weights", made, d_out, d_weight, image)

@@ -34,7 +34,7 @@ _OF_VOLUMES: dict[str, Any] = {
 }
 
 
-def _window(
+def window_of(
     image: Sequence[int],
     weight: Sequence[int],
     *,
@@ -104,7 +104,7 @@ def _infer(
         f"Filter {weight} in {groups} groups does not fit Input {image}: it must be "
         f"[channels, filters / groups, height, width], channels divisible by groups",
     )
-    window = _window(
+    window = window_of(
         image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
         groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
         data_format=data_format,
@@ -186,7 +186,7 @@ def _declare(
         padding_algorithm: str = "EXPLICIT",
         data_format: str = "NCHW",
     ) -> Any:
-        window = _window(
+        window = window_of(
             image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
             groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
             data_format=data_format,
@@ -220,7 +220,7 @@ def _declare(
         data_format: str = "NCHW",
     ) -> tuple[Any, ...]:
         """To the images a convolution, to the filters a product with its windows' matrix."""
-        window = _window(
+        window = window_of(
             image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
             groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
             data_format=data_format,

@@ -5,19 +5,79 @@ import pytest
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
+import dpexec as fluid
+from dpexec import kernels, layers
 from dpexec.kernels import onednn
 from tests.kernels.test_lowerings import TOLERANCE, calls, run_code
 
 
-@pytest.mark.parametrize("type", ["conv2d", "conv2d_grad"])
+@pytest.mark.parametrize("type", ["conv2d", "conv2d_transpose"])
 def test_convolution_without_onednn(type, monkeypatch):
     monkeypatch.setattr(onednn, "available", lambda: False)
-    taken = 0
-    for op, before, after in calls("conv2d"):
-        found = run_code(op, before, after) if op.type == type else None
+    taken = []
+    for op, before, after in calls(type):
+        found = run_code(op, before, after)
         if found is None:
             continue
-        taken += 1
+        taken.append(op.type)
         for name, value in found.items():
             np.testing.assert_allclose(value, after[name], err_msg=f"{name} of {op}", **TOLERANCE)
-    assert taken >= 4  # all samples but those with groups
+    assert set(taken) == {type, f"{type}_grad"}
+    assert len(taken) >= 6  # all samples but those with groups
+
+
+def network():
+    """A program with images in both layouts, and what to fetch of them."""
+    program, startup = fluid.Program(), fluid.Program()
+    program.random_seed = startup.random_seed = 3
+    with fluid.program_guard(program, startup), fluid.unique_name.guard():
+        image = fluid.data("image", [None, 3, 14, 13], "float32")
+        label = fluid.data("label", [None, 1], "int64")
+        first = layers.conv2d(image, 8, 3, padding=1, act="relu")
+        normed = layers.batch_norm(layers.conv2d(first, 8, 3, padding=1, bias_attr=False))
+        joined = layers.elementwise_add(normed, first, act="relu")
+        small = layers.pool2d(joined, 3, "max", 2, 1)
+        padded = layers.pad2d(small, [1, 0, 1, 0])  # on NumPy
+        wide = layers.conv2d_transpose(padded, 5, filter_size=2, stride=2)
+        mean = layers.pool2d(
+            layers.batch_norm(wide, act="relu"), pool_type="avg", global_pooling=True
+        )
+        guess = layers.fc(mean, 4, act="softmax")
+        loss = layers.mean(layers.cross_entropy(guess, label))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return (
+        program,
+        startup,
+        [loss, first, normed, small, wide, "conv2d_0.w_0@GRAD", f"{small.name}@GRAD"],
+    )
+
+
+def trained(native):
+    """What three steps give, and the parameters and statistics afterwards."""
+    program, startup, fetched = network()
+    strategy = fluid.BuildStrategy()
+    strategy.native_kernels = native
+    rng = np.random.default_rng(0)
+    exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    with fluid.scope_guard(scope):
+        exe.run(startup)
+        compiled = fluid.CompiledProgram(program).with_data_parallel(
+            loss_name=fetched[0].name, build_strategy=strategy, places=fluid.cpu_places(2)
+        )
+        results = []
+        for batch in (6, 6, 4):
+            feed = {
+                "image": rng.normal(size=(batch, 3, 14, 13)).astype("float32") + 2,
+                "label": rng.integers(0, 4, (batch, 1)),
+            }
+            results += exe.run(compiled, feed=feed, fetch_list=fetched)
+        persistable = sorted(v.name for v in program.list_vars() if v.persistable)
+        found = [scope.find_var(name).get_tensor() for name in persistable]
+        return [*results, *(np.array(tensor) for tensor in found if tensor.shape())]
+
+
+def test_networks_train_alike_with_and_without_code(monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda: True)
+    for with_code, without in zip(trained(True), trained(False), strict=True):
+        assert with_code.flags.c_contiguous
+        np.testing.assert_allclose(with_code, without, rtol=2e-4, atol=2e-5)
