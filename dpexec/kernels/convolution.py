@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.kernels import im2col, onednn
-from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.lowering import Buffer, Code, Value, find, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import channels_of, has_channels_last
@@ -134,6 +134,19 @@ def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
     return all(_primitives(what, made) is not None for what in ways)
 
 
+def _between(like: Value) -> Value:
+    return Value(like.shape, like.dtype, Buffer(like.nbytes))
+
+
+def _activated(code: Code, type: str, *inputs: Value, out: Value | None = None) -> Value:
+    """What the relu that a convolution took over computes."""
+    made = out or _between(inputs[0])
+    lower = find(type)
+    assert lower is not None
+    lower(code, inputs, [made], {})
+    return made
+
+
 def _gradient_slots(
     values: Sequence[Value | None],
 ) -> tuple[Value, Value | None, Value | None]:
@@ -155,6 +168,7 @@ def conv2d(
     groups: int,
     padding_algorithm: str,
     data_format: str,
+    fuse_relu_before_depthwise_conv: bool,
 ) -> Any:
     """One call, after one for the filters."""
     out = others[-1]
@@ -167,6 +181,8 @@ def conv2d(
     added = any(value is not None for value in others[:-1])
     if added or not _takes(made, (image, weight), "forward"):
         return False
+    if fuse_relu_before_depthwise_conv:
+        image = _activated(code, "relu", image)
     _mark(out, data_format)
     _emit(code, "forward", made, _laid(code, image, data_format), weight, out)
 
@@ -183,6 +199,7 @@ def conv2d_grad(
     groups: int,
     padding_algorithm: str,
     data_format: str,
+    fuse_relu_before_depthwise_conv: bool,
 ) -> Any:
     """One call for each gradient, and one for the filters."""
     d_out, d_image, d_weight = _gradient_slots(others)
@@ -195,10 +212,15 @@ def conv2d_grad(
     wanted = [what for what, gradient in ways.items() if gradient is not None]
     if not _takes(made, (image, weight, d_out), *wanted):
         return False
+    if fuse_relu_before_depthwise_conv:
+        image = _activated(code, "relu", image)
     image, d_out = _laid(code, image, data_format), _laid(code, d_out, data_format)
     if d_image is not None:
-        _mark(d_image, data_format)
-        _emit(code, "backward_data", made, d_image, weight, d_out)
+        d_taken = _between(d_image) if fuse_relu_before_depthwise_conv else d_image
+        _mark(d_taken, data_format)
+        _emit(code, "backward_data", made, d_taken, weight, d_out)
+        if d_taken is not d_image:
+            _activated(code, "relu_grad", image, d_taken, out=d_image)
     if d_weight is not None:
         _emit(code, "backward_weights", made, image, d_weight, d_out)
 

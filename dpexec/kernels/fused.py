@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir import opdef
+from dpexec.kernels.batch_norm import batch_norm, batch_norm_grad
 from dpexec.kernels.lowering import Buffer, Code, Lowering, Value, find, lowering
 from dpexec.kernels.optimizers import adam, sgd
 from dpexec.ops.fused_optimizers import each
@@ -86,3 +87,47 @@ def fused_elemwise_activation_grad(
     if not _part(code, activation, [out, d_out], [middle]):
         return False
     return _part(code, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis)
+
+
+def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:
+    """The calls of the normalization and of the activation."""
+    *inputs, y, mean_out, variance_out, saved_mean, saved_inverse, reserve = values
+    if y is None or y.dtype != "float32" or find("relu") is None:
+        return False
+    middle = _between(y)
+    outputs = [middle, mean_out, variance_out, saved_mean, saved_inverse, reserve]
+    if not _part(code, "batch_norm", [*inputs, None], outputs, **attrs):
+        return False
+    return _part(code, "relu", [middle], [y])
+
+
+def _fused_batch_norm_grad(
+    code: Code,
+    x: Value,
+    y: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    inverse: Value,
+    d_y: Value,
+    *outputs: Value | None,
+    **attrs: Any,
+) -> Any:
+    """The calls of both gradients."""
+    if y.dtype != "float32" or find("relu_grad") is None:
+        return False
+    middle = _between(y)
+    if not _part(code, "relu_grad", [y, d_y], [middle]):
+        return False
+    inputs = [x, scale, bias, mean, inverse, None, None, middle]
+    return _part(code, "batch_norm_grad", inputs, list(outputs), **attrs)
+
+
+def _like(one: Lowering, type: str, lower: Any) -> None:
+    """Make a function the lowering of an operator with the attributes of another."""
+    lower.__signature__ = inspect.signature(one.function)
+    lowering(type, layout="own")(lower)
+
+
+_like(batch_norm, "fused_batch_norm_act", _fused_batch_norm)
+_like(batch_norm_grad, "fused_batch_norm_act_grad", _fused_batch_norm_grad)

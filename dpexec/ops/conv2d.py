@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import channels_of, image_shape
+from dpexec.ops.relu import relu, relu_grad
 
 _SHARED: dict[str, Any] = {
     "use_cudnn": False,
@@ -299,7 +300,7 @@ conv2d, _conv2d_grad = _declare(
     bias="Bias?",
 )
 
-depthwise_conv2d, _ = _declare(
+depthwise_conv2d, _depthwise_conv2d_grad = _declare(
     "depthwise_conv2d",
     """A convolution of each channel by itself: ``conv2d`` with as many groups as channels.
 
@@ -309,6 +310,42 @@ depthwise_conv2d, _ = _declare(
     _OF_IMAGES,
     bias="Bias?",
 )
+
+
+def _with_relu_before(forward: OpDef, gradient: OpDef) -> None:
+    """Let the kernels apply relu to the images if an attribute says so."""
+    convolve, convolve_grad = forward.kernel, gradient.kernel
+
+    def kernel(
+        xp: Any,
+        image: Any,
+        *others: Any,
+        fuse_relu_before_depthwise_conv: bool = False,
+        **attrs: Any,
+    ) -> Any:
+        image = relu(xp, image) if fuse_relu_before_depthwise_conv else image
+        return convolve(xp, image, *others, **attrs)
+
+    def kernel_grad(
+        xp: Any,
+        image: Any,
+        *others: Any,
+        fuse_relu_before_depthwise_conv: bool = False,
+        **attrs: Any,
+    ) -> tuple[Any, ...]:
+        image = relu(xp, image) if fuse_relu_before_depthwise_conv else image
+        d_image, *found = convolve_grad(xp, image, *others, **attrs)
+        if fuse_relu_before_depthwise_conv and d_image is not None:
+            d_image = relu_grad(xp, image, d_image)
+        return d_image, *found
+
+    for definition, changed in ((forward, kernel), (gradient, kernel_grad)):
+        changed.__doc__ = definition.kernel.__doc__
+        definition.kernel = changed
+        definition.kernel_arguments |= {"fuse_relu_before_depthwise_conv"}
+
+
+_with_relu_before(depthwise_conv2d, _depthwise_conv2d_grad)
 
 conv3d, _conv3d_grad = _declare(
     "conv3d",

@@ -6,15 +6,19 @@ Some rewrite the operators before they are replicated, others the graph of the r
 from dpexec.passes.base import OperatorPass, Pass, PassManager, PassRecord
 from dpexec.passes.fuse_add_activation import FuseAddActivation
 from dpexec.passes.fuse_all_reduce import FuseAllReduce
+from dpexec.passes.fuse_batch_norm_activation import FuseBatchNormActivation
 from dpexec.passes.fuse_broadcast import FuseBroadcast
 from dpexec.passes.fuse_optimizer import FuseOptimizer
+from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from dpexec.passes.sequential_execution import SequentialExecution
 
 __all__ = [
     "FuseAddActivation",
     "FuseAllReduce",
+    "FuseBatchNormActivation",
     "FuseBroadcast",
     "FuseOptimizer",
+    "FuseReluDepthwiseConv",
     "OperatorPass",
     "Pass",
     "PassManager",

@@ -20,8 +20,10 @@ from dpexec.ir.program import Program
 from dpexec.passes import (
     FuseAddActivation,
     FuseAllReduce,
+    FuseBatchNormActivation,
     FuseBroadcast,
     FuseOptimizer,
+    FuseReluDepthwiseConv,
     OperatorPass,
     Pass,
     PassManager,
@@ -88,7 +90,11 @@ class Compilation:
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
             shared_memory=reduce and one_memory,
         )
-        before: list[OperatorPass] = [FuseAddActivation()]
+        before: list[OperatorPass] = [
+            FuseReluDepthwiseConv(),
+            FuseBatchNormActivation(),
+            FuseAddActivation(),
+        ]
         after: list[Pass] = [
             FuseOptimizer(),
             FuseAllReduce(),

@@ -204,6 +204,8 @@ class BuildStrategy(_Strategy):
     debug_graphviz_path = _Field("", str, "Prefix of DOT files written when compiling.")
     enable_sequential_execution = _Field(False, bool, "Keep the program's order on each device.")
     fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer.")
+    fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
+    fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
@@ -211,9 +213,7 @@ class BuildStrategy(_Strategy):
     task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
-    fuse_bn_act_ops = _Field(False, bool, "Fuse batch norm and activation.", False)
     enable_auto_fusion = _Field(False, bool, "Fuse elementwise chains.", False)
-    fuse_relu_depthwise_conv = _Field(False, bool, "Fuse relu and depthwise conv.", False)
     sync_batch_norm = _Field(False, bool, "Batch statistics over all devices.", False)
     memory_optimize = _Field(None, _optional_bool, "Reuse memory across operators.", False)
     enable_inplace = _Field(True, bool, "Let outputs reuse inputs.", False)

@@ -25,6 +25,7 @@ FEWER_SETTINGS = {
     "dgc": "Paddle has it on GPUs alone",
     "dgc_momentum": "Paddle refuses to run it for less than two trainers",
     **dict.fromkeys(("fused_adam", "fused_momentum", "fused_sgd"), "dpexec's own"),
+    "fused_batch_norm_act": "Paddle has it on GPUs alone",
 }
 OTHER_GRADIENT_OPERATORS = {
     "data_norm": "the sums are outputs as well, which only Paddle's kernel for GPUs writes",
