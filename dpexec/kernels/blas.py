@@ -75,24 +75,25 @@ def sgemm(
 def gemm(p: int) -> int:
     """``c = alpha * a @ b + beta * c``, several times with given strides between the matrices.
 
-    Arguments: address of sgemm, times, whether a and b are transposed, m, n, k, alpha, a, its row
-    length, its stride, b, its row length, its stride, beta, c, its row length, its stride.
+    Arguments: address of sgemm, first and last time, whether a and b are transposed, m, n, k,
+    alpha, a, its row length, its stride, b, its row length, its stride, beta, c, its row length,
+    its stride.
     """
-    for batch in range(count(p, 1)):
+    for batch in range(count(p, 1), count(p, 2)):
         sgemm(
             count(p, 0),
-            count(p, 2),
             count(p, 3),
             count(p, 4),
             count(p, 5),
             count(p, 6),
-            number(p, 7),
-            count(p, 8) + 4 * batch * count(p, 10),
-            count(p, 9),
-            count(p, 11) + 4 * batch * count(p, 13),
-            count(p, 12),
-            number(p, 14),
-            count(p, 15) + 4 * batch * count(p, 17),
-            count(p, 16),
+            count(p, 7),
+            number(p, 8),
+            count(p, 9) + 4 * batch * count(p, 11),
+            count(p, 10),
+            count(p, 12) + 4 * batch * count(p, 14),
+            count(p, 13),
+            number(p, 15),
+            count(p, 16) + 4 * batch * count(p, 18),
+            count(p, 17),
         )
     return 0

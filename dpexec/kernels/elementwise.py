@@ -1,176 +1,268 @@
-"""Operators that work element by element, and the sums that their gradients are."""
+"""Operators that work element by element, with broadcasting and the sums that gradients need."""
 
 from __future__ import annotations
 
-import math
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from dpexec.kernels.generate import Pointwise, Reduction, regular, single
 from dpexec.kernels.lowering import Code, Value, lowering
-from dpexec.kernels.machine import Kernel, count, floats, kernel
+from dpexec.kernels.shapes import duplicate
 
-_ZERO = np.float32(0)
+__all__ = ["ADD", "SCALE", "TOTAL", "declare"]
 
+# ---- one operand: operator type, attributes, forward, what the gradient reads besides dy, and
+# gradient, in terms of x, y = forward(x), dy and attributes
 
-@kernel
-def _relu(p: int) -> int:
-    n, x, out = count(p, 0), floats(p, 1), floats(p, 2)
-    for i in range(n):
-        out[i] = max(x[i], _ZERO)
-    return 0
-
-
-@kernel
-def _relu_grad(p: int) -> int:
-    n, y, dy, dx = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    for i in range(n):
-        dx[i] = dy[i] if y[i] > _ZERO else _ZERO
-    return 0
-
-
-def _single(*values: Value | None) -> bool:
-    return all(value is None or value.dtype == "float32" for value in values)
-
-
-@lowering("relu", layout="pointwise")
-def relu(code: Code, x: Value, out: Value) -> Any:
-    """One pass."""
-    if not _single(x):
-        return False
-    code.emit(_relu, x.size, x, out)
-
-
-@lowering("relu_grad", layout="pointwise")
-def relu_grad(code: Code, out: Value, d_out: Value, dx: Value) -> Any:
-    """One pass."""
-    if not _single(out):
-        return False
-    code.emit(_relu_grad, out.size, out, d_out, dx)
+_ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
+    ("relu", "", "max(x, zero)", "y", "dy if y > zero else zero"),
+    ("leaky_relu", "alpha", "x if x > zero else x * alpha", "y", "dy if y > zero else dy * alpha"),
+    ("relu6", "threshold", "min(max(x, zero), threshold)", "y",
+     "dy if y > zero and y < threshold else zero"),
+    ("brelu", "t_min t_max", "min(max(x, t_min), t_max)", "x",
+     "dy if x > t_min and x < t_max else zero"),
+    ("thresholded_relu", "threshold", "x if x > threshold else zero", "x",
+     "dy if x > threshold else zero"),
+    ("sigmoid", "", "sigmoid(x)", "y", "dy * y * (one - y)"),
+    ("tanh", "", "tanh(x)", "y", "dy * (one - y * y)"),
+    ("exp", "", "exp(x)", "y", "dy * y"),
+    ("log", "", "log(x)", "x", "dy / x"),
+    ("sqrt", "", "sqrt(x)", "y", "dy * half / y"),
+    ("rsqrt", "", "one / sqrt(x)", "y", "-half * dy * y * y * y"),
+    ("reciprocal", "", "one / x", "y", "-dy * y * y"),
+    ("square", "", "x * x", "x", "two * (x * dy)"),
+    ("abs", "", "abs(x)", "x", "dy if x > zero else (-dy if x < zero else zero)"),
+    ("swish", "beta", "x * sigmoid(beta * x)", "x",
+     "dy * sigmoid(beta * x) * (one + beta * x * (one - sigmoid(beta * x)))"),
+    ("softsign", "", "x / (one + abs(x))", "x", "dy / ((one + abs(x)) * (one + abs(x)))"),
+    ("stanh", "scale_a scale_b", "tanh(x * scale_a) * scale_b", "x",
+     "dy * (one - tanh(x * scale_a) * tanh(x * scale_a)) * (scale_a * scale_b)"),
+    ("hard_sigmoid", "slope offset", "min(max(x * slope + offset, zero), one)", "y",
+     "dy * slope if y > zero and y < one else zero"),
+    ("hard_swish", "threshold scale offset",
+     "x * min(max(x + offset, zero), threshold) / scale", "x",
+     "dy * ((two * x + offset if x + offset > zero else zero)"
+     " if x + offset < threshold else threshold) / scale"),
+)  # fmt: skip
 
 
-# ---- two operands; y repeated before and behind
+def declare(
+    type: str, attributes: Sequence[str], function: Callable[..., Any], **options: Any
+) -> None:
+    """Make a function with ``**attrs`` the lowering of an operator with these attributes."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, keyword) for name in attributes]
+    function.__dict__["__signature__"] = inspect.Signature(parameters)
+    lowering(type, **options)(function)
 
 
-@kernel
-def _add(p: int) -> int:
-    before, n, behind = count(p, 0), count(p, 1), count(p, 2)
-    x, y, out = floats(p, 3), floats(p, 4), floats(p, 5)
-    for i in range(before):
-        for j in range(n):
-            start = (i * n + j) * behind
-            term = y[j]
-            for k in range(behind):
-                out[start + k] = x[start + k] + term
-    return 0
+def _one_operand(type: str, attributes: str, forward: str, reads: str, gradient: str) -> None:
+    """Lowerings of an operator with one operand, and of its gradient."""
+    names = attributes.split()
+    apply = Pointwise(type, "x", forward, attributes)
+    back = Pointwise(f"{type}_grad", f"{reads} dy", gradient, attributes)
+
+    def lower(code: Code, x: Value, out: Value, **attrs: Any) -> Any:
+        if not single(x):
+            return False
+        apply.emit(code, out, x, factors=[attrs[name] for name in names], reuse=True)
+
+    def lower_grad(code: Code, read: Value, d_out: Value, dx: Value, **attrs: Any) -> Any:
+        if not single(read, d_out):
+            return False
+        factors = [attrs[name] for name in names]
+        back.emit(code, dx, read, d_out, factors=factors, reuse=True)
+
+    declare(type, names, lower, layout="pointwise")
+    declare(f"{type}_grad", names, lower_grad, layout="pointwise")
 
 
-@kernel
-def _add_rows(p: int) -> int:
-    rows, n = count(p, 0), count(p, 1)
-    x, y, out = floats(p, 3), floats(p, 4), floats(p, 5)
-    for i in range(rows):
-        for j in range(n):
-            out[i * n + j] = x[i * n + j] + y[j]
-    return 0
+for _row in _ONE_OPERAND:
+    _one_operand(*_row)
 
 
-@kernel
-def _sum_repeated(p: int) -> int:
-    before, n, behind, x, out = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
-    for j in range(n):
-        out[j] = _ZERO
-    for i in range(before):
-        for j in range(n):
-            start = (i * n + j) * behind
-            total = _ZERO
-            for k in range(behind):
-                total += x[start + k]
-            out[j] += total
-    return 0
+# ---- two operands, which may be repeated
+
+ADD = Pointwise("add", "x y", "x + y")
+SCALE = Pointwise("scale", "x", "x * factor + offset", "factor offset")
+TOTAL = Reduction("total", "zero", "total + value")
+_MULTIPLY = Pointwise("multiply", "x y", "x * y")
+_DIVIDE = Pointwise("divide", "x y", "x / y")
+_GREATER = Pointwise("greater", "x y", "one if x > y else zero")
+_NOT_GREATER = Pointwise("not_greater", "x y", "zero if x > y else one")
+_LESS = Pointwise("less", "x y", "one if x < y else zero")
+_NOT_LESS = Pointwise("not_less", "x y", "zero if x < y else one")
+
+SINGLE = np.dtype(np.float32)
+
+Shape = tuple[int, ...]
 
 
-@kernel
-def _sum_rows(p: int) -> int:
-    rows, n, x, out = count(p, 0), count(p, 1), floats(p, 3), floats(p, 4)
-    for j in range(n):
-        out[j] = _ZERO
-    for i in range(rows):
-        for j in range(n):
-            out[j] += x[i * n + j]
-    return 0
+class _Two:
+    """Two operands and how they lie in the shape of their result, in the order of memory.
+
+    Args:
+        code: takes the calls.
+        x: the first operand.
+        y: the second operand.
+        out: the result, or its gradient.
+        axis: where the smaller operand lies in the larger one.
+        last: whether channels should be last in memory, if that is possible.
+    """
+
+    def __init__(self, code: Code, x: Value, y: Value, out: Value, axis: int, last: bool) -> None:
+        self.code = code
+        shapes = [_laid(value.shape, out.shape, axis) for value in (x, y)]
+        self.last = last and all(shape == out.shape or not _planes(shape) for shape in shapes)
+        self.shapes = [_turned(shape) if self.last else shape for shape in shapes]
+        self.shape = _turned(out.shape) if self.last else out.shape
+        self.x, self.y = (
+            code.laid(value, self.last and value.shape == out.shape) for value in (x, y)
+        )
+        self.usable = single(x, y, out) and regular(self.shapes, self.shape)
+
+    def combine(self, apply: Pointwise, out: Value, reuse: bool = False) -> None:
+        """``out = apply(x, y)``."""
+        out.channels_last = self.last and out.has_planes
+        laid = (self.shapes[0], self.shapes[1])
+        apply.broadcast(self.code, out, self.x, self.y, laid, self.shape, reuse)
+
+    def times(self, apply: Pointwise, grad: Value, number: int, result: Value | None) -> Value:
+        """``apply(grad, x or y)``, in the place of a result that has its size."""
+        out = result if result is not None and result.size == grad.size else None
+        found = out or self.code.scratch(*grad.shape)
+        found.channels_last = grad.channels_last
+        other, laid = (self.x, self.y)[number], self.shapes[number]
+        apply.broadcast(self.code, found, grad, other, (self.shape, laid), self.shape)
+        return found
+
+    def compared(self, apply: Pointwise, grad: Value) -> Value:
+        """``apply(x, y)`` for elements of the size of the result."""
+        found = self.code.scratch(*grad.shape)
+        self.combine(apply, found)
+        return found
+
+    def give(self, number: int, grad: Value, result: Value, factor: float = 1.0) -> None:
+        """Sum over what was repeated of operand 0 or 1, times a factor."""
+        if result.size < grad.size:
+            kept = [a == b for a, b in zip(self.shapes[number], self.shape, strict=True)]
+            TOTAL.emit(self.code, grad, result, self.shape, kept, factor)
+            return
+        result.channels_last = grad.channels_last
+        if factor != 1.0:
+            SCALE.emit(self.code, result, grad, factors=(factor, 0.0))
+        elif grad is not result:
+            duplicate(self.code, grad, result)
 
 
-@kernel
-def _copy(p: int) -> int:
-    n, x, out = count(p, 0), floats(p, 1), floats(p, 2)
-    for i in range(n):
-        out[i] = x[i]
-    return 0
+def _planes(shape: Shape) -> bool:
+    return Value(shape, SINGLE).has_planes
 
 
-def repeated(x: Value, y: Value, axis: int) -> tuple[int, int, int] | None:
-    """How often ``y`` is repeated before, its size, and how often behind; None: another way."""
-    shape, small = x.shape, y.shape
-    if len(small) > len(shape):
-        return None
-    start = len(shape) - len(small) if axis == -1 or len(small) == len(shape) else axis
-    while small and (small[-1] == 1 and (start + len(small) > len(shape) or len(small) > 1)):
-        small = small[:-1]
-    while len(small) > 1 and small[0] == 1:
-        small, start = small[1:], start + 1
-    end = start + len(small)
-    if end > len(shape) or shape[start:end] != small:
-        return (x.size, 1, 1) if y.size == 1 and x.size == 1 else None
-    return math.prod(shape[:start]), math.prod(small), math.prod(shape[end:])
+def _turned(shape: Shape) -> Shape:
+    return (shape[0], *shape[2:], shape[1])
 
 
-def _in_memory(
-    x: Value, y: Value, axis: int, last: bool
-) -> tuple[bool, tuple[int, int, int] | None]:
-    """As :func:`repeated` says, for ``x`` with its channels last if wished and possible."""
-    parts = repeated(x, y, axis)
-    if parts is None or not last or x.shape == y.shape:
-        return last, parts
-    before, n, behind = parts
-    if (before, n) != x.shape[:2]:
-        return False, parts
-    return True, (before * behind, n, 1)
+def _laid(shape: Shape, out: Shape, axis: int) -> Shape:
+    """A shape laid into that of the result, from ``axis`` on."""
+    if len(shape) == len(out):
+        return shape
+    start = len(out) - len(shape) if axis == -1 else axis
+    while shape and start + len(shape) > len(out) and shape[-1] == 1:
+        shape = shape[:-1]
+    return (1,) * start + shape + (1,) * (len(out) - start - len(shape))
 
 
-@lowering("elementwise_add", layout="own")
-def elementwise_add(code: Code, x: Value, y: Value, out: Value, *, axis: int) -> Any:
-    """One pass."""
-    last, parts = _in_memory(x, y, axis, x.channels_last or y.channels_last)
-    if parts is None or not _single(x, y):
-        return False
-    x, y = code.laid(x, last), code.laid(y, last and x.shape == y.shape)
-    out.channels_last = last and out.has_planes
-    code.emit(_add_rows if parts[2] == 1 else _add, *parts, x, y, out)
+def _two_operands(type: str, apply: Pointwise) -> None:
+    @lowering(f"elementwise_{type}", layout="own")
+    def lower(code: Code, x: Value, y: Value, out: Value, *, axis: int) -> Any:
+        two = _Two(code, x, y, out, axis, x.channels_last or y.channels_last)
+        if not two.usable:
+            return False
+        two.combine(apply, out, reuse=True)
 
 
-@lowering("elementwise_add_grad", layout="own")
-def elementwise_add_grad(
-    code: Code,
-    x: Value,
-    y: Value,
-    d_out: Value,
-    dx: Value | None,
-    dy: Value | None,
-    *,
-    axis: int,
+_two_operands("add", ADD)
+_two_operands("sub", Pointwise("subtract", "x y", "x - y"))
+_two_operands("mul", _MULTIPLY)
+_two_operands("div", _DIVIDE)
+_two_operands("max", Pointwise("maximum", "x y", "max(x, y)"))
+_two_operands("min", Pointwise("minimum", "x y", "min(x, y)"))
+
+
+Give = Callable[[_Two, Value, "Value | None", "Value | None"], None]
+
+
+def _two_operands_grad(type: str) -> Callable[[Give], Give]:
+    """Make a function the lowering of a gradient: gets operands, gradient and results."""
+
+    def decorate(give: Give) -> Give:
+        @lowering(f"elementwise_{type}_grad", layout="own")
+        def lower(
+            code: Code, x: Value, y: Value, d_out: Value, dx: Any, dy: Any, *, axis: int
+        ) -> Any:
+            two = _Two(code, x, y, d_out, axis, d_out.channels_last)
+            if not two.usable:
+                return False
+            give(two, code.laid(d_out, two.last), dx, dy)
+
+        return give
+
+    return decorate
+
+
+def _linear(sign: float) -> Give:
+    def give(two: _Two, grad: Value, dx: Value | None, dy: Value | None) -> None:
+        if dx is not None:
+            two.give(0, grad, dx)
+        if dy is not None:
+            two.give(1, grad, dy, sign)
+
+    return give
+
+
+_two_operands_grad("add")(_linear(1.0))
+_two_operands_grad("sub")(_linear(-1.0))
+
+
+@_two_operands_grad("mul")
+def _product_grad(two: _Two, grad: Value, dx: Value | None, dy: Value | None) -> None:
+    """The gradient times the other operand."""
+    for number, result in enumerate((dx, dy)):
+        if result is not None:
+            two.give(number, two.times(_MULTIPLY, grad, 1 - number, result), result)
+
+
+def _choice_grad(type: str, first: Pointwise, second: Pointwise) -> None:
+    @_two_operands_grad(type)
+    def give(two: _Two, grad: Value, dx: Value | None, dy: Value | None) -> None:
+        for number, (result, chosen) in enumerate(((dx, first), (dy, second))):
+            if result is not None:
+                share = two.compared(chosen, grad)
+                _MULTIPLY.add_to(two.code, share, grad)
+                two.give(number, share, result)
+
+
+_choice_grad("max", _GREATER, _NOT_GREATER)
+_choice_grad("min", _LESS, _NOT_LESS)
+
+
+@lowering("elementwise_div_grad", layout="own")
+def elementwise_div_grad(
+    code: Code, x: Value, y: Value, out: Value, d_out: Value, dx: Any, dy: Any, *, axis: int
 ) -> Any:
-    """The gradient itself for X, its sum over what was repeated for Y."""
-    last, parts = _in_memory(x, y, axis, d_out.channels_last)
-    if parts is None or not _single(x, y):
+    """``d_out / y`` for X and ``-d_out * out / y`` for Y."""
+    two = _Two(code, x, y, d_out, axis, d_out.channels_last)
+    if not two.usable:
         return False
-    d_out = code.laid(d_out, last)
-    if dx is not None and not code.alias(dx, d_out):
-        code.emit(_copy, d_out.size, d_out, dx)
-    if dy is not None and y.size == d_out.size:
-        dy.channels_last = last and dy.has_planes
-        if not code.alias(dy, d_out):
-            code.emit(_copy, d_out.size, d_out, dy)
-    elif dy is not None:
-        summing: Kernel = _sum_rows if parts[2] == 1 else _sum_repeated
-        code.emit(summing, *parts, d_out, dy)
+    share = two.times(_DIVIDE, code.laid(d_out, two.last), 1, dx)
+    if dx is not None:
+        two.give(0, share, dx)
+    if dy is not None:
+        total = code.scratch(*d_out.shape)
+        total.channels_last = share.channels_last
+        _MULTIPLY.emit(code, total, share, code.laid(out, two.last))
+        two.give(1, total, dy, -1.0)

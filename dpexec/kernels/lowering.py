@@ -50,14 +50,19 @@ _FAMILIES = (
     "elementwise",
     "embedding",
     "fused",
+    "layer_norm",
+    "linear",
     "losses",
     "optimizers",
     "pooling",
     "products",
+    "shapes",
     "sparse",
 )
 
-Argument = Any  # an int (or what int() takes), a float, or a Value, which stands for its address
+Argument = Any
+"""An int (or what int() takes), a float, a Value, which stands for its address, or a function that
+gives the number when it is called with the device's Shard at the begin of a run."""
 Layout = Literal["plain", "pointwise", "own"]
 
 
@@ -228,9 +233,11 @@ class Code:
 
     Args:
         calls: kernel and arguments.
+        dying: where inputs of the present operator lie that nobody reads after it.
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
+    dying: set[Buffer] = field(default_factory=set)
     _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
@@ -245,11 +252,19 @@ class Code:
         self.calls.append((kernel, arguments))
 
     def alias(self, out: Value, source: Value) -> bool:
-        """Let an output be the input itself; False if its memory belongs to somebody else."""
-        if source.buffer is None:
+        """Let an output be the input itself; False if its memory is not ours, or too small."""
+        if source.buffer is None or source.buffer.nbytes < out.nbytes:
             return False
         self._make(source)
         out.buffer, out.channels_last = source.buffer, source.channels_last
+        return True
+
+    def reuse(self, out: Value, source: Value) -> bool:
+        """Let an output overwrite an input, if nobody reads it later and it has the size."""
+        if source.buffer not in self.dying or source.buffer.nbytes != out.nbytes:
+            return False
+        self.dying.remove(source.buffer)
+        out.buffer = source.buffer
         return True
 
     def laid(self, value: Value, channels_last: bool) -> Value:

@@ -20,12 +20,12 @@ def matrix_product(
     flips: tuple[bool, bool] = (False, False),
     alpha: float = 1.0,
     times: int = 1,
-    beta: float = 0.0,
+    apart: tuple[bool, bool, bool] = (True, True, True),
 ) -> None:
-    """``out = alpha * a @ b + beta * out`` for row-major matrices, ``times`` one after another.
+    """``out = alpha * a @ b`` for row-major matrices, ``times`` one after another.
 
     Args:
-        code: takes the call.
+        code: takes the calls.
         a: ``(m, k)``, or ``(k, m)`` if flipped.
         b: ``(k, n)``, or ``(n, k)`` if flipped.
         out: ``(m, n)``.
@@ -33,16 +33,25 @@ def matrix_product(
         flips: whether a and b are transposed.
         alpha: factor of the product.
         times: number of matrices in each array.
-        beta: factor of what was in ``out``.
+        apart: whether a, b and out hold a matrix for every time; else there is one in the array,
+            and in the result all products are added up.
     """
     m, n, k = sizes
     rows = (m if flips[0] else k, k if flips[1] else n)
-    code.emit(
-        gemm,
-        *(sgemm_address(), times, *flips, m, n, k, float(alpha)),
-        *(a, rows[0], m * k, b, rows[1], k * n),
-        *(float(beta), out, n, m * n),
-    )
+    steps = [size * here for size, here in zip((m * k, k * n, m * n), apart, strict=True)]
+
+    def emit(first: int, times: int, beta: float) -> None:
+        code.emit(
+            gemm,
+            *(sgemm_address(), first, times, *flips, m, n, k, float(alpha)),
+            *(a, rows[0], steps[0], b, rows[1], steps[1]),
+            *(beta, out, n, steps[2]),
+        )
+
+    added = times > 1 and not apart[2]
+    emit(0, 1 if added else times, 0.0)
+    if added:
+        emit(1, times, 1.0)
 
 
 def _all_single(*values: Value | None) -> bool:
@@ -83,3 +92,71 @@ def mul_grad(
         matrix_product(code, d_out, y, dx, (m, k, n), (False, True))
     if dy is not None:
         matrix_product(code, x, d_out, dy, (k, n, m), (True, False))
+
+
+# ---- batches of matrices
+
+
+class _Matmul:
+    """Both operands of ``matmul`` as batches of matrices.
+
+    Args:
+        x: the left operand.
+        y: the right operand.
+        flips: whether they are transposed.
+    """
+
+    def __init__(self, x: Value, y: Value, flips: tuple[bool, bool]) -> None:
+        self.flips = flips
+        left = (1, *x.shape) if len(x.shape) == 1 else x.shape
+        right = (*y.shape, 1) if len(y.shape) == 1 else y.shape
+        self.m, self.k = left[-2:][::-1] if flips[0] else left[-2:]
+        self.n = right[-2] if flips[1] else right[-1]
+        self.batches = len(left) > 2, len(right) > 2
+        self.times = math.prod((left if self.batches[0] else right)[:-2])
+        if self.batches == (True, False) and not flips[0]:  # one product of all rows
+            self.m, self.times, self.batches = self.m * self.times, 1, (False, False)
+
+    @property
+    def apart(self) -> tuple[bool, bool, bool]:
+        """Whether X, Y and Out hold many matrices."""
+        return (*self.batches, any(self.batches))
+
+
+@lowering("matmul")
+def matmul(
+    code: Code, x: Value, y: Value, out: Value, *, transpose_X: Any, transpose_Y: Any, alpha: float
+) -> Any:
+    """One product, or one for each matrix of a batch."""
+    if not _all_single(x, y):
+        return False
+    made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
+    sizes = made.m, made.n, made.k
+    matrix_product(code, x, y, out, sizes, made.flips, alpha, made.times, made.apart)
+
+
+@lowering("matmul_grad")
+def matmul_grad(
+    code: Code, x: Value, y: Value, d_out: Value, dx: Value | None, dy: Value | None,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float,
+) -> Any:  # fmt: skip
+    """``d_out @ y.T`` and ``x.T @ d_out``, transposed where the operand was."""
+    if not _all_single(x, y, d_out):
+        return False
+    made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
+    m, n, k, (flip_x, flip_y) = made.m, made.n, made.k, made.flips
+    many_x, many_y, many_out = made.apart
+    if dx is not None and not flip_x:
+        apart = many_out, many_y, many_x
+        flips = False, not flip_y
+        matrix_product(code, d_out, y, dx, (m, k, n), flips, alpha, made.times, apart)
+    elif dx is not None:
+        apart = many_y, many_out, many_x
+        matrix_product(code, y, d_out, dx, (k, m, n), (flip_y, True), alpha, made.times, apart)
+    if dy is not None and not flip_y:
+        apart = many_x, many_out, many_y
+        flips = not flip_x, False
+        matrix_product(code, x, d_out, dy, (k, n, m), flips, alpha, made.times, apart)
+    elif dy is not None:
+        apart = many_out, many_x, many_y
+        matrix_product(code, d_out, x, dy, (n, k, m), (True, flip_x), alpha, made.times, apart)

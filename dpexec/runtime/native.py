@@ -48,6 +48,7 @@ def bind_native(
     facts = _facts(plan)
     home, places = facts.homes, plan.graph.places
     limits = row_limits(plan.nodes, plan.missing, specs)
+    specs = _reliable(plan, specs)
     codes: dict[int, TaskCode] = {}
     needed: dict[int, int] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
@@ -57,8 +58,7 @@ def bind_native(
         code = codes[task.id] = TaskCode(
             specs[device], facts.outside[task.id], facts.overwritten[device], limits[device]
         )
-        for step in steps:
-            code.add(step)
+        code.take(steps)
         needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
     return [
         codes[task.id].finish(
@@ -68,6 +68,22 @@ def bind_native(
         if task.id in codes
         else steps
         for task, steps in zip(plan.tasks, plan.steps, strict=True)
+    ]
+
+
+def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[str, Spec]]:
+    """The specs without what only a run tells: how many rows a sparse gradient has as an array."""
+    unsure: list[set[str]] = [set() for _ in specs]
+    for node in plan.nodes:
+        begins = node.op is not None and node.op.type == "get_tensor_from_selected_rows"
+        if begins or any(var.name in unsure[var.device] for var in node.inputs):
+            for var in node.outputs:
+                spec = specs[var.device].get(var.name)
+                if spec is not None and spec.size != 1:
+                    unsure[var.device].add(var.name)
+    return [
+        {name: spec for name, spec in found.items() if name not in names} if names else found
+        for found, names in zip(specs, unsure, strict=True)
     ]
 
 
@@ -171,15 +187,18 @@ class TaskCode:
         self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
         self.order: list[Step | _Piece] = []
         self.open: _Piece | None = None
+        self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
+        self.last_read: dict[str, int] = {}
 
     # ---- what becomes code
 
-    def add(self, step: Step) -> None:
-        """Take the next step of the task."""
-        op = step.node.op
-        if op is not None and step.node.kind == "compute" and self._lower(step, op):
-            return
-        self._keep(step)
+    def take(self, steps: Sequence[Step]) -> None:
+        """Take the steps of the task."""
+        for number, step in enumerate(steps):
+            self.last_read.update((var.name, number) for var in step.node.inputs)
+        for number, step in enumerate(steps):
+            if step.node.op is None or not self._lower(step, step.node.op, number):
+                self._keep(step)
 
     def _keep(self, step: Step) -> None:
         """Leave a step as it is: before the open piece of code if it does not depend on it."""
@@ -208,25 +227,38 @@ class TaskCode:
             if part.buffer is not None:
                 part.buffer.lasting = True
 
-    def _lower(self, step: Step, op: Operator) -> bool:
+    def _lower(self, step: Step, op: Operator, number: int) -> bool:
+        kind = step.node.kind
         sparse = not self.limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
-        lower = lowering.find(op.type, sparse)
+        lower = lowering.find(op.type if kind == "compute" else kind, sparse)
         if lower is None:
             return False
         brought = dict(self.open.brought) if self.open else {}
-        inputs = self._inputs(op, brought)
+        inputs = self._inputs(op, brought) if kind == "compute" else []
         if inputs is None:
             return False
         outputs = self._outputs(op, brought)
         if outputs is None:
             return False
         first = len(self.code.calls)
+        self.code.dying = {
+            value.buffer
+            for value in flat(inputs)
+            if value.buffer is not None and self._dies(value.buffer, number)
+        }
         attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
         if lower(self.code, inputs, outputs, attrs) is False:
             assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
             return False
         self._took(step, first, brought, flat(outputs))
         return True
+
+    def _dies(self, buffer: Buffer, number: int) -> bool:
+        """Whether nobody reads what lies in a buffer after a step of the task."""
+        return not buffer.lasting and not any(
+            name in self.outside or self.last_read.get(name, -1) > number
+            for name in self.holders[buffer]
+        )
 
     def _took(
         self,
@@ -249,6 +281,9 @@ class TaskCode:
                     self.code.changed(part)
                 continue
             self.values[value.name] = piece.made[value.name] = value
+            for part in value.parts:
+                if part.buffer is not None:
+                    self.holders.setdefault(part.buffer, []).append(value.name)
             if value.name in self.outside:
                 self._keep_buffer(value)
 
@@ -422,7 +457,7 @@ class _CodeRun:
         self._first = piece.first
         calls = task.code.calls[piece.first : piece.steps[-1][1]]
         brought: dict[Value, _Brought] = {}
-        words: list[int] = []
+        words: list[Any] = []
         starts: list[int] = []
         for _, arguments in calls:
             starts.append(len(words))
@@ -433,7 +468,8 @@ class _CodeRun:
                     words.append(0)
                 else:
                     words.append(_word(task, argument))
-        self._words = np.array(words, np.int64)
+        self._numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
+        self._words = np.array([0 if callable(word) else word for word in words], np.int64)
         self._kept = [task.inner_memory, task.lasting_memory, *calls]  # the words are addresses
         base = self._words.ctypes.data
         table = [
@@ -468,6 +504,8 @@ class _CodeRun:
                 array = env[source.name]
                 if array is not source.seen():
                     source.update(self._words, array)
+            for at, number in self._numbers:
+                self._words[at] = _bits(number(env.shard))
         row = machine.run(self._table, first, end)
         if row != end:
             self._refused(row, env)
@@ -510,9 +548,12 @@ def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> An
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
 
 
-def _word(task: TaskCode, argument: Any) -> int:
+def _word(task: TaskCode, argument: Any) -> Any:
+    """An argument as a word; functions that give it when a run begins stay functions."""
     if isinstance(argument, Value):
         return task.address(argument)
-    if isinstance(argument, float):
-        return int(np.float64(argument).view(np.int64))
-    return int(argument)
+    return argument if callable(argument) else _bits(argument)
+
+
+def _bits(number: Any) -> int:
+    return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

@@ -1,0 +1,347 @@
+"""Kernels that are written as one expression, and compiled when they are first needed.
+
+An expression names its operands and factors; all are float32, and so are ``zero``, ``one``,
+``two``, ``half`` and what ``F(...)`` makes of a constant. What it is surrounded with (a loop over
+all elements, over broadcast dimensions, over groups that are reduced) is the same for all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpexec.kernels import math as functions
+from dpexec.kernels.lowering import Code, Value
+from dpexec.kernels.machine import Kernel, count, floats, integers, number
+from dpexec.kernels.math import lanes
+
+__all__ = ["Pointwise", "Reduction", "compiled", "merged", "regular", "single", "strides"]
+
+_NAMES = {
+    "F": np.float32,
+    "count": count,
+    "exp": functions.exp,
+    "floats": floats,
+    "half": np.float32(0.5),
+    "integers": integers,
+    "lanes": lanes,
+    "log": functions.log,
+    "np": np,
+    "number": number,
+    "one": np.float32(1),
+    "sigmoid": functions.sigmoid,
+    "sqrt": np.sqrt,
+    "tanh": functions.tanh,
+    "two": np.float32(2),
+    "zero": np.float32(0),
+}
+OUTER = 3
+"""Loops around the innermost one."""
+
+
+def compiled(name: str, source: str) -> Kernel:
+    """A kernel from its source, a function ``name``; the name must be its alone."""
+    names = {**_NAMES, "__name__": __name__}
+    exec(compile(source, __file__, "exec"), names)
+    return Kernel(names[name])
+
+
+def single(*values: Value | None) -> bool:
+    """Whether all that are there hold float32 numbers."""
+    return all(value is None or value.dtype == "float32" for value in values)
+
+
+def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """The same elements with as few dimensions as possible: at least one.
+
+    Args:
+        shape: the dimensions.
+        strides: for every array, how far its elements are apart along each of them.
+    """
+    sizes: list[int] = []
+    found: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        joins = bool(sizes) and all(
+            steps[-1] == steps_of[axis] * size
+            for steps, steps_of in zip(found, strides, strict=True)
+        )
+        if joins:
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+        for steps, steps_of in zip(found, strides, strict=True):
+            if joins:
+                steps[-1] = steps_of[axis]
+            else:
+                steps.append(steps_of[axis])
+    return (sizes, found) if sizes else ([1], [[1] for _ in strides])
+
+
+def strides(shape: Sequence[int], like: Sequence[int] = ()) -> list[int]:
+    """How far elements are apart along each dimension; 0 where ``like`` repeats them."""
+    found = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    repeated = [size == 1 and other != 1 for size, other in zip(shape, like or shape, strict=True)]
+    return [0 if again else step for step, again in zip(found, repeated, strict=True)]
+
+
+def regular(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
+    """Whether shapes are repeated to that of the result so simply that there are kernels for it."""
+    kept = [[a == b for a, b in zip(shape, out, strict=True)] for shape in shapes]
+    sizes, _ = merged(out, strides(out), *(strides(shape, out) for shape in shapes))
+    return len(sizes) <= OUTER + 1 and all(len(_groups(out, k)) <= 4 for k in kept)
+
+
+def _indented(lines: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in lines.splitlines())
+
+
+class Pointwise:
+    """``out = expression`` at every element.
+
+    Args:
+        name: of the kernels.
+        operands: names of the operands, one or two if they are broadcast.
+        expression: in terms of operands and factors.
+        factors: names of numbers.
+    """
+
+    def __init__(self, name: str, operands: str, expression: str, factors: str = "") -> None:
+        self.name = f"each_{name}"
+        self.operands = operands.split()
+        self.expression = expression
+        self.factors = factors.split()
+        self._kernels: dict[str, Kernel] = {}
+
+    def emit(
+        self,
+        code: Code,
+        out: Value,
+        *values: Value,
+        factors: Sequence[float] = (),
+        reuse: bool = False,
+    ) -> None:
+        """Call it for operands that have as many elements as the result.
+
+        Args:
+            code: takes the call.
+            out: the result.
+            values: the operands.
+            factors: the numbers.
+            reuse: the result may take the memory of an operand that nobody reads later.
+        """
+        takes = (i for i, value in enumerate(values) if reuse and code.reuse(out, value))
+        onto = next(takes, -1)
+        places = values if onto >= 0 else (*values, out)
+        code.emit(self.flat(onto), out.size, *places, *map(float, factors))
+
+    def add_to(self, code: Code, first: Value, *values: Value) -> None:
+        """Overwrite the first operand with the result."""
+        code.emit(self.flat(0), first.size, first, *values)
+
+    def flat(self, onto: int) -> Kernel:
+        """The kernel for arrays of one size; ``onto`` the operand with that number if not -1."""
+        name = f"{self.name}_{onto}" if onto >= 0 else self.name
+        arrays = [f"a_{operand}" for operand in self.operands]
+        target = arrays[onto] if onto >= 0 else "out"
+        arrays += [] if onto >= 0 else ["out"]
+        head = [f"{a} = floats(p, {i + 1})" for i, a in enumerate(arrays)]
+        head += [f"{f} = number(p, {i + 1 + len(arrays)})" for i, f in enumerate(self.factors)]
+        body = [f"{operand} = a_{operand}[i]" for operand in self.operands]
+        source = (
+            f"def {name}(p):\n"
+            + _indented("\n".join(head), 4)
+            + "\n    for i in range(count(p, 0)):\n"
+            + _indented("\n".join([*body, f"{target}[i] = {self.expression}"]), 8)
+            + "\n    return 0\n"
+        )
+        return self._compiled(name, source)
+
+    def _compiled(self, name: str, source: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = compiled(name, source)
+        return self._kernels[name]
+
+    def broadcast(
+        self,
+        code: Code,
+        out: Value,
+        x: Value,
+        y: Value,
+        shapes: tuple[Sequence[int], Sequence[int]],
+        shape: Sequence[int],
+        reuse: bool = False,
+    ) -> None:
+        """Call it for two operands that are repeated to the shape of the result.
+
+        Args:
+            code: takes the call.
+            out: the result.
+            x: the first operand.
+            y: the second operand.
+            shapes: of both as they lie in memory, with all dimensions.
+            shape: of the result, as it lies in memory; :func:`regular` with both.
+            reuse: the result may take the memory of an operand that nobody reads later.
+        """
+        if shapes[0] == shapes[1]:
+            self.emit(code, out, x, y, reuse=reuse)
+            return
+        sizes, steps = merged(shape, strides(shape), *(strides(s, shape) for s in shapes))
+        missing = OUTER + 1 - len(sizes)
+        places = [[0] * missing + found for found in steps[1:]]
+        onto = reuse and x.size == out.size and code.reuse(out, x)
+        target = () if onto else (out,)
+        ones = [1] * missing
+        code.emit(self.strided(onto), *ones, *sizes, x, *places[0], y, *places[1], *target)
+
+    def strided(self, onto: bool) -> Kernel:
+        """The kernel for two operands with strides; over the first one if ``onto``."""
+        name = f"{self.name}_strided" + "_0" * onto
+        x, y = self.operands
+        target = f"a_{x}" if onto else "out"
+        source = _STRIDED.format(name=name, x=x, y=y, target=target, expression=self.expression)
+        if onto:
+            source = source.replace("    out = floats(p, 14)\n", "")
+        return self._compiled(name, source)
+
+
+_STRIDED = """\
+def {name}(p):
+    n0, n1, n2, n = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    a_{x}, x0, x1, x2, x3 = floats(p, 4), count(p, 5), count(p, 6), count(p, 7), count(p, 8)
+    a_{y}, y0, y1, y2, y3 = floats(p, 9), count(p, 10), count(p, 11), count(p, 12), count(p, 13)
+    out = floats(p, 14)
+    for a in range(n0):
+        for b in range(n1):
+            for c in range(n2):
+                i = a * x0 + b * x1 + c * x2
+                j = a * y0 + b * y1 + c * y2
+                k = ((a * n1 + b) * n2 + c) * n
+                if y3 == 0:
+                    {y} = a_{y}[j]
+                    for d in range(n):
+                        {x} = a_{x}[i + d]
+                        {target}[k + d] = {expression}
+                elif x3 == 0:
+                    {x} = a_{x}[i]
+                    for d in range(n):
+                        {y} = a_{y}[j + d]
+                        {target}[k + d] = {expression}
+                else:
+                    for d in range(n):
+                        {x} = a_{x}[i + d]
+                        {y} = a_{y}[j + d]
+                        {target}[k + d] = {expression}
+    return 0
+"""
+
+
+class Reduction:
+    """Elements combined along some dimensions.
+
+    Args:
+        name: of the kernel.
+        start: expression of what the combination begins with.
+        combined: expression of ``total`` and ``value``.
+    """
+
+    def __init__(self, name: str, start: str, combined: str) -> None:
+        self.name, self.start, self.combined = name, start, combined
+
+    def emit(
+        self, code: Code, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
+        factor: float = 1.0,
+    ) -> bool:  # fmt: skip
+        """Combine the elements of ``x``.
+
+        Args:
+            code: takes the call.
+            x: what is combined.
+            out: the result, in the order of the dimensions that are kept.
+            shape: of ``x``.
+            kept: for every dimension, whether it is kept.
+            factor: of the result.
+
+        Returns:
+            False if kept and other dimensions alternate too often.
+        """
+        groups = _groups(shape, kept)
+        if len(groups) > 4:
+            return False
+        before, n, middle, inner = groups + [1] * (4 - len(groups))
+        if middle == 1:
+            code.emit(self.rows, before, 1, 1, n * inner, x, out, float(factor))
+        elif inner == 1:
+            code.emit(self.columns, before, n, middle, x, out, float(factor))
+        else:
+            code.emit(self.rows, before, n, middle, inner, x, out, float(factor))
+        return True
+
+    @functools.cached_property
+    def rows(self) -> Kernel:
+        """Combines what lies together. Arguments: see the source."""
+        return self._compiled(f"{self.name}_rows", _ROWS)
+
+    @functools.cached_property
+    def columns(self) -> Kernel:
+        """Combines rows with each other. Arguments: see the source."""
+        return self._compiled(f"{self.name}_columns", _COLUMNS)
+
+    def _compiled(self, name: str, source: str) -> Kernel:
+        return compiled(name, source.format(name=name, start=self.start, combined=self.combined))
+
+
+def _groups(shape: Sequence[int], kept: Sequence[bool]) -> list[int]:
+    """Sizes of dimensions that are kept and that are not, in turn, merged."""
+    groups, keeps = [1], True
+    for size, keep in zip(shape, kept, strict=True):
+        if size == 1:
+            continue
+        if keep != keeps:
+            groups.append(1)
+            keeps = keep
+        groups[-1] *= size
+    return groups
+
+
+_ROWS = """\
+@lanes
+def {name}_of(x, at, n):
+    total = {start}
+    for i in range(n):
+        value = x[at + i]
+        total = {combined}
+    return total
+
+def {name}(p):
+    before, n, kept, inner = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    x, out, factor = floats(p, 4), floats(p, 5), number(p, 6)
+    for a in range(before):
+        for b in range(kept):
+            total = {start}
+            for r in range(n):
+                value = {name}_of(x, ((a * n + r) * kept + b) * inner, inner)
+                total = {combined}
+            out[a * kept + b] = total * factor
+    return 0
+"""
+_COLUMNS = """\
+def {name}(p):
+    before, n, kept = count(p, 0), count(p, 1), count(p, 2)
+    x, out, factor = floats(p, 3), floats(p, 4), number(p, 5)
+    for a in range(before):
+        for b in range(kept):
+            out[a * kept + b] = {start}
+        for r in range(n):
+            for b in range(kept):
+                total, value = out[a * kept + b], x[(a * n + r) * kept + b]
+                out[a * kept + b] = {combined}
+        if factor != one:
+            for b in range(kept):
+                out[a * kept + b] *= factor
+    return 0
+"""
