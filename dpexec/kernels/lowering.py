@@ -234,10 +234,14 @@ class Code:
     Args:
         calls: kernel and arguments.
         dying: where inputs of the present operator lie that nobody reads after it.
+        halves: matrix products round their operands to bfloat16.
+        rounded: values that were rounded, with the result.
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
     dying: set[Buffer] = field(default_factory=set)
+    halves: bool = False
+    rounded: dict[Value, Value] = field(default_factory=dict)
     _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
@@ -291,6 +295,7 @@ class Code:
     def changed(self, value: Value) -> None:
         """Forget copies of a value that was updated in place."""
         self._copies.pop(value, None)
+        self.rounded.pop(value, None)
 
     def scratch(self, *shape: int, dtype: Any = np.float32) -> Value:
         """Memory that only this operator uses."""

@@ -1,8 +1,10 @@
-"""Convolutions of oneDNN, a library in C that is optional, called without its threads.
+"""Convolutions and matrix products of oneDNN, a library in C that is optional.
 
 A *primitive* of oneDNN is made once, when an operator becomes code, for given shapes and layouts;
 the code then calls it on arrays. It always runs in the thread that calls it: so its results depend
 on the processor's instructions, but not on the number of its cores.
+
+Products may also read *halves*: numbers in bfloat16, the upper half of a float32.
 """
 
 from __future__ import annotations
@@ -23,14 +25,28 @@ from numba.core import cgutils
 from dpexec.kernels.lowering import Code, Constant, Value
 from dpexec.kernels.machine import count, intrinsic, kernel
 
-__all__ = ["Primitive", "available", "convolution", "described", "reorder", "version"]
+__all__ = [
+    "FLOAT32",
+    "HALF",
+    "Primitive",
+    "available",
+    "convolution",
+    "described",
+    "lacks_halves",
+    "product",
+    "reorder",
+    "version",
+]
 
 _PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
 
 # Numbers of the C interface, version 3.
-_FLOAT32, _ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 3, 1, 1, 1, 1, 64
+HALF, FLOAT32 = 2, 3
+_ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 1, 1, 1, 1, 64
+_FUNCTIONS = {"relu": 0x20, "tanh": 0x21, "scale": 0x26, "sigmoid": 0x29}
+_HALVES_IN_HARDWARE = 0xE7
 _USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
-SRC, DST, WEIGHTS, SCRATCHPAD = 1, 17, 33, 80
+SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 
 
@@ -117,10 +133,17 @@ def _stream() -> Handle:
 
 
 @functools.cache
-def _attributes() -> Handle:
-    """Temporary memory is that of the caller."""
+def _attributes(then: tuple[tuple[str, float], ...] = ()) -> Handle:
+    """Temporary memory is that of the caller; functions are applied to the result."""
     made = _certain(_create("dnnl_primitive_attr_create"))
     _function("dnnl_primitive_attr_set_scratchpad_mode")(_passed(made), _USER_MEMORY)
+    if then:
+        functions = _certain(_create("dnnl_post_ops_create"))
+        append = _function("dnnl_post_ops_append_eltwise")
+        for name, factor in then:
+            zero = ctypes.c_float(0)
+            append(_passed(functions), _FUNCTIONS[name], ctypes.c_float(factor), zero)
+        _function("dnnl_primitive_attr_set_post_ops")(_passed(made), _passed(functions))
     return made
 
 
@@ -141,17 +164,20 @@ def _one_thread() -> Iterator[None]:
         _function("omp_set_num_threads")(before)
 
 
-def described(shape: Sequence[int], order: Sequence[int] | None = None) -> Handle:
-    """The layout of a float32 array.
+def described(
+    shape: Sequence[int], order: Sequence[int] | None = None, number: int = FLOAT32
+) -> Handle:
+    """The layout of an array.
 
     Args:
         shape: dimensions as oneDNN counts them: batch or filters, channels, height, width.
         order: the dimensions from the slowest to the fastest; None: as the library likes it.
+        number: ``HALF``; else float32.
     """
     rank = len(shape)
     if order is None:
         made = _create(
-            "dnnl_memory_desc_create_with_tag", rank, tuple(shape), _FLOAT32, _ANY_LAYOUT,
+            "dnnl_memory_desc_create_with_tag", rank, tuple(shape), number, _ANY_LAYOUT,
             kind="memory_desc",
         )  # fmt: skip
         return _certain(made)
@@ -160,7 +186,7 @@ def described(shape: Sequence[int], order: Sequence[int] | None = None) -> Handl
         strides[axis] = step
         step *= shape[axis]
     made = _create(
-        "dnnl_memory_desc_create_with_strides", rank, tuple(shape), _FLOAT32, tuple(strides),
+        "dnnl_memory_desc_create_with_strides", rank, tuple(shape), number, tuple(strides),
         kind="memory_desc",
     )  # fmt: skip
     return _certain(made)
@@ -274,6 +300,40 @@ def convolution(
             kind="primitive_desc",
         )
     return None if made is None else Primitive(made)
+
+
+def product(
+    a: Handle,
+    b: Handle,
+    out: Handle,
+    bias: Handle | None = None,
+    then: tuple[tuple[str, float], ...] = (),
+) -> Primitive:
+    """A matrix product, or a batch of them: arguments SRC, WEIGHTS, BIAS and DST.
+
+    Args:
+        a: layout of the left matrix.
+        b: layout of the right matrix.
+        out: layout of the result.
+        bias: layout of what is added.
+        then: functions of the result and their factors: ``scale``, ``relu``, ``tanh``, ``sigmoid``.
+    """
+    with _one_thread():
+        made = _create(
+            "dnnl_matmul_primitive_desc_create",
+            *(_engine(), a, b, bias, out, _attributes(then)),
+            kind="primitive_desc",
+        )
+    return Primitive(_certain(made))
+
+
+def lacks_halves() -> str:
+    """What is missing for products of halves; empty if nothing is."""
+    if not available():
+        return f"oneDNN is not installed (pip install {_PACKAGE})"
+    if _function("dnnl_get_effective_cpu_isa")() & _HALVES_IN_HARDWARE != _HALVES_IN_HARDWARE:
+        return "this processor has no instructions for it (AVX512_BF16 or AMX_BF16)"
+    return ""
 
 
 def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
