@@ -9,7 +9,7 @@ from typing import Any
 from dpexec.ir import opdef
 from dpexec.kernels.batch_norm import batch_norm, batch_norm_grad
 from dpexec.kernels.lowering import Buffer, Code, Lowering, Value, find, lowering
-from dpexec.kernels.optimizers import adam, sgd
+from dpexec.kernels.optimizers import adam, momentum, sgd
 from dpexec.ops.fused_optimizers import each
 
 
@@ -25,6 +25,7 @@ def _one_by_one(type: str, one: Lowering) -> None:
 
 
 _one_by_one("fused_adam", adam)
+_one_by_one("fused_momentum", momentum)
 _one_by_one("fused_sgd", sgd)
 
 

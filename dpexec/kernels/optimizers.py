@@ -40,6 +40,31 @@ def _sgd(p: int) -> int:
     return 0
 
 
+@kernel
+def _momentum(p: int) -> int:
+    n, param, grad, velocity = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
+    rate, mu = floats(p, 4), number(p, 5)
+    factor = rate[0]
+    for i in range(n):
+        v = velocity[i] * mu + grad[i]
+        velocity[i] = v
+        param[i] -= v * factor
+    return 0
+
+
+@kernel
+def _nesterov(p: int) -> int:
+    n, param, grad, velocity = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
+    rate, mu = floats(p, 4), number(p, 5)
+    factor = rate[0]
+    for i in range(n):
+        g = grad[i]
+        v = velocity[i] * mu + g
+        velocity[i] = v
+        param[i] -= (v * mu + g) * factor
+    return 0
+
+
 @lowering("adam")
 def adam(
     code: Code,
@@ -70,3 +95,21 @@ def sgd(code: Code, param: Value, rate: Value, grad: Value, out: Value) -> Any:
     if param.dtype != "float32":
         return False
     code.emit(_sgd, param.size, param, grad, rate)
+
+
+@lowering("momentum")
+def momentum(
+    code: Code,
+    param: Value,
+    grad: Value,
+    velocity: Value,
+    rate: Value,
+    *outputs: Value,
+    mu: float,
+    use_nesterov: bool,
+) -> Any:
+    """One pass over parameter, gradient and velocity."""
+    if param.dtype != "float32":
+        return False
+    update = _nesterov if use_nesterov else _momentum
+    code.emit(update, param.size, param, grad, velocity, rate, float(mu))
