@@ -23,6 +23,7 @@ from llvmlite import ir
 from numba import types
 
 __all__ = [
+    "KEEP",
     "Kernel",
     "count",
     "doubles",
@@ -37,6 +38,19 @@ __all__ = [
 
 intrinsic: Any = numba.extending.intrinsic
 """Functions that are written in LLVM's language; to Python they are untyped."""
+
+
+def _can_keep() -> bool:
+    """Whether machine code can be kept on disk: beside the sources, or in the user's cache."""
+    try:
+        numba.njit(cache=True)(_can_keep)
+    except RuntimeError:
+        return False
+    return True
+
+
+KEEP = _can_keep()
+"""Whether machine code is kept on disk; else every process compiles what it uses."""
 _SIGNATURE = types.int64(types.int64)
 
 
@@ -54,7 +68,7 @@ class Kernel:
     @functools.cached_property
     def address(self) -> int:
         """Where its machine code is; kept on disk between processes."""
-        compile_it: Any = numba.cfunc(_SIGNATURE, cache=True, error_model="numpy")
+        compile_it: Any = numba.cfunc(_SIGNATURE, cache=KEEP, error_model="numpy")
         self._compiled = compile_it(self.function)
         address: int = self._compiled.address
         return address
@@ -153,7 +167,7 @@ def _float_mode(typing_context: Any, mode: Any) -> Any:
     return types.int32(types.int32), generate
 
 
-@numba.njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=True)
+@numba.njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=KEEP)
 def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
     """Run rows of a table of (kernel, arguments) without the GIL.
 

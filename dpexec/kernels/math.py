@@ -13,15 +13,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from dpexec.kernels.machine import intrinsic
+from dpexec.kernels.machine import KEEP, intrinsic
 
 __all__ = ["exp", "inline", "lanes", "log", "sigmoid", "tanh"]
 
-inline = numba.njit(inline="always", cache=True, error_model="numpy")
+inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
 # Sums and largest elements in as many lanes as the processor has: their order depends on it, but
 # not on anything else.
-lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, cache=True, error_model="numpy")
+lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, cache=KEEP, error_model="numpy")
 
 _F = np.float32
 _LOG2E, _LN2_HIGH, _LN2_LOW = _F(1.44269504088896341), _F(0.693359375), _F(-2.12194440e-4)

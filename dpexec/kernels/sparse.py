@@ -13,11 +13,11 @@ import numba
 import numpy as np
 
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
-from dpexec.kernels.machine import count, floats, integers, kernel, number
+from dpexec.kernels.machine import KEEP, count, floats, integers, kernel, number
 
 __all__ = ["merged"]
 
-inline = numba.njit(inline="always", cache=True, error_model="numpy")
+inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _DIGITS = 2048
