@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.kernels.generate import Pointwise, Reduction, regular, single
-from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.lowering import Code, Value, declare, lowering
 from dpexec.kernels.shapes import duplicate
 
-__all__ = ["ADD", "SCALE", "TOTAL", "declare"]
+__all__ = ["ADD", "SCALE", "TOTAL"]
 
 # ---- one operand: operator type, attributes, forward, what the gradient reads besides dy, and
 # gradient, in terms of x, y = forward(x), dy and attributes
@@ -47,16 +46,6 @@ _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
      "dy * ((two * x + offset if x + offset > zero else zero)"
      " if x + offset < threshold else threshold) / scale"),
 )  # fmt: skip
-
-
-def declare(
-    type: str, attributes: Sequence[str], function: Callable[..., Any], **options: Any
-) -> None:
-    """Make a function with ``**attrs`` the lowering of an operator with these attributes."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter(name, keyword) for name in attributes]
-    function.__dict__["__signature__"] = inspect.Signature(parameters)
-    lowering(type, **options)(function)
 
 
 def _one_operand(type: str, attributes: str, forward: str, reads: str, gradient: str) -> None:

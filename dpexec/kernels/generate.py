@@ -33,6 +33,7 @@ _NAMES = {
     "number": number,
     "one": np.float32(1),
     "sigmoid": functions.sigmoid,
+    "norm": functions.norm,
     "sqrt": np.sqrt,
     "tanh": functions.tanh,
     "two": np.float32(2),

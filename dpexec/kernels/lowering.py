@@ -39,6 +39,7 @@ __all__ = [
     "Lowering",
     "Sparse",
     "Value",
+    "declare",
     "find",
     "flat",
     "lowering",
@@ -380,6 +381,23 @@ def lowering(
         return made
 
     return decorate
+
+
+def declare(
+    type: str, attributes: Sequence[str], function: Callable[..., Any], **options: Any
+) -> Lowering:
+    """Make a function with ``**attrs`` the lowering of an operator.
+
+    Args:
+        type: of the operator.
+        attributes: the names of those that it takes.
+        function: emits the calls.
+        options: as for :func:`lowering`.
+    """
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, keyword) for name in attributes]
+    function.__dict__["__signature__"] = inspect.Signature(parameters)
+    return lowering(type, **options)(function)
 
 
 def find(type: str, sparse: bool = False) -> Lowering | None:

@@ -15,7 +15,7 @@ from numba import types
 
 from dpexec.kernels.machine import KEEP, intrinsic
 
-__all__ = ["exp", "inline", "lanes", "log", "sigmoid", "tanh"]
+__all__ = ["exp", "inline", "lanes", "log", "norm", "sigmoid", "tanh"]
 
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
@@ -95,6 +95,15 @@ def tanh(x: Any) -> Any:
     a = abs(x)
     far = _ONE - _TWO / (exp(a + a) + _ONE)
     return near if a < _NEAR else (far if x > _ZERO else -far)
+
+
+@lanes
+def norm(x: Any, n: int) -> Any:
+    """The root of the sum of the squares of ``n`` numbers."""
+    total = _ZERO
+    for i in range(n):
+        total += x[i] * x[i]
+    return np.sqrt(total)
 
 
 T0, T1, T2, T3, T4 = map(_F, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2,

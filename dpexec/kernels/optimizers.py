@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.lowering import Code, Value, lowering
-from dpexec.kernels.machine import count, floats, kernel, number
+from dpexec.kernels.generate import compiled, single
+from dpexec.kernels.lowering import Code, Lowering, Value, declare, lowering
+from dpexec.kernels.machine import Kernel, count, floats, kernel, number
 
 _ONE = np.float32(1)
 
@@ -37,31 +39,6 @@ def _sgd(p: int) -> int:
     factor = rate[0]
     for i in range(n):
         param[i] -= factor * grad[i]
-    return 0
-
-
-@kernel
-def _momentum(p: int) -> int:
-    n, param, grad, velocity = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    rate, mu = floats(p, 4), number(p, 5)
-    factor = rate[0]
-    for i in range(n):
-        v = velocity[i] * mu + grad[i]
-        velocity[i] = v
-        param[i] -= v * factor
-    return 0
-
-
-@kernel
-def _nesterov(p: int) -> int:
-    n, param, grad, velocity = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    rate, mu = floats(p, 4), number(p, 5)
-    factor = rate[0]
-    for i in range(n):
-        g = grad[i]
-        v = velocity[i] * mu + g
-        velocity[i] = v
-        param[i] -= (v * mu + g) * factor
     return 0
 
 
@@ -97,19 +74,175 @@ def sgd(code: Code, param: Value, rate: Value, grad: Value, out: Value) -> Any:
     code.emit(_sgd, param.size, param, grad, rate)
 
 
-@lowering("momentum")
-def momentum(
-    code: Code,
-    param: Value,
-    grad: Value,
-    velocity: Value,
-    rate: Value,
-    *outputs: Value,
-    mu: float,
-    use_nesterov: bool,
-) -> Any:
-    """One pass over parameter, gradient and velocity."""
-    if param.dtype != "float32":
-        return False
-    update = _nesterov if use_nesterov else _momentum
-    code.emit(update, param.size, param, grad, velocity, rate, float(mu))
+# ---- updates that are written as statements
+
+
+class _Update:
+    """A kernel that updates arrays of one size, element by element.
+
+    Args:
+        name: of the kernel.
+        arrays: what it has an element of in each turn; those in capitals are written.
+        scalars: arrays of one element.
+        factors: numbers.
+        before: statements in front of the loop; ``a_<name>`` is an array, ``n`` the size.
+        each: statements for an element, in terms of names in small letters.
+    """
+
+    def __init__(
+        self, name: str, arrays: str, scalars: str, factors: str, before: str, each: str
+    ) -> None:
+        names = arrays.lower().split()
+        self.pointers = [*names, *scalars.split()]
+        self.factors = factors.split()
+        head = [f"a_{array} = floats(p, {i + 1})" for i, array in enumerate(self.pointers)]
+        first = 1 + len(self.pointers)
+        head += [f"{factor} = number(p, {first + i})" for i, factor in enumerate(self.factors)]
+        head += [f"{scalar} = a_{scalar}[0]" for scalar in scalars.split()]
+        head += before.split("; ") if before else []
+        body = [f"{array} = a_{array}[i]" for array in names] + each.split("; ")
+        body += [f"a_{a.lower()}[i] = {a.lower()}" for a in arrays.split() if a.isupper()]
+        lines = [f"def {name}(p):", "    n = count(p, 0)", *(f"    {line}" for line in head)]
+        lines += ["    for i in range(n):", *(f"        {line}" for line in body), "    return 0"]
+        self.kernel: Kernel = compiled(name, "\n".join([*lines, ""]))
+
+    def emit(self, code: Code, size: int, given: Mapping[str, Any]) -> None:
+        """Call it with arrays and numbers by name."""
+        arrays = [given[name] for name in self.pointers]
+        code.emit(self.kernel, size, *arrays, *(float(given[name]) for name in self.factors))
+
+
+def _update(
+    type: str, slots: str, attributes: str, stages: Callable[[dict[str, Any]], Sequence[_Update]]
+) -> Lowering:
+    """The lowering of an optimizer.
+
+    Args:
+        type: of the operator.
+        slots: its inputs in order, by the names that the kernels have for them.
+        attributes: the operator's.
+        stages: gives, for the attributes, the kernels to call one after another; none declines.
+            ``work`` is memory of the size of the parameter for all of them.
+    """
+    names = slots.split()
+
+    def lower(code: Code, *values: Value | None, **attrs: Any) -> Any:
+        given: dict[str, Any] = dict(zip(names, values, strict=False))
+        chosen = stages(attrs)
+        if not chosen or not single(*values):
+            return False
+        given["work"] = code.scratch(given["param"].size)
+        for stage in chosen:
+            stage.emit(code, given["param"].size, {**given, **attrs})
+
+    return declare(type, attributes.split(), lower)
+
+
+_MOMENTUM = "param grad velocity rate"
+_HEAVY_BALL = _Update(
+    "momentum", "PARAM grad VELOCITY", "rate", "mu", "",
+    "velocity = velocity * mu + grad; param = param - velocity * rate",
+)  # fmt: skip
+_NESTEROV = _Update(
+    "nesterov", "PARAM grad VELOCITY", "rate", "mu", "",
+    "velocity = velocity * mu + grad; param = param - (velocity * mu + grad) * rate",
+)  # fmt: skip
+momentum = _update(
+    "momentum", _MOMENTUM, "mu use_nesterov",
+    lambda attrs: [_NESTEROV if attrs["use_nesterov"] else _HEAVY_BALL],
+)  # fmt: skip
+
+_LARS = _Update(
+    "lars_momentum", "PARAM grad VELOCITY", "rate", "mu lars_coeff lars_weight_decay",
+    "p_norm = norm(a_param, n); g_norm = norm(a_grad, n); "
+    "usable = p_norm > zero and g_norm > zero; "
+    "share = lars_coeff * p_norm / (g_norm + lars_weight_decay * p_norm) if usable else one; "
+    "local = rate * share",
+    "velocity = velocity * mu + local * (grad + lars_weight_decay * param); "
+    "param = param - velocity",
+)  # fmt: skip
+_update("lars_momentum", _MOMENTUM, "mu lars_coeff lars_weight_decay", lambda attrs: [_LARS])
+
+_STEP = "param = param - grad * rate / (sqrt(moment) + epsilon)"
+_ADAGRAD = _Update(
+    "adagrad", "PARAM grad MOMENT", "rate", "epsilon", "", f"moment = moment + grad * grad; {_STEP}"
+)
+_update("adagrad", "param grad moment rate", "epsilon", lambda attrs: [_ADAGRAD])
+
+_DECAYED = _Update(
+    "decayed_adagrad", "PARAM grad MOMENT", "rate", "decay epsilon", "rest = one - decay",
+    f"moment = moment * decay + grad * rest * grad; {_STEP}",
+)  # fmt: skip
+_update("decayed_adagrad", "param grad moment rate", "decay epsilon", lambda attrs: [_DECAYED])
+
+_RMSPROP = "mean_square = mean_square * decay + grad * rest * grad; "
+_RMSPROP_STEP = "moment = moment * momentum + grad / sqrt({}) * rate; param = param - moment"
+_PLAIN = _Update(
+    "rmsprop", "PARAM MEAN_SQUARE grad MOMENT", "rate", "epsilon decay momentum",
+    "rest = one - decay", _RMSPROP + _RMSPROP_STEP.format("mean_square + epsilon"),
+)  # fmt: skip
+_CENTERED = _Update(
+    "rmsprop_centered", "PARAM MEAN_SQUARE MEAN_GRAD grad MOMENT", "rate",
+    "epsilon decay momentum", "rest = one - decay",
+    f"{_RMSPROP}mean_grad = mean_grad * decay + grad * rest; "
+    + _RMSPROP_STEP.format("mean_square - mean_grad * mean_grad + epsilon"),
+)  # fmt: skip
+_update(
+    "rmsprop", "param mean_square mean_grad rate grad moment", "epsilon decay momentum centered",
+    lambda attrs: [_CENTERED if attrs["centered"] else _PLAIN],
+)  # fmt: skip
+
+_ADAMAX = _Update(
+    "adamax", "PARAM grad MOMENT INF_NORM", "rate power", "beta1 beta2 epsilon",
+    "rest = one - beta1; factor = rate / (one - power)",
+    "moment = moment * beta1 + grad * rest; "
+    "inf_norm = max(inf_norm * beta2 + epsilon, abs(grad)); "
+    "param = param - moment / inf_norm * factor",
+)  # fmt: skip
+_update(
+    "adamax",
+    "param grad rate moment inf_norm power",
+    "beta1 beta2 epsilon",
+    lambda attrs: [_ADAMAX],
+)
+
+_ADADELTA = _Update(
+    "adadelta", "PARAM grad SQUARE_GRAD SQUARE_UPDATE", "", "rho epsilon", "rest = one - rho",
+    "square_grad = square_grad * rho + rest * grad * grad; scale = square_grad + epsilon; "
+    "step = (square_update + epsilon) / scale * grad * grad; "
+    "square_update = square_update * rho + rest * step; "
+    "param = param - sqrt((square_update + epsilon) / scale) * grad",
+)  # fmt: skip
+_update(
+    "adadelta", "param grad square_grad square_update", "rho epsilon", lambda attrs: [_ADADELTA]
+)
+
+_FTRL = _Update(
+    "ftrl", "PARAM SQUARE LINEAR grad", "rate", "l1 l2", "",
+    "old = sqrt(square); square = square + grad * grad; new = sqrt(square); "
+    "linear = linear + (grad - (new - old) / rate * param); "
+    "sign = one if linear > zero else (-one if linear < zero else zero); "
+    "param = (l1 * sign - linear) / (new / rate + two * l2) if abs(linear) > l1 else zero",
+)  # fmt: skip
+_update(
+    "ftrl", "param square linear grad rate", "l1 l2 lr_power",
+    lambda attrs: [_FTRL] if attrs["lr_power"] == -0.5 else [],
+)  # fmt: skip
+
+_LAMB_UPDATE = _Update(
+    "lamb_update", "param grad MOMENT1 MOMENT2 WORK", "", "weight_decay beta1 beta2 epsilon",
+    "rest1 = one - beta1; rest2 = one - beta2",
+    "moment1 = moment1 * beta1 + grad * rest1; "
+    "moment2 = moment2 * beta2 + grad * grad * rest2; "
+    "work = moment1 / (sqrt(moment2) + epsilon) + weight_decay * param",
+)  # fmt: skip
+_LAMB_STEP = _Update(
+    "lamb_step", "PARAM work", "rate", "",
+    "p_norm = norm(a_param, n); u_norm = norm(a_work, n); "
+    "factor = rate * (p_norm / u_norm if p_norm > zero and u_norm > zero else one)",
+    "param = param - work * factor",
+)  # fmt: skip
+_update(
+    "lamb", "param grad rate moment1 moment2", "weight_decay beta1 beta2 epsilon",
+    lambda attrs: [_LAMB_UPDATE, _LAMB_STEP],
+)  # fmt: skip
