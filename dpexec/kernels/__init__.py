@@ -14,7 +14,7 @@ import importlib.metadata
 import importlib.util
 import os
 
-__all__ = ["available", "libraries", "require"]
+__all__ = ["available", "libraries", "require", "require_halves"]
 
 
 @functools.cache
@@ -45,4 +45,19 @@ def require() -> None:
             "this process runs no kernels in machine code, but the one that sent the program "
             "does, and results would differ in their last bits: install dpexec[fast] here too, or "
             "set BuildStrategy.native_kernels = False"
+        )
+
+
+def require_halves() -> None:
+    """Refuse to go on in a process that cannot compute matrix products in bfloat16.
+
+    Raises:
+        RuntimeError: names what is missing.
+    """
+    from dpexec.kernels import onednn
+
+    lacking = onednn.lacks_halves()
+    if lacking:
+        raise RuntimeError(
+            f"BuildStrategy.product_precision = 'bfloat16' does not work here: {lacking}"
         )

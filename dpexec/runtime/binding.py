@@ -55,23 +55,28 @@ class Binding:
         specs: of every value of a run, per device.
         native: put operators together to machine code where that is possible.
         memory: what such code works in.
+        halves: matrix products in code round their operands to bfloat16.
     """
 
     plan: Plan
     specs: Sequence[Mapping[str, Spec]]
     native: bool
     memory: Memory
+    halves: bool = False
 
     @functools.cached_property
     def steps(self) -> list[list[Step]]:
         """The bound steps of every task.
 
         Raises:
-            RuntimeError: this process cannot compile kernels (a worker without numba).
+            RuntimeError: this process cannot compile kernels (a worker without numba), or compute
+                in bfloat16.
         """
         if not self.native or self.plan.checked:  # who looks at every result needs every result
             return self.plan.steps
         kernels.require()
+        if self.halves:
+            kernels.require_halves()
         from dpexec.runtime.native import bind_native
 
-        return bind_native(self.plan, self.specs, self.memory)
+        return bind_native(self.plan, self.specs, self.memory, self.halves)

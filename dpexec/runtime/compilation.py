@@ -49,6 +49,7 @@ class Compilation:
         passes: what rewrites the graph, in order.
         granularity: ``"segment"`` or ``"op"``.
         native: whether operators become machine code where that is possible.
+        halves: whether matrix products round their operands to bfloat16.
     """
 
     program: Program
@@ -58,6 +59,7 @@ class Compilation:
     passes: list[Pass]
     granularity: str
     native: bool
+    halves: bool = False
 
     @classmethod
     def of(
@@ -76,6 +78,9 @@ class Compilation:
             strategy: None runs the operators as they are, on one device.
             scale_loss_grad: seed the loss gradient with the device's share of the batch.
             on_cluster: whether the devices are those of workers.
+
+        Raises:
+            RuntimeError: it asks for products in bfloat16, but not for machine code on CPUs.
         """
         if strategy is None:
             one_memory = shares_memory(program, places)
@@ -104,7 +109,14 @@ class Compilation:
         rewrites = [step for step in before if getattr(strategy, step.name)]
         passes = [step for step in after if getattr(strategy, step.name)]
         native = strategy.native_kernels and kernels.available()
-        return cls(program, places, options, rewrites, passes, strategy.task_granularity, native)
+        halves = strategy.product_precision == "bfloat16"
+        if halves and (not native or any(isinstance(place, CUDAPlace) for place in places)):
+            raise RuntimeError(
+                "BuildStrategy.product_precision = 'bfloat16' needs kernels in machine code on "
+                "CPUs: install dpexec[fast] and leave native_kernels on"
+            )
+        granularity = strategy.task_granularity
+        return cls(program, places, options, rewrites, passes, granularity, native, halves)
 
     def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:
         """The replicated graph after all passes, and what each pass did.

@@ -223,7 +223,8 @@ class Engine:
             for name in plan.fetch:
                 found = [specs[device].get(name) for device in plan.active]
                 check_merge(name, found if merged else found[:1])
-            binding = Binding(plan, specs, self.compilation.native, self._memory)
+            compiled = self.compilation
+            binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
         self._bindings[key] = binding  # the latest used is last
         if len(self._bindings) > _BINDINGS_KEPT:
             del self._bindings[next(iter(self._bindings))]

@@ -36,7 +36,7 @@ __all__ = ["TaskCode", "bind_native"]
 
 
 def bind_native(
-    plan: Plan, specs: Sequence[Mapping[str, Spec]], memory: Memory
+    plan: Plan, specs: Sequence[Mapping[str, Spec]], memory: Memory, halves: bool = False
 ) -> list[list[Step]]:
     """The steps of a plan's tasks, with code for what can be code.
 
@@ -44,6 +44,7 @@ def bind_native(
         plan: the plan; on GPUs nothing becomes code.
         specs: of every value of a run, per device.
         memory: where values lie.
+        halves: matrix products round their operands to bfloat16.
     """
     facts = _facts(plan)
     home, places = facts.homes, plan.graph.places
@@ -56,7 +57,11 @@ def bind_native(
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
         code = codes[task.id] = TaskCode(
-            specs[device], facts.outside[task.id], facts.overwritten[device], limits[device]
+            specs[device],
+            facts.outside[task.id],
+            facts.overwritten[device],
+            limits[device],
+            halves,
         )
         code.take(steps)
         needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
@@ -178,12 +183,13 @@ class TaskCode:
         outside: set[str],
         overwritten: set[str],
         limits: Mapping[str, int],
+        halves: bool = False,
     ) -> None:
         self.specs = specs
         self.outside = outside
         self.overwritten = overwritten
         self.limits = limits
-        self.code = Code()
+        self.code = Code(halves=halves)
         self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
         self.order: list[Step | _Piece] = []
         self.open: _Piece | None = None

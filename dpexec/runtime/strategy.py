@@ -171,6 +171,12 @@ def _granularity(name: str, value: Any) -> str:
     raise ValueError(f"{name} is 'segment' or 'op', but received {value!r}")
 
 
+def _precision(name: str, value: Any) -> str:
+    if value in ("float32", "bfloat16"):
+        return str(value)
+    raise ValueError(f"{name} is 'float32' or 'bfloat16', but received {value!r}")
+
+
 def _scheduler(name: str, value: Any) -> Any:
     if value in ("threads", "sync") or hasattr(value, "scheduler_info"):
         return value
@@ -188,6 +194,11 @@ class BuildStrategy(_Strategy):
 
     ``task_granularity`` is dpexec's own: ``"segment"`` (few coarse dask tasks) or ``"op"`` (one
     dask task per operator, for exploration); both give the same bits.
+
+    ``product_precision``, too: with ``"bfloat16"`` the operators ``mul`` and ``matmul`` and their
+    gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
+    processor must have AVX512_BF16 or AMX_BF16). Parameters, their updates, results and all other
+    operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
     """
 
     ReduceStrategy: TypeAlias = ReduceStrategy
@@ -210,6 +221,7 @@ class BuildStrategy(_Strategy):
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
     native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
+    product_precision = _Field("float32", _precision, "What matrix products are computed in.")
     task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)

@@ -74,7 +74,8 @@ class WorkerReplicas:
             if plan_key not in self._plans:
                 self._plans[plan_key] = self.spec.plan(self.graph, *plan_key)
             if number not in self._bindings:  # workers of one process share this
-                binding = Binding(self._plans[plan_key], specs, self.spec.native, self._memory)
+                plan, compiled = self._plans[plan_key], self.spec
+                binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
                 assert binding.steps is not None
                 self._bindings[number] = binding
                 if len(self._bindings) > _BINDINGS_KEPT:
