@@ -55,6 +55,7 @@ __all__ = ["Engine"]
 
 _PLANS_KEPT = 32
 _BINDINGS_KEPT = 64
+_OPERATORS_KEPT = 50_000  # of bindings: more of them are kept for a small program
 _SIGNATURES_KEPT = 256
 
 
@@ -226,7 +227,7 @@ class Engine:
             compiled = self.compilation
             binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
         self._bindings[key] = binding  # the latest used is last
-        if len(self._bindings) > _BINDINGS_KEPT:
+        if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._bindings[next(iter(self._bindings))]
         return binding
 

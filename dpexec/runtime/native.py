@@ -10,7 +10,7 @@ is put into the env. The rest runs as before.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering, machine
-from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
+from dpexec.kernels.lowering import Buffer, Code, Constant, Sparse, Value, flat
 from dpexec.runtime.binding import ALIGNMENT, Memory
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.env import Env
@@ -56,19 +56,15 @@ def bind_native(
         device = task.device
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
-        code = codes[task.id] = TaskCode(
-            specs[device],
-            facts.outside[task.id],
-            facts.overwritten[device],
-            limits[device],
-            halves,
+        code = codes[task.id] = facts.kinds[task.id].code(
+            task.id, steps, specs[device], limits[device], halves
         )
-        code.take(steps)
-        needed[home[task.id]] = max(needed.get(home[task.id], 0), code.layout())
+        needed[home[task.id]] = max(needed.get(home[task.id], 0), code.inner_bytes)
     return [
         codes[task.id].finish(
             memory.block(("inner", home[task.id]), needed[home[task.id]]),
             memory.block(("lasting", task.id), codes[task.id].lasting_bytes),
+            steps,
         )
         if task.id in codes
         else steps
@@ -92,19 +88,58 @@ def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[s
     ]
 
 
+_CODES_KEPT = 8
+
+
+@dataclass(eq=False)
+class _Kind:
+    """Tasks with the same operators, of several devices: with the same shapes they share code.
+
+    Args:
+        outside: names whose values are needed outside of the task.
+        overwritten: names of persistable variables that are updated in place.
+        names: of all variables.
+        latest: codes, each with the shapes that it is for, and its task if it is for no other.
+    """
+
+    outside: frozenset[str]
+    overwritten: frozenset[str]
+    names: list[str]
+    latest: list[tuple[list[Any], int | None, TaskCode]] = field(default_factory=list)
+
+    def code(
+        self,
+        task: int,
+        steps: Sequence[Step],
+        specs: Mapping[str, Spec],
+        limits: Mapping[str, int],
+        halves: bool,
+    ) -> TaskCode:
+        """The code of a task for some shapes."""
+        shapes: list[Any] = [specs.get(name) for name in self.names]
+        shapes += [limits.get(name) for name in self.names]
+        for before, owner, code in self.latest:
+            if owner in (None, task) and before == shapes:
+                return code
+        made = TaskCode(specs, self.outside, self.overwritten, limits, halves)
+        made.take(steps)
+        made.layout()
+        owner = None if made.shareable else task
+        self.latest = [(shapes, owner, made), *self.latest[: _CODES_KEPT - 1]]
+        return made
+
+
 @dataclass(eq=False)
 class _Facts:
     """What holds for a plan whatever the shapes are.
 
     Args:
         homes: by task: the first task of those that may use one memory, as they run in turn.
-        outside: by task: the names whose values are needed outside of it.
-        overwritten: by device: names of persistable variables that are updated in place.
+        kinds: by task.
     """
 
     homes: dict[int, int]
-    outside: dict[int, set[str]]
-    overwritten: list[set[str]]
+    kinds: dict[int, _Kind]
 
 
 _known: weakref.WeakKeyDictionary[Plan, _Facts] = weakref.WeakKeyDictionary()
@@ -112,11 +147,21 @@ _known: weakref.WeakKeyDictionary[Plan, _Facts] = weakref.WeakKeyDictionary()
 
 def _facts(plan: Plan) -> _Facts:
     if plan not in _known:
-        overwritten: list[set[str]] = [set() for _ in plan.graph.places]
-        for device, name in plan.overwritten:
-            overwritten[device].add(name)
-        _known[plan] = _Facts(_homes(plan), _read_elsewhere(plan), overwritten)
+        _known[plan] = _Facts(_homes(plan), _kinds(plan))
     return _known[plan]
+
+
+def _kinds(plan: Plan) -> dict[int, _Kind]:
+    outside = _read_elsewhere(plan)
+    made: dict[Any, _Kind] = {}
+    found: dict[int, _Kind] = {}
+    for task, steps in zip(plan.tasks, plan.steps, strict=True):
+        overwritten = frozenset(name for place, name in plan.overwritten if place == task.device)
+        names = dict.fromkeys(v.name for n in task.nodes for v in (*n.inputs, *n.outputs))
+        parts = tuple((id(step.node.op), step.node.kind, step.drops) for step in steps)
+        here = frozenset(outside[task.id]), overwritten.intersection(names)
+        found[task.id] = made.setdefault((parts, *here), _Kind(*here, list(names)))
+    return found
 
 
 def _homes(plan: Plan) -> dict[int, int]:
@@ -180,8 +225,8 @@ class TaskCode:
     def __init__(
         self,
         specs: Mapping[str, Spec],
-        outside: set[str],
-        overwritten: set[str],
+        outside: Collection[str],
+        overwritten: Collection[str],
         limits: Mapping[str, int],
         halves: bool = False,
     ) -> None:
@@ -190,16 +235,30 @@ class TaskCode:
         self.overwritten = overwritten
         self.limits = limits
         self.code = Code(halves=halves)
+        self.steps: list[Step] = []
         self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
         self.order: list[Step | _Piece] = []
         self.open: _Piece | None = None
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
         self.last_read: dict[str, int] = {}
+        self.inner_bytes = self.lasting_bytes = 0
+        self._finished: dict[int, tuple[_Place, list[Step]]] = {}  # by the steps that it is for
+
+    @property
+    def shareable(self) -> bool:
+        """Whether several tasks may run it at once: no call has a state of its own."""
+        stateless = (int, float, Value, Constant)
+        return all(
+            isinstance(argument, stateless) or callable(argument)
+            for _, arguments in self.code.calls
+            for argument in arguments
+        )
 
     # ---- what becomes code
 
     def take(self, steps: Sequence[Step]) -> None:
         """Take the steps of the task."""
+        self.steps = list(steps)
         for number, step in enumerate(steps):
             self.last_read.update((var.name, number) for var in step.node.inputs)
         for number, step in enumerate(steps):
@@ -352,7 +411,7 @@ class TaskCode:
     # ---- where it lies
 
     def layout(self) -> int:
-        """Give every buffer that only this code uses its place; returns the bytes they need.
+        """Give every buffer its place; returns the bytes that those need that only code uses.
 
         Buffers go by size, the largest first, to the lowest place that is free for their life.
         """
@@ -382,7 +441,8 @@ class TaskCode:
                     break
                 place = max(place, -(-end // ALIGNMENT) * ALIGNMENT)
             self.places[buffer] = place
-        return max((p + b.nbytes for b, p in self.places.items()), default=0)
+        self.inner_bytes = max((p + b.nbytes for b, p in self.places.items()), default=0)
+        return self.inner_bytes
 
     def _made(self) -> Iterable[Value]:
         pieces = (item for item in self.order if isinstance(item, _Piece))
@@ -390,29 +450,60 @@ class TaskCode:
 
     # ---- steps
 
-    def finish(self, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]) -> list[Step]:
-        """The steps of the task, when there is memory for inner and for lasting values."""
-        self.inner_memory, self.lasting_memory = inner, lasting
-        self._addresses = inner.ctypes.data, lasting.ctypes.data
-        found: list[Step] = []
-        for item in self.order:
-            if isinstance(item, Step):
-                found.append(item)
-            else:
-                found.append(_CodeRun(self, item).step(tuple(item.drops)))
-        return found
+    def finish(
+        self,
+        inner: np.ndarray[Any, Any],
+        lasting: np.ndarray[Any, Any],
+        steps: Sequence[Step],
+    ) -> list[Step]:
+        """The steps of a task, when there is memory for inner and for lasting values.
 
-    def arrays_of(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
+        Args:
+            inner: memory for what only code uses.
+            lasting: memory for what is needed outside of the task.
+            steps: of the task, which is this one or one of another device.
+        """
+        place, made = self._finished.get(id(steps), (None, []))
+        if place is None or place.inner is not inner or place.lasting is not lasting:
+            place = _Place(self, inner, lasting)
+            pairs = zip(self.steps, steps, strict=True)
+            own = {id(mine.node): theirs for mine, theirs in pairs}
+            made = [
+                Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
+                if isinstance(item, Step)
+                else _CodeRun(place, item, own).step(tuple(item.drops))
+                for item in self.order
+            ]
+            self._finished[id(steps)] = place, made
+        return made
+
+
+class _Place:
+    """The memory of a task's code.
+
+    Args:
+        code: the code.
+        inner: memory for what only code uses.
+        lasting: memory for what is needed outside of the task.
+    """
+
+    def __init__(
+        self, code: TaskCode, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]
+    ) -> None:
+        self.code = code
+        self.inner, self.lasting = inner, lasting
+        self._starts = inner.ctypes.data, lasting.ctypes.data
+
+    def arrays(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
         """The memory of all parts of a value that code computes."""
-        return [self.array(part) for part in value.parts]
+        return [self._array(part) for part in value.parts]
 
-    def array(self, value: Value) -> np.ndarray[Any, Any]:
-        """The memory of a value that code computes."""
+    def _array(self, value: Value) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
-        if value.buffer in self.lasting:
-            start, memory = self.lasting[value.buffer], self.lasting_memory
-        elif value.buffer in self.places:
-            start, memory = self.places[value.buffer], self.inner_memory
+        if value.buffer in self.code.lasting:
+            start, memory = self.code.lasting[value.buffer], self.lasting
+        elif value.buffer in self.code.places:
+            start, memory = self.code.places[value.buffer], self.inner
         else:  # of size 0, or no kernel needs it
             return np.empty(value.shape, value.dtype)
         flat_array = memory[start : start + value.nbytes].view(value.dtype)
@@ -423,11 +514,11 @@ class TaskCode:
 
     def address(self, value: Value) -> int:
         """Where a value lies that code computes."""
-        inner, lasting = self._addresses
-        if value.buffer in self.lasting:
-            return lasting + self.lasting[value.buffer]
         assert value.buffer is not None
-        return inner + self.places.get(value.buffer, 0)  # of size 0: anywhere
+        inner, lasting = self._starts
+        if value.buffer in self.code.lasting:
+            return lasting + self.code.lasting[value.buffer]
+        return inner + self.code.places.get(value.buffer, 0)  # of size 0: anywhere
 
 
 class _Brought:
@@ -456,27 +547,35 @@ def _nothing() -> None:
 
 
 class _CodeRun:
-    """A piece of code with its arguments: what its step calls."""
+    """A piece of code with its arguments: what its step calls.
 
-    def __init__(self, task: TaskCode, piece: _Piece) -> None:
-        self._steps = piece.steps
+    Args:
+        place: where values lie.
+        piece: the operators.
+        own: the steps of the task, by the identities of the nodes that the code was made from.
+    """
+
+    def __init__(self, place: _Place, piece: _Piece, own: Mapping[int, Step]) -> None:
+        self._steps = [(own[id(step.node)], end) for step, end in piece.steps]
         self._first = piece.first
-        calls = task.code.calls[piece.first : piece.steps[-1][1]]
+        calls = place.code.code.calls[piece.first : piece.steps[-1][1]]
         brought: dict[Value, _Brought] = {}
         words: list[Any] = []
         starts: list[int] = []
         for _, arguments in calls:
             starts.append(len(words))
             for argument in arguments:
-                if isinstance(argument, Value) and argument.buffer is None:
+                if type(argument) is int:
+                    words.append(argument)
+                elif isinstance(argument, Value) and argument.buffer is None:
                     source = brought.setdefault(argument, _Brought(argument))
                     source.positions.append(len(words))
                     words.append(0)
                 else:
-                    words.append(_word(task, argument))
+                    words.append(_word(place, argument))
         self._numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
         self._words = np.array([0 if callable(word) else word for word in words], np.int64)
-        self._kept = [task.inner_memory, task.lasting_memory, *calls]  # the words are addresses
+        self._kept = [place.inner, place.lasting, *calls]  # the words are addresses
         base = self._words.ctypes.data
         table = [
             [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
@@ -484,9 +583,9 @@ class _CodeRun:
         self._table = np.array(table, np.int64).reshape(-1, 2)
         self._brought = list(brought.values())
         self._made = piece.made
-        self._arrays_of = task.arrays_of
+        self._place = place
         published = [
-            (name, value, task.arrays_of(value))
+            (name, value, place.arrays(value))
             for name, value in piece.made.items()
             if (value.buffer and value.buffer.lasting) or not value.size
         ]
@@ -495,14 +594,19 @@ class _CodeRun:
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it, and one for every operator, for who wants to see them."""
-        nodes = [step.node for step, _ in self._steps]
-        ends = [end - self._first for _, end in self._steps]
-        ranges = zip([0, *ends], ends, strict=False)
-        parts = [
-            Step(node, partial(self._run, first=first, end=end))
-            for node, (first, end) in zip(nodes, ranges, strict=True)
-        ]
-        return Step(nodes[0], partial(self._run, first=0, end=ends[-1]), drops, parts)
+        (first, _), (_, end) = self._steps[0], self._steps[-1]
+        run = partial(self._run, first=0, end=end - self._first)
+        return Step(first.node, run, drops, _Parts(self))
+
+    def part(self, index: int) -> Step:
+        """The step of one operator."""
+        step, end = self._steps[index]
+        first = self._steps[index - 1][1] if index else self._first
+        run = partial(self._run, first=first - self._first, end=end - self._first)
+        return Step(step.node, run)
+
+    def __len__(self) -> int:
+        return len(self._steps)
 
     def _run(self, env: Env, first: int, end: int) -> None:
         if not first:
@@ -526,7 +630,7 @@ class _CodeRun:
         step = next(step for step, end in self._steps if end - self._first > row)
         inner = Env(env.shard, around=env)
         inner.update(
-            {name: _result(value, self._arrays_of(value)) for name, value in self._made.items()}
+            {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
         )
         assert step.node.op is not None
         try:
@@ -534,6 +638,21 @@ class _CodeRun:
         except Exception as error:
             raise BodyError(step.node.op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
+
+
+class _Parts(Sequence[Step]):
+    """The steps of a piece of code, made when somebody asks for them."""
+
+    def __init__(self, code: _CodeRun) -> None:
+        self._code = code
+
+    def __len__(self) -> int:
+        return len(self._code)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._code.part(i) for i in range(len(self))[index]]
+        return self._code.part(range(len(self))[index])
 
 
 def _part(found: SelectedRows, value: Value) -> Any:
@@ -554,10 +673,10 @@ def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> An
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
 
 
-def _word(task: TaskCode, argument: Any) -> Any:
+def _word(place: _Place, argument: Any) -> Any:
     """An argument as a word; functions that give it when a run begins stay functions."""
     if isinstance(argument, Value):
-        return task.address(argument)
+        return place.address(argument)
     return argument if callable(argument) else _bits(argument)
 
 

@@ -83,7 +83,7 @@ def run_code(op, before, after):
     code.take([marker])
     if code.order == [marker]:
         return None
-    (step,) = code.finish(aligned(code.layout()), aligned(code.lasting_bytes))
+    (step,) = code.finish(aligned(code.layout()), aligned(code.lasting_bytes), [marker])
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)
