@@ -13,6 +13,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Mapping
 
 __all__ = ["available", "libraries", "require", "require_halves"]
 
@@ -34,17 +35,22 @@ def libraries() -> dict[str, str]:
     return {**found, "oneDNN": onednn.version()} if onednn.available() else found
 
 
-def require() -> None:
-    """Refuse to go on without kernels in a process that must compute what others compute.
+def require(wanted: Mapping[str, str]) -> None:
+    """Refuse to go on in a process that cannot compute, to the last bit, what others compute.
+
+    Args:
+        wanted: the libraries of the process that sent the program.
 
     Raises:
-        RuntimeError: they are not available.
+        RuntimeError: here are others.
     """
-    if not available():
+    found = libraries()
+    if found != wanted:
         raise RuntimeError(
-            "this process runs no kernels in machine code, but the one that sent the program "
-            "does, and results would differ in their last bits: install dpexec[fast] here too, or "
-            "set BuildStrategy.native_kernels = False"
+            f"the process that sent the program makes machine code with {_listed(wanted)}, but "
+            f"this one with {_listed(found)}, and results would differ in their last bits: "
+            "install the same versions here (dpexec[fast]), or set "
+            "BuildStrategy.native_kernels = False"
         )
 
 
@@ -61,3 +67,7 @@ def require_halves() -> None:
         raise RuntimeError(
             f"BuildStrategy.product_precision = 'bfloat16' does not work here: {lacking}"
         )
+
+
+def _listed(libraries: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in libraries.items()) or "nothing"

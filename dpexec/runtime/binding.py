@@ -53,14 +53,14 @@ class Binding:
     Args:
         plan: the plan.
         specs: of every value of a run, per device.
-        native: put operators together to machine code where that is possible.
+        native: the libraries to make machine code with where that is possible; nothing: none.
         memory: what such code works in.
         halves: matrix products in code round their operands to bfloat16.
     """
 
     plan: Plan
     specs: Sequence[Mapping[str, Spec]]
-    native: bool
+    native: Mapping[str, str]
     memory: Memory
     halves: bool = False
 
@@ -69,12 +69,12 @@ class Binding:
         """The bound steps of every task.
 
         Raises:
-            RuntimeError: this process cannot compile kernels (a worker without numba), or compute
-                in bfloat16.
+            RuntimeError: this process makes code with other libraries (a worker without numba), or
+                cannot compute in bfloat16.
         """
         if not self.native or self.plan.checked:  # who looks at every result needs every result
             return self.plan.steps
-        kernels.require()
+        kernels.require(self.native)
         if self.halves:
             kernels.require_halves()
         from dpexec.runtime.native import bind_native

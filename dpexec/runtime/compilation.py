@@ -6,7 +6,7 @@ cluster build the very graph and plans that the client has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec import kernels
@@ -48,7 +48,8 @@ class Compilation:
         rewrites: what rewrites the operators before that, in order.
         passes: what rewrites the graph, in order.
         granularity: ``"segment"`` or ``"op"``.
-        native: whether operators become machine code where that is possible.
+        native: what operators become machine code with where that is possible: libraries and
+            their versions. Nothing: they do not.
         halves: whether matrix products round their operands to bfloat16.
     """
 
@@ -58,7 +59,7 @@ class Compilation:
     rewrites: list[OperatorPass]
     passes: list[Pass]
     granularity: str
-    native: bool
+    native: Mapping[str, str]
     halves: bool = False
 
     @classmethod
@@ -85,7 +86,7 @@ class Compilation:
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
-            return cls(program, places, options, [], [], "segment", kernels.available())
+            return cls(program, places, options, [], [], "segment", kernels.libraries())
         reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
         customized = BuildStrategy.GradientScaleStrategy.Customized
         one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
@@ -108,7 +109,7 @@ class Compilation:
         ]
         rewrites = [step for step in before if getattr(strategy, step.name)]
         passes = [step for step in after if getattr(strategy, step.name)]
-        native = strategy.native_kernels and kernels.available()
+        native = kernels.libraries() if strategy.native_kernels else {}
         halves = strategy.product_precision == "bfloat16"
         if halves and (not native or any(isinstance(place, CUDAPlace) for place in places)):
             raise RuntimeError(
