@@ -17,7 +17,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.kernels import lowering
 from dpexec.runtime.binding import aligned
-from dpexec.runtime.native import TaskCode
+from dpexec.runtime.task_code import TaskCode
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 

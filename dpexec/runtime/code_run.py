@@ -1,0 +1,228 @@
+"""Pieces of code with their memory and arguments: what runs them, as steps of a task."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.kernels import machine
+from dpexec.kernels.lowering import Sparse, Value
+from dpexec.runtime.bodies import BodyError
+from dpexec.runtime.env import Env
+from dpexec.runtime.steps import Step
+
+if TYPE_CHECKING:
+    from dpexec.runtime.task_code import Piece, TaskCode
+
+__all__ = ["CodeRun", "Place"]
+
+
+class Place:
+    """The memory of a task's code.
+
+    Args:
+        code: the code.
+        inner: memory for what only code uses.
+        lasting: memory for what is needed outside of the task.
+    """
+
+    def __init__(
+        self, code: TaskCode, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]
+    ) -> None:
+        self.code = code
+        self.inner, self.lasting = inner, lasting
+        self._starts = inner.ctypes.data, lasting.ctypes.data
+
+    def arrays(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
+        """The memory of all parts of a value that code computes."""
+        return [self._array(part) for part in value.parts]
+
+    def _array(self, value: Value) -> np.ndarray[Any, Any]:
+        assert value.buffer is not None
+        if value.buffer in self.code.lasting:
+            start, memory = self.code.lasting[value.buffer], self.lasting
+        elif value.buffer in self.code.places:
+            start, memory = self.code.places[value.buffer], self.inner
+        else:  # of size 0, or no kernel needs it
+            return np.empty(value.shape, value.dtype)
+        flat_array = memory[start : start + value.nbytes].view(value.dtype)
+        if not value.channels_last:
+            return flat_array.reshape(value.shape)
+        batch, channels, *size = value.shape
+        return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
+
+    def address(self, value: Value) -> int:
+        """Where a value lies that code computes."""
+        assert value.buffer is not None
+        inner, lasting = self._starts
+        if value.buffer in self.code.lasting:
+            return lasting + self.code.lasting[value.buffer]
+        return inner + self.code.places.get(value.buffer, 0)  # of size 0: anywhere
+
+
+class _Brought:
+    """An array that comes from the env, and where its address goes."""
+
+    __slots__ = ("copy", "name", "positions", "seen", "value")
+
+    def __init__(self, value: Value) -> None:
+        self.name = value.name
+        self.value = value
+        self.positions: list[int] = []
+        self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
+        self.copy: Any = None
+
+    def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
+        """Take a new value; code needs its elements in order, one after another."""
+        array = _part(found, self.value) if self.value.part else found
+        used = np.ascontiguousarray(array, self.value.dtype)
+        self.copy = None if used is found else used
+        self.seen = weakref.ref(found) if used is found else _nothing
+        words[self.positions] = used.__array_interface__["data"][0]
+
+
+def _nothing() -> None:
+    """What a weak reference gives when its object is gone."""
+
+
+class CodeRun:
+    """A piece of code with its arguments: what its step calls.
+
+    Args:
+        place: where values lie.
+        piece: the operators.
+        own: the steps of the task, by the identities of the nodes that the code was made from.
+    """
+
+    def __init__(self, place: Place, piece: Piece, own: Mapping[int, Step]) -> None:
+        self._steps = [(own[id(step.node)], end) for step, end in piece.steps]
+        self._first = piece.first
+        calls = place.code.code.calls[piece.first : piece.steps[-1][1]]
+        brought: dict[Value, _Brought] = {}
+        words: list[Any] = []
+        starts: list[int] = []
+        for _, arguments in calls:
+            starts.append(len(words))
+            for argument in arguments:
+                if type(argument) is int:
+                    words.append(argument)
+                elif isinstance(argument, Value) and argument.buffer is None:
+                    source = brought.setdefault(argument, _Brought(argument))
+                    source.positions.append(len(words))
+                    words.append(0)
+                else:
+                    words.append(_word(place, argument))
+        self._numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
+        self._words = np.array([0 if callable(word) else word for word in words], np.int64)
+        self._kept = [place.inner, place.lasting, *calls]  # the words are addresses
+        base = self._words.ctypes.data
+        table = [
+            [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
+        ]
+        self._table = np.array(table, np.int64).reshape(-1, 2)
+        self._brought = list(brought.values())
+        self._made = piece.made
+        self._place = place
+        published = [
+            (name, value, place.arrays(value))
+            for name, value in piece.made.items()
+            if (value.buffer and value.buffer.lasting) or not value.size
+        ]
+        self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
+
+    def step(self, drops: tuple[str, ...]) -> Step:
+        """The step that runs it, and one for every operator, for who wants to see them."""
+        (first, _), (_, end) = self._steps[0], self._steps[-1]
+        run = partial(self._run, first=0, end=end - self._first)
+        return Step(first.node, run, drops, _Parts(self))
+
+    def part(self, index: int) -> Step:
+        """The step of one operator."""
+        step, end = self._steps[index]
+        first = self._steps[index - 1][1] if index else self._first
+        run = partial(self._run, first=first - self._first, end=end - self._first)
+        return Step(step.node, run)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _run(self, env: Env, first: int, end: int) -> None:
+        if not first:
+            for source in self._brought:
+                array = env[source.name]
+                if array is not source.seen():
+                    source.update(self._words, array)
+            for at, number in self._numbers:
+                self._words[at] = _bits(number(env.shard))
+        row = machine.run(self._table, first, end)
+        if row != end:
+            self._refused(row, env)
+        if end == len(self._table):
+            for name, array in self._dense:
+                env[name] = np.asarray(array, order="C")
+            for name, value, arrays in self._sparse:
+                env[name] = _result(value, arrays)
+
+    def _refused(self, row: int, env: Env) -> None:
+        """Let the operator that refused its values say why, on NumPy."""
+        step = next(step for step, end in self._steps if end - self._first > row)
+        inner = Env(env.shard, around=env)
+        inner.update(
+            {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
+        )
+        assert step.node.op is not None
+        try:
+            step.call(inner)  # type: ignore[arg-type]
+        except Exception as error:
+            raise BodyError(step.node.op, inner, error) from error
+        raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
+
+
+class _Parts(Sequence[Step]):
+    """The steps of a piece of code, made when somebody asks for them."""
+
+    def __init__(self, code: CodeRun) -> None:
+        self._code = code
+
+    def __len__(self) -> int:
+        return len(self._code)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._code.part(i) for i in range(len(self))[index]]
+        return self._code.part(range(len(self))[index])
+
+
+def _part(found: SelectedRows, value: Value) -> Any:
+    """One of the arrays that stand for a sparse value."""
+    if value.part == "count":
+        return np.array([len(found.row_array)])
+    array = found.row_array if value.part == "rows" else found.value
+    if len(array) > value.shape[0]:
+        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
+    return array
+
+
+def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    """What the env gets for a value that code computed."""
+    if isinstance(value, Value):
+        return arrays[0]
+    rows, array, count = arrays
+    return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
+
+
+def _word(place: Place, argument: Any) -> Any:
+    """An argument as a word; functions that give it when a run begins stay functions."""
+    if isinstance(argument, Value):
+        return place.address(argument)
+    return argument if callable(argument) else _bits(argument)
+
+
+def _bits(number: Any) -> int:
+    return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

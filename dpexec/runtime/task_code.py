@@ -1,0 +1,308 @@
+"""The operators of a task while they become code: what is put together, and where values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.spec import Spec
+from dpexec.kernels import lowering
+from dpexec.kernels.lowering import Buffer, Code, Constant, Sparse, Value, flat
+from dpexec.runtime.binding import ALIGNMENT
+from dpexec.runtime.code_run import CodeRun, Place
+from dpexec.runtime.steps import Step, overwrites
+
+__all__ = ["Piece", "TaskCode"]
+
+
+@dataclass(eq=False)
+class Piece:
+    """Operators that run in one call.
+
+    Args:
+        first: number of the first call in the task's code.
+        steps: what each was, with the number behind its last call.
+        made: the values that it computes, by name.
+        brought: the values that come from outside, by name.
+        writes: names of what it computes or updates in place.
+        drops: names whose values nobody needs afterwards.
+    """
+
+    first: int
+    steps: list[tuple[Step, int]] = field(default_factory=list)
+    made: dict[str, Value | Sparse] = field(default_factory=dict)
+    brought: dict[str, Value | Sparse] = field(default_factory=dict)
+    writes: set[str] = field(default_factory=set)
+    drops: list[str] = field(default_factory=list)
+
+
+class TaskCode:
+    """The steps of one task while they become pieces of code.
+
+    Args:
+        specs: of the device's values.
+        outside: names whose values are needed outside of the task.
+        overwritten: names of persistable variables that are updated in place.
+        limits: how many rows sparse values have at most.
+    """
+
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        outside: Collection[str],
+        overwritten: Collection[str],
+        limits: Mapping[str, int],
+        halves: bool = False,
+    ) -> None:
+        self.specs = specs
+        self.outside = outside
+        self.overwritten = overwritten
+        self.limits = limits
+        self.code = Code(halves=halves)
+        self.steps: list[Step] = []
+        self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
+        self.order: list[Step | Piece] = []
+        self.open: Piece | None = None
+        self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
+        self.last_read: dict[str, int] = {}
+        self.inner_bytes = self.lasting_bytes = 0
+        self._finished: dict[int, tuple[Place, list[Step]]] = {}  # by the steps that it is for
+
+    @property
+    def shareable(self) -> bool:
+        """Whether several tasks may run it at once: no call has a state of its own."""
+        stateless = (int, float, Value, Constant)
+        return all(
+            isinstance(argument, stateless) or callable(argument)
+            for _, arguments in self.code.calls
+            for argument in arguments
+        )
+
+    # ---- what becomes code
+
+    def take(self, steps: Sequence[Step]) -> None:
+        """Take the steps of the task."""
+        self.steps = list(steps)
+        for number, step in enumerate(steps):
+            self.last_read.update((var.name, number) for var in step.node.inputs)
+        for number, step in enumerate(steps):
+            if step.node.op is None or not self._lower(step, step.node.op, number):
+                self._keep(step)
+
+    def _keep(self, step: Step) -> None:
+        """Leave a step as it is: before the open piece of code if it does not depend on it."""
+        reads = {var.name for var in step.node.inputs if var.kind == "var"}
+        writes = {var.name for var in step.node.outputs if var.kind == "var"}
+        for name in reads & self.values.keys():
+            self._keep_buffer(self.values[name])
+        piece = self.open
+        independent = (
+            piece is not None
+            and not reads & piece.writes
+            and not writes & (piece.writes | piece.brought.keys())
+        )
+        if piece is not None and independent:
+            piece.drops.extend(step.drops)
+            self.order.insert(-1, Step(step.node, step.call))
+        else:
+            self.open = None
+            self.order.append(step)
+        for name in writes:
+            self.values.pop(name, None)
+
+    @staticmethod
+    def _keep_buffer(value: Value | Sparse) -> None:
+        for part in value.parts:
+            if part.buffer is not None:
+                part.buffer.lasting = True
+
+    def _lower(self, step: Step, op: Operator, number: int) -> bool:
+        kind = step.node.kind
+        sparse = not self.limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
+        lower = lowering.find(op.type if kind == "compute" else kind, sparse)
+        if lower is None:
+            return False
+        brought = dict(self.open.brought) if self.open else {}
+        inputs = self._inputs(op, brought) if kind == "compute" else []
+        if inputs is None:
+            return False
+        outputs = self._outputs(op, brought)
+        if outputs is None:
+            return False
+        first = len(self.code.calls)
+        self.code.dying = {
+            value.buffer
+            for value in flat(inputs)
+            if value.buffer is not None and self._dies(value.buffer, number)
+        }
+        attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+        if lower(self.code, inputs, outputs, attrs) is False:
+            assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
+            return False
+        self._took(step, first, brought, flat(outputs))
+        return True
+
+    def _dies(self, buffer: Buffer, number: int) -> bool:
+        """Whether nobody reads what lies in a buffer after a step of the task."""
+        return not buffer.lasting and not any(
+            name in self.outside or self.last_read.get(name, -1) > number
+            for name in self.holders[buffer]
+        )
+
+    def _took(
+        self,
+        step: Step,
+        first: int,
+        brought: dict[str, Value | Sparse],
+        outputs: Iterable[Value | Sparse],
+    ) -> None:
+        if self.open is None:
+            self.open = Piece(first)
+            self.order.append(self.open)
+        piece = self.open
+        piece.brought = brought
+        piece.steps.append((step, len(self.code.calls)))
+        piece.drops.extend(step.drops)
+        for value in outputs:
+            piece.writes.add(value.name)
+            if value.buffer is None:  # updated in place, where it is
+                for part in value.parts:
+                    self.code.changed(part)
+                continue
+            self.values[value.name] = piece.made[value.name] = value
+            for part in value.parts:
+                if part.buffer is not None:
+                    self.holders.setdefault(part.buffer, []).append(value.name)
+            if value.name in self.outside:
+                self._keep_buffer(value)
+
+    def _inputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
+        arguments: list[Any] = []
+        for slot in op.definition.inputs:
+            names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
+            found = [self._value(name, brought) for name in names]
+            if any(value is None for value in found):
+                return None
+            arguments.append(found if slot.many else found[0] if found else None)
+        return arguments
+
+    def _value(self, name: str, brought: dict[str, Value | Sparse]) -> Value | Sparse | None:
+        if name in self.values:
+            return self.values[name]
+        if name not in brought:
+            value = self._new(name, own=False)
+            if value is None:
+                return None
+            brought[name] = value
+        return brought[name]
+
+    def _new(self, name: str, own: bool) -> Value | Sparse | None:
+        """A value like a variable, with memory of its own; None if code cannot work on it."""
+        spec = self.specs.get(name)
+        if spec is None or spec.size < 0:
+            return None
+        dtype = np.dtype(to_numpy(spec.dtype))
+        if spec.kind == VarType.SELECTED_ROWS and name in self.limits:
+            return Sparse.like(spec.shape, dtype, self.limits[name], name, own)
+        if spec.kind != VarType.LOD_TENSOR:
+            return None
+        value = Value(spec.shape, dtype, None, name)
+        if own:
+            value.buffer = Buffer(value.nbytes)
+        return value
+
+    def _outputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
+        in_place = overwrites(op)
+        if len(in_place) < len(op.definition.inplace):
+            return None
+        made: list[Any] = []
+        for slot in op.definition.outputs:
+            values: list[Value | Sparse | None] = []
+            for name in op.outputs.get(slot.name, []):
+                if not name or name == roles.EMPTY:
+                    values.append(None)
+                    continue
+                if slot.name in in_place:
+                    found = brought.get(name) if name in self.overwritten else None
+                else:
+                    found = self._new(name, own=True)
+                if found is None:
+                    return None
+                values.append(found)
+            made.append(values if slot.many else values[0] if values else None)
+        return made
+
+    # ---- where it lies
+
+    def layout(self) -> int:
+        """Give every buffer its place; returns the bytes that those need that only code uses.
+
+        Buffers go by size, the largest first, to the lowest place that is free for their life.
+        """
+        buffers = dict.fromkeys(
+            argument.buffer
+            for _, arguments in self.code.calls
+            for argument in arguments
+            if isinstance(argument, Value) and argument.buffer is not None
+        )
+        self.places: dict[Buffer, int] = {}
+        self.lasting: dict[Buffer, int] = {}
+        self.lasting_bytes = 0
+        for value in self._made():
+            if value.buffer and value.buffer.lasting and value.buffer not in self.lasting:
+                self.lasting[value.buffer] = self.lasting_bytes
+                self.lasting_bytes += -(-value.buffer.nbytes // ALIGNMENT) * ALIGNMENT
+        inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
+        for buffer in inner:
+            rivals = sorted(
+                (place, place + other.nbytes)
+                for other, place in self.places.items()
+                if other.first <= buffer.last and buffer.first <= other.last
+            )
+            place = 0
+            for start, end in rivals:
+                if place + buffer.nbytes <= start:
+                    break
+                place = max(place, -(-end // ALIGNMENT) * ALIGNMENT)
+            self.places[buffer] = place
+        self.inner_bytes = max((p + b.nbytes for b, p in self.places.items()), default=0)
+        return self.inner_bytes
+
+    def _made(self) -> Iterable[Value]:
+        pieces = (item for item in self.order if isinstance(item, Piece))
+        return (part for piece in pieces for value in piece.made.values() for part in value.parts)
+
+    # ---- steps
+
+    def finish(
+        self,
+        inner: np.ndarray[Any, Any],
+        lasting: np.ndarray[Any, Any],
+        steps: Sequence[Step],
+    ) -> list[Step]:
+        """The steps of a task, when there is memory for inner and for lasting values.
+
+        Args:
+            inner: memory for what only code uses.
+            lasting: memory for what is needed outside of the task.
+            steps: of the task, which is this one or one of another device.
+        """
+        place, made = self._finished.get(id(steps), (None, []))
+        if place is None or place.inner is not inner or place.lasting is not lasting:
+            place = Place(self, inner, lasting)
+            pairs = zip(self.steps, steps, strict=True)
+            own = {id(mine.node): theirs for mine, theirs in pairs}
+            made = [
+                Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
+                if isinstance(item, Step)
+                else CodeRun(place, item, own).step(tuple(item.drops))
+                for item in self.order
+            ]
+            self._finished[id(steps)] = place, made
+        return made
