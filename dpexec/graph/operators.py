@@ -10,16 +10,30 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from dpexec.ir import roles
+from dpexec.ir import opdef, roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 
-__all__ = ["Operators", "Uses", "seeds_gradient"]
+__all__ = ["Operators", "Uses", "acts", "pure", "seeds_gradient"]
+
+_ACTS = frozenset({"load", "load_combine", "print", "py_func", "save", "save_combine"})
 
 
 def seeds_gradient(op: Operator) -> bool:
     """Whether the operator becomes ``Scale LossGrad`` on every device."""
     return op.role == roles.BACKWARD | roles.LOSS
+
+
+def acts(op: Operator) -> bool:
+    """Whether running the operator does more than to compute its results: it may also fail."""
+    definition = op.definition
+    return bool(op.type in _ACTS or op.bodies or definition.by_executor or definition.checks_values)
+
+
+def pure(op: Operator) -> bool:
+    """Whether equal inputs always give equal results, and nothing else happens."""
+    special = op.definition.kernel_arguments & (opdef.RUNTIME_ARGUMENTS - {"needs"})
+    return not (acts(op) or special or op.role_var or seeds_gradient(op) or op.definition.lazy)
 
 
 class Operators:
@@ -74,6 +88,9 @@ class Uses:
             if op.bodies or op.definition.by_executor or seeds_gradient(op):
                 self._pinned.update(reads, writes)
             self._pinned.update(op.role_var)
+            if op.role & roles.BACKWARD:  # a collective changes the gradients afterwards
+                for name in set(op.role_var[1::2]).difference(writes):
+                    self.writers[name].append(position)
         self.readers.pop(roles.EMPTY, None)
         self.writers.pop(roles.EMPTY, None)
 

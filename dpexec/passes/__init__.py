@@ -4,15 +4,21 @@ Some rewrite the operators before they are replicated, others the graph of the r
 """
 
 from dpexec.passes.base import OperatorPass, Pass, PassManager, PassRecord
+from dpexec.passes.common_subexpressions import CommonSubexpressions
+from dpexec.passes.constant_folding import ConstantFolding
+from dpexec.passes.dead_code import needed_nodes
 from dpexec.passes.fuse_add_activation import FuseAddActivation
 from dpexec.passes.fuse_all_reduce import FuseAllReduce
 from dpexec.passes.fuse_batch_norm_activation import FuseBatchNormActivation
 from dpexec.passes.fuse_broadcast import FuseBroadcast
 from dpexec.passes.fuse_optimizer import FuseOptimizer
 from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
+from dpexec.passes.identities import RemoveIdentities
 from dpexec.passes.sequential_execution import SequentialExecution
 
 __all__ = [
+    "CommonSubexpressions",
+    "ConstantFolding",
     "FuseAddActivation",
     "FuseAllReduce",
     "FuseBatchNormActivation",
@@ -23,5 +29,7 @@ __all__ = [
     "Pass",
     "PassManager",
     "PassRecord",
+    "RemoveIdentities",
     "SequentialExecution",
+    "needed_nodes",
 ]

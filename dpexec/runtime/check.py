@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.memory import no_cycles_sought
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
@@ -92,6 +93,7 @@ class _Rule:
         return made
 
 
+@no_cycles_sought()
 def check_run(
     graph: SSAGraph,
     nodes: Sequence[OpNode],

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec import kernels
+from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
@@ -18,6 +19,8 @@ from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import (
+    CommonSubexpressions,
+    ConstantFolding,
     FuseAddActivation,
     FuseAllReduce,
     FuseBatchNormActivation,
@@ -28,6 +31,7 @@ from dpexec.passes import (
     Pass,
     PassManager,
     PassRecord,
+    RemoveIdentities,
     SequentialExecution,
 )
 from dpexec.runtime.partition import Busy
@@ -51,6 +55,7 @@ class Compilation:
         native: what operators become machine code with where that is possible: libraries and
             their versions. Nothing: they do not.
         halves: whether matrix products round their operands to bfloat16.
+        skip_dead: whether plans leave out what nobody reads.
     """
 
     program: Program
@@ -61,6 +66,7 @@ class Compilation:
     granularity: str
     native: Mapping[str, str]
     halves: bool = False
+    skip_dead: bool = False
 
     @classmethod
     def of(
@@ -97,6 +103,9 @@ class Compilation:
             shared_memory=reduce and one_memory,
         )
         before: list[OperatorPass] = [
+            ConstantFolding(),
+            CommonSubexpressions(),
+            RemoveIdentities(),
             FuseReluDepthwiseConv(),
             FuseBatchNormActivation(),
             FuseAddActivation(),
@@ -117,8 +126,10 @@ class Compilation:
                 "CPUs: install dpexec[fast] and leave native_kernels on"
             )
         granularity = strategy.task_granularity
-        return cls(program, places, options, rewrites, passes, granularity, native, halves)
+        dead = strategy.skip_dead_ops
+        return cls(program, places, options, rewrites, passes, granularity, native, halves, dead)
 
+    @no_cycles_sought()
     def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:
         """The replicated graph after all passes, and what each pass did.
 
@@ -135,6 +146,7 @@ class Compilation:
         graph = manager.run(build_ssa_graph(self.program, places, options, operators))
         return graph, manager.records
 
+    @no_cycles_sought()
     def plan(
         self,
         graph: SSAGraph,
@@ -151,8 +163,8 @@ class Compilation:
         """
         if not graph.removed.isdisjoint(fetch):
             graph, _ = self.graph(kept=fetch)
-        shared = self.options.shared_memory
-        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked, busy)
+        shared, dead = self.options.shared_memory, self.skip_dead
+        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked, busy, dead)
 
     def write_graphviz(self, path: str, graph: SSAGraph) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``."""

@@ -219,7 +219,7 @@ class Engine:
         binding = self._bindings.pop(key, None)
         if binding is None:
             specs = check_run(
-                self.graph, plan.nodes, plan.missing, feeds.values, self.replicas, self._rules
+                self.graph, plan.live, plan.missing, feeds.values, self.replicas, self._rules
             )
             for name in plan.fetch:
                 found = [specs[device].get(name) for device in plan.active]
@@ -241,7 +241,7 @@ class Engine:
             self.replicas.scope.count_run(self.label)
             return results
         self._binding = binding
-        assert binding.steps  # bound here, before the tasks of several threads ask for them
+        assert binding.steps is not None  # bound here, before tasks of several threads ask for it
         self._envs = self._make_envs(plan, feeds, shards)
         with InterruptGate() as self._gate:
             try:

@@ -10,6 +10,7 @@ from dpexec.core.places import array_module
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
+from dpexec.passes import needed_nodes
 from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.partition import Busy, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
@@ -24,6 +25,7 @@ class Plan:
     Args:
         graph: the graph it was made from.
         nodes: nodes that run, in order.
+        live: these, and those that could run if somebody needed what they compute.
         missing: variables without a value, on idle devices.
         tasks: the tasks in a topological order.
         steps: bound nodes per task.
@@ -38,6 +40,7 @@ class Plan:
 
     graph: SSAGraph
     nodes: list[OpNode]
+    live: list[OpNode]
     missing: set[VarNode]
     tasks: list[Task]
     steps: list[list[Step]]
@@ -67,6 +70,9 @@ class Plan:
         for task in self.tasks:
             after = ", ".join(self.tasks[i].key[0] for i in task.after) or "-"
             lines.append(f"{task.id:3d} {task.key[0]:32s} {len(task.nodes):4d} ops, after {after}")
+        dead = len(self.live) - len(self.nodes)
+        if dead:
+            lines.append(f"{dead} operators are skipped: nobody reads what they compute")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -82,6 +88,7 @@ def make_plan(
     granularity: str = "segment",
     checked: bool = False,
     busy: Busy = (),
+    skip_dead: bool = False,
 ) -> Plan:
     """Choose what runs, group it into tasks, and bind the kernels.
 
@@ -95,9 +102,11 @@ def make_plan(
         checked: whether results that are no finite numbers make the run fail; nothing is
             overwritten then before the end.
         busy: how many devices of each ParallelDo get rows.
+        skip_dead: leave out what nobody reads.
     """
     block = graph.program.global_block()
-    nodes, missing = live_nodes(graph, idle, fed, busy)
+    live, missing = live_nodes(graph, idle, fed, busy)
+    nodes = needed_nodes(graph, live, frozenset(fetch)) if skip_dead else live
     in_place = set() if checked else _in_place_nodes(block, nodes)
     tasks = partition(graph, nodes, in_place, granularity)
     drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
@@ -117,10 +126,11 @@ def make_plan(
     return Plan(
         graph=graph,
         nodes=nodes,
+        live=live,
         missing=missing,
         tasks=tasks,
         steps=steps,
-        reads=_reads(graph, nodes, fetch),
+        reads=_reads(graph, live, fetch),
         commits=commits,
         overwritten=overwritten,
         updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),

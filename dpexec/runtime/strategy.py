@@ -199,6 +199,9 @@ class BuildStrategy(_Strategy):
     gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
     processor must have AVX512_BF16 or AMX_BF16). Parameters, their updates, results and all other
     operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
+
+    So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions`` and
+    ``constant_folding``. All passes keep all bits; what a pass removed can still be fetched.
     """
 
     ReduceStrategy: TypeAlias = ReduceStrategy
@@ -220,6 +223,10 @@ class BuildStrategy(_Strategy):
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
+    skip_dead_ops = _Field(True, bool, "Compute only what is fetched or kept.")
+    remove_identities = _Field(False, bool, "Read the original instead of a copy.")
+    common_subexpressions = _Field(False, bool, "Compute once what is computed twice.")
+    constant_folding = _Field(False, bool, "Compute what constants give when compiling.")
     native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
     product_precision = _Field("float32", _precision, "What matrix products are computed in.")
     task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")

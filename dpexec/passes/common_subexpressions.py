@@ -1,0 +1,58 @@
+"""``common_subexpressions``: what is computed twice is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from dpexec.graph.operators import Operators, Uses, pure
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.passes.renaming import renamed
+
+__all__ = ["CommonSubexpressions"]
+
+
+class CommonSubexpressions:
+    """Let those that read the result of an operator read an equal earlier one's instead.
+
+    Equal are operators of one type with the same attributes, on the same values, that are
+    neither random nor do anything besides, and whose results are no variables of the program's
+    state. Those of learning-rate schedules, the forward and the backward pass are kept apart.
+    """
+
+    name = "common_subexpressions"
+
+    def rewrite(self, operators: Operators) -> bool:
+        """Rewrite ``operators``; tell whether anything changed."""
+        uses = operators.uses()
+        seen: dict[Hashable, int] = {}
+        names: dict[str, str] = {}
+        changes: dict[Operator, Operator | None] = {}
+        for position, op in enumerate(uses.ops):
+            current = renamed(op, names)
+            if current is not op:
+                changes[op] = current
+            if not pure(op) or not all(map(uses.temporary, op.output_arg_names)):
+                continue
+            key = _value(uses, current, position)
+            first = uses.ops[seen.setdefault(key, position)]
+            if first is not op:
+                names.update(zip(op.output_arg_names, first.output_arg_names, strict=True))
+                changes[op] = None
+        return operators.replace(changes)
+
+
+def _value(uses: Uses, op: Operator, position: int) -> Hashable:
+    """What an operator computes: equal for those that compute the same."""
+    inputs = tuple(
+        (slot, tuple((name, uses.version(name, position)) for name in names))
+        for slot, names in sorted(op.inputs.items())
+        if names
+    )
+    outputs = tuple((slot, len(names)) for slot, names in op.outputs.items() if names)
+    return op.type, roles.role_name(op.role), inputs, outputs, tuple(_attrs(op))
+
+
+def _attrs(op: Operator) -> Iterator[tuple[str, str]]:
+    attrs = {**op.definition.attrs, **op.plain_attrs()}
+    return ((name, repr(attrs[name])) for name in sorted(attrs))

@@ -1,0 +1,72 @@
+"""Every pass on and off, over several nets, modes and numbers of devices: the same bits."""
+
+import functools
+
+import pytest
+
+import dpexec as fluid
+from tests.passes.test_fuse_images import feeds, images
+from tests.runtime.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    batches,
+    classifier,
+    train,
+    word_batches,
+    words,
+)
+
+PASSES = (
+    "common_subexpressions",
+    "constant_folding",
+    "enable_sequential_execution",
+    "fuse_all_optimizer_ops",
+    "fuse_all_reduce_ops",
+    "fuse_bn_act_ops",
+    "fuse_broadcast_ops",
+    "fuse_elewise_add_act_ops",
+    "fuse_relu_depthwise_conv",
+    "remove_identities",
+    "skip_dead_ops",
+)
+
+
+def regularized():
+    decay = fluid.regularizer.L2Decay(1e-3)
+    clip = fluid.clip.GradientClipByGlobalNorm(0.5)
+    optimizer = fluid.optimizer.Adam(0.01, regularization=decay, grad_clip=clip)
+    return classifier(optimizer, dropout=0.2, batch_norm=True)
+
+
+NETS = {
+    "dense": (regularized, lambda: batches(2)),
+    "images": (lambda: images(True), feeds),
+    "words": (lambda: words(fluid.optimizer.Adam(0.01)), lambda: word_batches(2)),
+}
+
+
+def run(net, mode, devices, options):
+    build, samples = NETS[net]
+    return train(build(), samples(), devices, mode, **options)
+
+
+@functools.cache
+def plain(net, mode, devices):
+    return run(net, mode, devices, dict.fromkeys(PASSES, False))
+
+
+@pytest.mark.parametrize(("mode", "devices"), [(AllReduce, 1), (AllReduce, 2), (Reduce, 2)])
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("switch", [*PASSES, "all"])
+def test_bits_stay(switch, net, mode, devices):
+    options = dict.fromkeys(PASSES, switch == "all")
+    if switch != "all":
+        options[switch] = True
+    assert_same_bits(run(net, mode, devices, options), plain(net, mode, devices))
+
+
+def test_every_pass_that_is_on_is_recorded():
+    found = run("dense", AllReduce, 2, dict.fromkeys(PASSES, True))
+    records = [record.name for record in found.compiled._engine.pass_records]
+    assert {*records, "skip_dead_ops"} == set(PASSES)  # dead is what a plan finds to be so
