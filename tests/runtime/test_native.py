@@ -19,7 +19,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 from dpexec import kernels
 from dpexec.kernels import lowering
 from dpexec.runtime.binding import aligned
-from dpexec.runtime.native import TaskCode
+from dpexec.runtime.task_code import TaskCode
 
 layers = fluid.layers
 ROWS, COLUMNS = 4, 16
@@ -64,7 +64,7 @@ class Task:
         self.code.take(self.before)
         self.inner_bytes = self.code.layout()
         inner, lasting = aligned(self.inner_bytes), aligned(self.code.lasting_bytes)
-        self.steps = self.code.finish(inner, lasting)
+        self.steps = self.code.finish(inner, lasting, self.before)
 
     @property
     def kinds(self):
