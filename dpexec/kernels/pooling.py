@@ -74,6 +74,62 @@ def _largest_gradient(p: int) -> int:
 
 
 @kernel
+def _largest_of_four(p: int) -> int:
+    """As ``_largest``, for windows of two by two pixels."""
+    channels, height, width, rows, columns = (
+        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
+    )  # fmt: skip
+    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
+    place = 0
+    for image in range(count(p, 0)):
+        for row in range(rows):
+            for column in range(columns):
+                a = ((image * height + down[2 * row]) * width + along[2 * column]) * channels
+                b = a + width * channels
+                for c in range(channels):
+                    upper = max(x[a + c], x[a + channels + c])
+                    lower = max(x[b + c], x[b + channels + c])
+                    out[place + c] = max(upper, lower)
+                place += channels
+    return 0
+
+
+@kernel
+def _largest_of_four_gradient(p: int) -> int:
+    """As ``_largest_gradient``, for windows of two by two pixels that do not overlap.
+
+    All are read before the first is written: else no vector instructions are used.
+    """
+    channels, height, width, rows, columns = (
+        count(p, 1), count(p, 2), count(p, 3), count(p, 4), count(p, 5),
+    )  # fmt: skip
+    down, along, x, out = integers(p, 6), integers(p, 7), floats(p, 8), floats(p, 9)
+    d_out, dx = floats(p, 10), floats(p, 11)
+    if height != 2 * rows or width != 2 * columns:
+        for i in range(count(p, 0) * height * width * channels):
+            dx[i] = _ZERO
+    place = 0
+    for image in range(count(p, 0)):
+        for row in range(rows):
+            for column in range(columns):
+                a = ((image * height + down[2 * row]) * width + along[2 * column]) * channels
+                b = a + width * channels
+                for c in range(channels):
+                    top, share = out[place + c], d_out[place + c]
+                    first, second = x[a + c], x[a + channels + c]
+                    third, fourth = x[b + c], x[b + channels + c]
+                    dx[a + c] = share if first == top else _ZERO
+                    share = _ZERO if first == top else share
+                    dx[a + channels + c] = share if second == top else _ZERO
+                    share = _ZERO if second == top else share
+                    dx[b + c] = share if third == top else _ZERO
+                    share = _ZERO if third == top else share
+                    dx[b + channels + c] = share if fourth == top else _ZERO
+                place += channels
+    return 0
+
+
+@kernel
 def _mean(p: int) -> int:
     """The mean of every window. Further arguments: x, out, one over the elements of windows."""
     channels, height, width, rows, columns = (
@@ -129,6 +185,12 @@ def _mean_gradient(p: int) -> int:
 
 def _bounds(axis: Axis) -> Constant:
     return Constant(np.array([axis.bounds(k) for k in range(axis.output)], np.int64))
+
+
+def _of_four(pooling: Pooling) -> bool:
+    """Whether all windows have two by two pixels."""
+    bounds = [axis.bounds(k) for axis in pooling.axes for k in range(axis.output)]
+    return all(end - begin == 2 for begin, end in bounds)
 
 
 def _shares(pooling: Pooling) -> Constant:
@@ -187,7 +249,7 @@ def pool2d(
     x, out.channels_last = code.laid(x, last), last and out.has_planes
     sizes = _sizes(x, pooling, data_format)
     if pooling_type == "max":
-        code.emit(_largest, *sizes, x, out)
+        code.emit(_largest_of_four if _of_four(pooling) else _largest, *sizes, x, out)
     else:
         code.emit(_mean, *sizes, x, out, _shares(pooling))
 
@@ -226,6 +288,8 @@ def pool2d_grad(
     if pooling_type == "max":
         rest = code.scratch(sizes[1])
         x, out = code.laid(x, last), code.laid(out, last)
-        code.emit(_largest_gradient, *sizes, x, out, d_out, dx, rest)
+        apart = all(axis.stride >= axis.kernel for axis in pooling.axes)
+        gradient = _largest_of_four_gradient if _of_four(pooling) and apart else _largest_gradient
+        code.emit(gradient, *sizes, x, out, d_out, dx, rest)
     else:
         code.emit(_mean_gradient, *sizes, dx, d_out, _shares(pooling))
