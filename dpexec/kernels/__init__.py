@@ -31,8 +31,13 @@ def libraries() -> dict[str, str]:
         return {}
     from dpexec.kernels import onednn
 
-    found = {"numba": importlib.metadata.version("numba")}
+    found = {"numba": _version("numba")}
     return {**found, "oneDNN": onednn.version()} if onednn.available() else found
+
+
+@functools.cache
+def _version(package: str) -> str:
+    return importlib.metadata.version(package)
 
 
 def require(wanted: Mapping[str, str]) -> None:

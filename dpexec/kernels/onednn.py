@@ -49,6 +49,8 @@ _USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 
+_KEPT = 1024  # layouts, and products: those of other devices and of batches of the same size
+
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
@@ -174,10 +176,15 @@ def described(
         order: the dimensions from the slowest to the fastest; None: as the library likes it.
         number: ``HALF``; else float32.
     """
+    return _described(tuple(shape), None if order is None else tuple(order), number)
+
+
+@functools.lru_cache(_KEPT)
+def _described(shape: tuple[int, ...], order: tuple[int, ...] | None, number: int) -> Handle:
     rank = len(shape)
     if order is None:
         made = _create(
-            "dnnl_memory_desc_create_with_tag", rank, tuple(shape), number, _ANY_LAYOUT,
+            "dnnl_memory_desc_create_with_tag", rank, shape, number, _ANY_LAYOUT,
             kind="memory_desc",
         )  # fmt: skip
         return _certain(made)
@@ -186,7 +193,7 @@ def described(
         strides[axis] = step
         step *= shape[axis]
     made = _create(
-        "dnnl_memory_desc_create_with_strides", rank, tuple(shape), number, tuple(strides),
+        "dnnl_memory_desc_create_with_strides", rank, shape, number, tuple(strides),
         kind="memory_desc",
     )  # fmt: skip
     return _certain(made)
@@ -238,9 +245,8 @@ class Primitive:
 
     def emit(self, code: Code, arguments: Mapping[int, Value]) -> None:
         """Call it on arrays, which must lie as it wants them."""
-        scratch = self.layout(SCRATCHPAD).nbytes
-        if scratch:
-            arguments = {**arguments, SCRATCHPAD: code.scratch(scratch, dtype=np.uint8)}
+        if self._scratch:
+            arguments = {**arguments, SCRATCHPAD: code.scratch(self._scratch, dtype=np.uint8)}
         memories = [self._memory(number) for number in arguments]
         pairs = zip(memories, arguments.values(), strict=True)
         numbers = [*zip(arguments, map(int, memories), strict=True)]
@@ -249,6 +255,10 @@ class Primitive:
             *map(_address, _CALLED), self.primitive, _stream(), len(arguments),
             Constant(np.array(numbers, np.int64)), *(item for pair in pairs for item in pair),
         )  # fmt: skip
+
+    @functools.cached_property
+    def _scratch(self) -> int:
+        return self.layout(SCRATCHPAD).nbytes
 
     def _memory(self, argument: int) -> Handle:
         description = self.layout(argument).description
@@ -302,6 +312,7 @@ def convolution(
     return None if made is None else Primitive(made)
 
 
+@functools.lru_cache(_KEPT)
 def product(
     a: Handle,
     b: Handle,
