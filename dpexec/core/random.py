@@ -51,6 +51,11 @@ class RandomStream:
         """The stream that gives every device the same numbers: for what is not split."""
         return RandomStream(self.seed, self.key, self.run)
 
+    def first(self, size: int) -> int:
+        """The position of the first of this device's ``size`` numbers."""
+        per_sample, rest = divmod(size, self.samples)
+        return 0 if rest else self.first_sample * per_sample
+
     def bits(self, xp: Any, shape: tuple[int, ...]) -> Any:
         """Independent 64-bit words, an uint64 array of ``shape``.
 
@@ -58,8 +63,7 @@ class RandomStream:
         positions continue those of the shards before it.
         """
         size = math.prod(shape)
-        per_sample, rest = divmod(size, self.samples)
-        first = 0 if rest else self.first_sample * per_sample
+        first = self.first(size)
         words = xp.arange(first, first + size, dtype=np.uint64)
         words *= np.uint64(_GOLDEN)
         words += np.uint64(self.state)

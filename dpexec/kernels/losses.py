@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.generate import single
+from dpexec.kernels.generate import Pointwise, single
 from dpexec.kernels.lowering import Code, Value, lowering
-from dpexec.kernels.machine import count, floats, integers, kernel, number
+from dpexec.kernels.machine import count, floats, integers, kernel, number, words
 from dpexec.kernels.math import exp, inline, lanes, log
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_FEW = 64  # guesses that are found by insertion
 _SMALLEST_LOGIT, _HUGE = np.float32(-64), np.float32(1e20)
 
 
@@ -268,3 +269,119 @@ def mean_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
     if not single(x):
         return False
     code.emit(_mean_grad, x.size, d_out, dx)
+
+
+# ---- one sigmoid for every element
+
+
+_YES_OR_NO = Pointwise(
+    "sigmoid_cross_entropy", "x label",
+    "max(x, zero) - x * label + log(one + exp(-abs(x))) if label != ignored else zero", "ignored",
+)  # fmt: skip
+_YES_OR_NO_GRAD = Pointwise(
+    "sigmoid_cross_entropy_grad", "x label dy",
+    "(sigmoid(x) - label) * dy if label != ignored else zero", "ignored",
+)  # fmt: skip
+
+
+@lowering("sigmoid_cross_entropy_with_logits", layout="pointwise")
+def sigmoid_cross_entropy_with_logits(
+    code: Code, x: Value, label: Value, out: Value, *, ignore_index: int, normalize: bool
+) -> Any:
+    """One pass."""
+    if normalize or not single(x, label):
+        return False
+    _YES_OR_NO.emit(code, out, x, label, factors=[ignore_index], reuse=True)
+
+
+@lowering("sigmoid_cross_entropy_with_logits_grad", layout="pointwise")
+def sigmoid_cross_entropy_with_logits_grad(
+    code: Code, x: Value, label: Value, d_out: Value, dx: Value,
+    *, ignore_index: int, normalize: bool,
+) -> Any:  # fmt: skip
+    """One pass."""
+    if normalize or not single(x, label, d_out):
+        return False
+    _YES_OR_NO_GRAD.emit(code, dx, x, label, d_out, factors=[ignore_index], reuse=True)
+
+
+# ---- how good the guesses are
+
+
+@kernel
+def _top_k(p: int) -> int:
+    """The largest of each row by insertion; of equal ones the first."""
+    rows, n, k, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
+    best, indices = floats(p, 4), integers(p, 5)
+    for i in range(rows):
+        found = 0
+        for j in range(n):
+            value = x[i * n + j]
+            if found == k and not value > best[i * k + k - 1]:
+                continue
+            place = found if found < k else k - 1
+            while place > 0 and value > best[i * k + place - 1]:
+                best[i * k + place] = best[i * k + place - 1]
+                indices[i * k + place] = indices[i * k + place - 1]
+                place -= 1
+            best[i * k + place] = value
+            indices[i * k + place] = j
+            found = min(found + 1, k)
+    return 0
+
+
+@lowering("top_k")
+def top_k(
+    code: Code, x: Value, wanted: Value | None, out: Value | None, indices: Value, *, k: int
+) -> Any:
+    """One look at every element."""
+    if wanted is not None or not single(x) or k > _FEW:
+        return False
+    n = x.shape[-1]
+    rows = x.size // n
+    code.emit(_top_k, rows, n, k, x, out or code.scratch(rows, k), indices)
+
+
+@kernel
+def _accuracy(p: int) -> int:
+    rows, k, indices, label = count(p, 0), count(p, 1), integers(p, 2), integers(p, 3)
+    share, correct, total = floats(p, 4), words(p, 5), words(p, 6)
+    hits = 0
+    for i in range(rows):
+        hit = False
+        for j in range(k):
+            hit |= indices[i * k + j] == label[i]
+        hits += hit
+    share[0] = np.float32(hits / rows)
+    correct[0], total[0] = hits, rows
+    return 0
+
+
+@lowering("accuracy")
+def accuracy(
+    code: Code, out: Value, indices: Value, label: Value, share: Value, correct: Value | None,
+    total: Value | None,
+) -> Any:  # fmt: skip
+    """One look at every guess."""
+    if not single(out) or any(value.dtype != "int64" for value in (indices, label)):
+        return False
+    counts = [value or code.scratch(1, dtype=np.int32) for value in (correct, total)]
+    code.emit(_accuracy, *indices.shape, indices, label, share, *counts)
+
+
+# ---- norms
+
+
+@kernel
+def _squared_l2_norm(p: int) -> int:
+    n, x, out = count(p, 0), floats(p, 1), floats(p, 2)
+    out[0] = _dot(x, x, 0, n)
+    return 0
+
+
+@lowering("squared_l2_norm")
+def squared_l2_norm(code: Code, x: Value, out: Value) -> Any:
+    """One pass."""
+    if not single(x):
+        return False
+    code.emit(_squared_l2_norm, x.size, x, out)

@@ -48,6 +48,7 @@ __all__ = [
 _FAMILIES = (
     "batch_norm",
     "convolution",
+    "dropout",
     "elementwise",
     "embedding",
     "fused",
@@ -308,7 +309,8 @@ class Lowering:
     """A function that emits the calls for an operator.
 
     Args:
-        function: see the module; its keyword-only parameters are attributes.
+        function: see the module; its keyword-only parameters are attributes, and ``rng`` is a
+            function that gives the operator's RandomStream for a shard.
         layout: how it takes images, see the module.
     """
 

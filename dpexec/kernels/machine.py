@@ -32,7 +32,9 @@ __all__ = [
     "intrinsic",
     "kernel",
     "number",
+    "octets",
     "run",
+    "words",
 ]
 
 
@@ -105,6 +107,10 @@ floats = _pointer(types.float32)
 """``floats(arguments, i)``: argument ``i`` as a pointer to float32 numbers."""
 doubles = _pointer(types.float64)
 """``doubles(arguments, i)``: argument ``i`` as a pointer to float64 numbers."""
+octets = _pointer(types.uint8)
+"""``octets(arguments, i)``: argument ``i`` as a pointer to uint8 numbers."""
+words = _pointer(types.int32)
+"""``words(arguments, i)``: argument ``i`` as a pointer to int32 numbers."""
 integers = _pointer(types.int64)
 """``integers(arguments, i)``: argument ``i`` as a pointer to int64 numbers."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpexec.trace.events import Kind
     from dpexec.trace.recorder import Recorder
 
-__all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "run_steps"]
+__all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "random_stream", "run_steps"]
 
 Call = Callable[["Env"], None]
 CollectiveCall = Callable[[Sequence["Env"]], None]
@@ -136,15 +136,10 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
 
         return call_with_body
     if definition.is_random:
-        # a dropout that the backward pass computes again draws the same numbers
-        # and so does a program read from a file, whose slots may come in another order
-        names = map(roles.original_name, itertools.chain.from_iterable(targets))
-        key = zlib.crc32("/".join(names).encode())
-        seed = int(op.attrs.get("seed") or 0)
+        stream = random_stream(op)
 
         def call_random(env: Env) -> None:
-            shard = env.shard
-            rng = RandomStream(seed or shard.entropy, key, shard.run, shard.rows_of(op))
+            rng = stream(env.shard)
             store(env, kernel(xp, *arguments(env), rng=rng, **kwargs))
 
         return call_random
@@ -159,6 +154,17 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
         store(env, kernel(xp, *arguments(env), **kwargs))
 
     return call
+
+
+def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
+    """The random numbers of an operator, for the shard of a run."""
+    # a dropout that the backward pass computes again draws the same numbers
+    # and so does a program read from a file, whose slots may come in another order
+    slots = (op.outputs.get(slot.name, []) for slot in op.definition.outputs)
+    names = map(roles.original_name, itertools.chain.from_iterable(slots))
+    key = zlib.crc32("/".join(names).encode())
+    seed = int(op.attrs.get("seed") or 0)
+    return lambda shard: RandomStream(seed or shard.entropy, key, shard.run, shard.rows_of(op))
 
 
 def _wanted(name: str) -> bool:

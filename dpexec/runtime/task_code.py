@@ -16,7 +16,7 @@ from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Constant, Sparse, Value, flat
 from dpexec.runtime.binding import ALIGNMENT
 from dpexec.runtime.code_run import CodeRun, Place
-from dpexec.runtime.steps import Step, overwrites
+from dpexec.runtime.steps import Step, overwrites, random_stream
 
 __all__ = ["Piece", "TaskCode"]
 
@@ -142,6 +142,8 @@ class TaskCode:
             if value.buffer is not None and self._dies(value.buffer, number)
         }
         attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+        if "rng" in attrs:
+            attrs["rng"] = random_stream(op)
         if lower(self.code, inputs, outputs, attrs) is False:
             assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
             return False
