@@ -107,6 +107,7 @@ class _Builder:
                         self.graph.read(node, name, device, "control")
                 for number in control.writes[index]:
                     self.graph.write(node, f"__control_var@{number}", device, "control")
+            self._sum_up(op)
             self._aggregate(op)
         if self.reduce:
             params = [param.name for param in self.block.iter_parameters()]
@@ -154,6 +155,12 @@ class _Builder:
         return self.owners.get(grad, self.owners.get(param))
 
     # ---- aggregation
+
+    def _sum_up(self, op: Operator) -> None:
+        """Add up what operators on all devices need the sum of, before the next one."""
+        everywhere = list(self.devices)
+        for name in op.attrs.get("sum_over_devices", ()) if len(everywhere) > 1 else ():
+            self._collective("all_sum", name, everywhere, everywhere)
 
     def _aggregate(self, op: Operator) -> None:
         if len(self.devices) < 2 or not op.role & roles.BACKWARD:

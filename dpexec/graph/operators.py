@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpexec.ir import opdef, roles
 from dpexec.ir.operator import Operator
@@ -57,6 +57,11 @@ class Operators:
         """Put operators in the place of others, or nothing; tell whether there were any."""
         made = (changes.get(op, op) for op in self.ops)
         self.ops = [op for op in made if op is not None]
+        return bool(changes)
+
+    def expand(self, changes: Mapping[Operator, Sequence[Operator]]) -> bool:
+        """Put several operators in the place of one; tell whether there were any."""
+        self.ops = [made for op in self.ops for made in changes.get(op, (op,))]
         return bool(changes)
 
     @property

@@ -20,7 +20,7 @@ from dpexec.ir.program import Program
 
 __all__ = ["OpNode", "SSAGraph", "VarNode"]
 
-COLLECTIVES = frozenset({"all_reduce", "reduce", "broadcast", "split", "merge"})
+COLLECTIVES = frozenset({"all_reduce", "all_sum", "reduce", "broadcast", "split", "merge"})
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +56,8 @@ class OpNode:
     Args:
         id: position in ``SSAGraph.ops``.
         kind: ``"compute"``, ``"scale_loss_grad"``, ``"all_reduce"``, ``"reduce"``, ``"broadcast"``;
-            around the body of a ParallelDo also ``"split"`` and ``"merge"`` (of rows).
+            between the halves of operators ``"all_sum"``; around the body of a ParallelDo also
+            ``"split"`` and ``"merge"`` (of rows).
         name: label in views: the operator type, ``"Scale LossGrad"``, ``"fused_all_reduce"`` ...
         device: where it runs; None for an all-reduce, which belongs to all.
         op: the operator of the program; None for collectives of none.

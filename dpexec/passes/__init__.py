@@ -15,6 +15,7 @@ from dpexec.passes.fuse_optimizer import FuseOptimizer
 from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from dpexec.passes.identities import RemoveIdentities
 from dpexec.passes.sequential_execution import SequentialExecution
+from dpexec.passes.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "CommonSubexpressions",
@@ -31,5 +32,6 @@ __all__ = [
     "PassRecord",
     "RemoveIdentities",
     "SequentialExecution",
+    "SyncBatchNorm",
     "needed_nodes",
 ]

@@ -33,6 +33,7 @@ from dpexec.passes import (
     PassRecord,
     RemoveIdentities,
     SequentialExecution,
+    SyncBatchNorm,
 )
 from dpexec.runtime.partition import Busy
 from dpexec.runtime.plan import Plan, make_plan
@@ -103,6 +104,7 @@ class Compilation:
             shared_memory=reduce and one_memory,
         )
         before: list[OperatorPass] = [
+            SyncBatchNorm(),
             ConstantFolding(),
             CommonSubexpressions(),
             RemoveIdentities(),

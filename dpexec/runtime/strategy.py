@@ -221,6 +221,7 @@ class BuildStrategy(_Strategy):
     fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
+    sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
     skip_dead_ops = _Field(True, bool, "Compute only what is fetched or kept.")
@@ -233,7 +234,6 @@ class BuildStrategy(_Strategy):
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
     enable_auto_fusion = _Field(False, bool, "Fuse elementwise chains.", False)
-    sync_batch_norm = _Field(False, bool, "Batch statistics over all devices.", False)
     memory_optimize = _Field(None, _optional_bool, "Reuse memory across operators.", False)
     enable_inplace = _Field(True, bool, "Let outputs reuse inputs.", False)
     cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)

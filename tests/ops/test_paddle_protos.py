@@ -30,6 +30,8 @@ OTHER_OPERATORS = {
     "fused_adam": "Paddle's pass makes one adam of parameters that lie together",
     "fused_momentum": "as fused_adam",
     "fused_sgd": "as fused_adam",
+    "sync_batch_norm": "Paddle has it on GPUs alone",
+    "sync_batch_norm_sums": "half of sync_batch_norm",
     "parallel_do": "Paddle 1.8 does not have it any more",
 }
 

@@ -26,6 +26,10 @@ FEWER_SETTINGS = {
     "dgc_momentum": "Paddle refuses to run it for less than two trainers",
     **dict.fromkeys(("fused_adam", "fused_momentum", "fused_sgd"), "dpexec's own"),
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
+    **{
+        f"sync_batch_norm{part}": "Paddle has it on GPUs alone"
+        for part in ("", "_grad", "_sums", "_grad_sums")
+    },
 }
 OTHER_GRADIENT_OPERATORS = {
     "data_norm": "the sums are outputs as well, which only Paddle's kernel for GPUs writes",
