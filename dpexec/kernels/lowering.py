@@ -238,12 +238,14 @@ class Code:
         dying: where inputs of the present operator lie that nobody reads after it.
         halves: matrix products round their operands to bfloat16.
         rounded: values that were rounded, with the result.
+        bias: what the present operator, a matrix product, is to add to every row.
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
     dying: set[Buffer] = field(default_factory=set)
     halves: bool = False
     rounded: dict[Value, Value] = field(default_factory=dict)
+    bias: Value | None = None
     _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:

@@ -43,7 +43,7 @@ _PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
 # Numbers of the C interface, version 3.
 HALF, FLOAT32 = 2, 3
 _ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 1, 1, 1, 1, 64
-_FUNCTIONS = {"relu": 0x20, "tanh": 0x21, "scale": 0x26, "sigmoid": 0x29}
+_LINEAR = 0x26
 _HALVES_IN_HARDWARE = 0xE7
 _USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
@@ -135,16 +135,14 @@ def _stream() -> Handle:
 
 
 @functools.cache
-def _attributes(then: tuple[tuple[str, float], ...] = ()) -> Handle:
-    """Temporary memory is that of the caller; functions are applied to the result."""
+def _attributes(factor: float = 1.0) -> Handle:
+    """Temporary memory is that of the caller; the result is multiplied by a factor."""
     made = _certain(_create("dnnl_primitive_attr_create"))
     _function("dnnl_primitive_attr_set_scratchpad_mode")(_passed(made), _USER_MEMORY)
-    if then:
+    if factor != 1.0:
         functions = _certain(_create("dnnl_post_ops_create"))
         append = _function("dnnl_post_ops_append_eltwise")
-        for name, factor in then:
-            zero = ctypes.c_float(0)
-            append(_passed(functions), _FUNCTIONS[name], ctypes.c_float(factor), zero)
+        append(_passed(functions), _LINEAR, ctypes.c_float(factor), ctypes.c_float(0))
         _function("dnnl_primitive_attr_set_post_ops")(_passed(made), _passed(functions))
     return made
 
@@ -318,7 +316,7 @@ def product(
     b: Handle,
     out: Handle,
     bias: Handle | None = None,
-    then: tuple[tuple[str, float], ...] = (),
+    factor: float = 1.0,
 ) -> Primitive:
     """A matrix product, or a batch of them: arguments SRC, WEIGHTS, BIAS and DST.
 
@@ -327,12 +325,12 @@ def product(
         b: layout of the right matrix.
         out: layout of the result.
         bias: layout of what is added.
-        then: functions of the result and their factors: ``scale``, ``relu``, ``tanh``, ``sigmoid``.
+        factor: of all that.
     """
     with _one_thread():
         made = _create(
             "dnnl_matmul_primitive_desc_create",
-            *(_engine(), a, b, bias, out, _attributes(then)),
+            *(_engine(), a, b, bias, out, _attributes(factor)),
             kind="primitive_desc",
         )
     return Primitive(_certain(made))

@@ -49,7 +49,7 @@ def matrix_product(
     alpha: float = 1.0,
     times: int = 1,
     apart: tuple[bool, bool, bool] = (True, True, True),
-) -> None:
+) -> bool:
     """``out = alpha * a @ b`` for row-major matrices, ``times`` one after another.
 
     Args:
@@ -63,12 +63,18 @@ def matrix_product(
         times: number of matrices in each array.
         apart: whether a, b and out hold a matrix for every time; else there is one in the array,
             and in the result all products are added up.
+
+    Returns:
+        Whether it was possible, which it always is without a bias.
     """
-    if onednn.available() and min(*sizes, times) > 0 and (times == 1 or apart[2]):
-        then = () if alpha == 1.0 else (("scale", alpha),)
-        _by_onednn(code, a, b, out, sizes, flips, then, times, apart)
+    library = onednn.available() and min(*sizes, times) > 0 and (times == 1 or apart[2])
+    if code.bias and not (library and code.bias.shape == (sizes[1],) != (1,) and alpha == 1.0):
+        return False  # the library would scale the bias, too
+    if library:
+        _by_onednn(code, a, b, out, sizes, flips, alpha, times, apart)
     else:
         _by_blas(code, a, b, out, sizes, flips, alpha, times, apart)
+    return True
 
 
 def _by_onednn(
@@ -78,7 +84,7 @@ def _by_onednn(
     out: Value,
     sizes: tuple[int, int, int],
     flips: tuple[bool, bool],
-    then: tuple[tuple[str, float], ...],
+    alpha: float,
     times: int,
     apart: tuple[bool, bool, bool],
 ) -> None:
@@ -94,14 +100,17 @@ def _by_onednn(
             shape, order = [times if many else 1, *shape], [0, *(axis + 1 for axis in order)]
         return onednn.described(shape, order, number)
 
+    bias = code.bias
     product = onednn.product(
         laid(m, k, apart[0], flips[0], number),
         laid(k, n, apart[1], flips[1], number),
         laid(m, n, True, False, onednn.FLOAT32),
-        then=then,
+        laid(1, n, False, False, onednn.FLOAT32) if bias else None,
+        alpha,
     )
     left, right = (_half(code, value) for value in (a, b)) if code.halves else (a, b)
-    product.emit(code, {onednn.SRC: left, onednn.WEIGHTS: right, onednn.DST: out})
+    more = {onednn.BIAS: bias} if bias else {}
+    product.emit(code, {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out})
 
 
 def _half(code: Code, value: Value) -> Value:
@@ -159,7 +168,7 @@ def mul(
     """One product."""
     if not _all_single(x, y):
         return False
-    matrix_product(code, x, y, out, _sizes(x, y, x_num_col_dims, y_num_col_dims))
+    return matrix_product(code, x, y, out, _sizes(x, y, x_num_col_dims, y_num_col_dims))
 
 
 @lowering("mul_grad")
@@ -222,7 +231,7 @@ def matmul(
         return False
     made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
     sizes = made.m, made.n, made.k
-    matrix_product(code, x, y, out, sizes, made.flips, alpha, made.times, made.apart)
+    return matrix_product(code, x, y, out, sizes, made.flips, alpha, made.times, made.apart)
 
 
 @lowering("matmul_grad")

@@ -10,7 +10,7 @@ is put into the env. The rest runs as before.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,12 +89,14 @@ class _Kind:
         outside: names whose values are needed outside of the task.
         overwritten: names of persistable variables that are updated in place.
         names: of all variables.
+        fetched: names whose values are results of a run.
         latest: codes, each with the shapes that it is for, and its task if it is for no other.
     """
 
     outside: frozenset[str]
     overwritten: frozenset[str]
     names: list[str]
+    fetched: Collection[str]
     latest: list[tuple[list[Any], int | None, TaskCode]] = field(default_factory=list)
 
     def code(
@@ -111,7 +113,7 @@ class _Kind:
         for before, owner, code in self.latest:
             if owner in (None, task) and before == shapes:
                 return code
-        made = TaskCode(specs, self.outside, self.overwritten, limits, halves)
+        made = TaskCode(specs, self.outside, self.overwritten, limits, halves, self.fetched)
         made.take(steps)
         made.layout()
         owner = None if made.shareable else task
@@ -150,7 +152,8 @@ def _kinds(plan: Plan) -> dict[int, _Kind]:
         names = dict.fromkeys(v.name for n in task.nodes for v in (*n.inputs, *n.outputs))
         parts = tuple((id(step.node.op), step.node.kind, step.drops) for step in steps)
         here = frozenset(outside[task.id]), overwritten.intersection(names)
-        found[task.id] = made.setdefault((parts, *here), _Kind(*here, list(names)))
+        kind = _Kind(*here, list(names), plan.fetch)
+        found[task.id] = made.setdefault((parts, *here), kind)
     return found
 
 

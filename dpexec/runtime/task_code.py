@@ -16,6 +16,7 @@ from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Constant, Sparse, Value, flat
 from dpexec.runtime.binding import ALIGNMENT
 from dpexec.runtime.code_run import CodeRun, Place
+from dpexec.runtime.epilogues import adds_bias
 from dpexec.runtime.steps import Step, overwrites, random_stream
 
 __all__ = ["Piece", "TaskCode"]
@@ -59,11 +60,13 @@ class TaskCode:
         overwritten: Collection[str],
         limits: Mapping[str, int],
         halves: bool = False,
+        fetched: Collection[str] = (),
     ) -> None:
         self.specs = specs
         self.outside = outside
         self.overwritten = overwritten
         self.limits = limits
+        self.fetched = fetched
         self.code = Code(halves=halves)
         self.steps: list[Step] = []
         self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
@@ -91,9 +94,15 @@ class TaskCode:
         self.steps = list(steps)
         for number, step in enumerate(steps):
             self.last_read.update((var.name, number) for var in step.node.inputs)
-        for number, step in enumerate(steps):
-            if step.node.op is None or not self._lower(step, step.node.op, number):
+        number = 0
+        while number < len(steps):
+            step = steps[number]
+            pair = steps[number : number + 2]
+            if adds_bias(pair, self.fetched) and self._lower_with_bias(pair):
+                number += 1
+            elif step.node.op is None or not self._lower(step, step.node.op, number):
                 self._keep(step)
+            number += 1
 
     def _keep(self, step: Step) -> None:
         """Leave a step as it is: before the open piece of code if it does not depend on it."""
@@ -122,6 +131,30 @@ class TaskCode:
             if part.buffer is not None:
                 part.buffer.lasting = True
 
+    def _lower_with_bias(self, steps: Sequence[Step]) -> bool:
+        """Let a matrix product add the bias that comes next; False: it does not."""
+        product, add = (step.node.op for step in steps)
+        assert product is not None and add is not None
+        lower = lowering.find(product.type)
+        brought = dict(self.open.brought) if self.open else {}
+        inputs = self._inputs(product, brought)
+        bias = self._value(add.inputs["Y"][0], brought)
+        outputs = [self._outputs(op, brought) for op in (product, add)]
+        if lower is None or inputs is None or not isinstance(bias, Value) or None in outputs:
+            return False
+        (plain,), (out,) = (list(flat(values or ())) for values in outputs)
+        if add.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
+            return False
+        first = len(self.code.calls)
+        self.code.bias = bias
+        made = lower(self.code, inputs, [out], _attrs(product, lower))
+        self.code.bias = None
+        if made is False:
+            return False
+        for step, value in zip(steps, (plain, out), strict=True):
+            self._took(step, first, brought, [value])
+        return True
+
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
         kind = step.node.kind
         sparse = not self.limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
@@ -141,10 +174,7 @@ class TaskCode:
             for value in flat(inputs)
             if value.buffer is not None and self._dies(value.buffer, number)
         }
-        attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
-        if "rng" in attrs:
-            attrs["rng"] = random_stream(op)
-        if lower(self.code, inputs, outputs, attrs) is False:
+        if lower(self.code, inputs, outputs, _attrs(op, lower)) is False:
             assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
             return False
         self._took(step, first, brought, flat(outputs))
@@ -308,3 +338,10 @@ class TaskCode:
             ]
             self._finished[id(steps)] = place, made
         return made
+
+
+def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:
+    attrs = {name: op.attrs.get(name, op.definition.attrs.get(name)) for name in lower.attrs}
+    if "rng" in attrs:
+        attrs["rng"] = random_stream(op)
+    return attrs

@@ -204,3 +204,85 @@ def test_rounding_needs_code(monkeypatch):
     monkeypatch.setattr(kernels, "available", lambda: False)
     with pytest.raises(RuntimeError, match=r"product_precision.*dpexec\[fast\]"):
         accuracy("bfloat16")
+
+
+# ---- biases
+
+
+@NEEDS_ONEDNN
+@pytest.mark.parametrize("halves", [False, pytest.param(True, marks=NEEDS_HALVES)])
+@pytest.mark.parametrize(
+    ("sizes", "times"), [((32, 200, 784), 1), ((5, 7, 300), 1), ((4, 6, 8), 3)]
+)
+def test_a_bias_is_added_with_the_same_bits(sizes, times, halves):
+    m, n, k = sizes
+    rng = np.random.default_rng(0)
+    shapes = [(times, m, k), (times, k, n), (n,)]
+    x, w, b = (rng.normal(size=shape).astype("float32") for shape in shapes)
+    results = []
+    for added in (False, True):
+        code, out = Code(halves=halves), np.empty((times, m, n), "float32")
+        values = {Value(array.shape, array.dtype): array for array in (x, w, out, b)}
+        *operands, bias = values
+        code.bias = bias if added else None
+        assert products.matrix_product(code, *operands, sizes, times=times)
+        assert run(code, values)
+        results.append(out)
+    assert np.array_equal(results[0] + b, results[1])
+
+
+def linear(axis=-1, shared=False):
+    """A net of one layer, square, whose product may have another reader."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [6, 6])
+        weight, bias = (
+            fluid.layers.create_parameter(shape, "float32", f"p{len(shape)}",
+                default_initializer=fluid.initializer.Uniform(-1.0, 1.0))
+            for shape in ([6, 6], [6])
+        )  # fmt: skip
+        total = fluid.layers.mul(x, weight)
+        out = fluid.layers.elementwise_add(total, bias, axis=axis, act="relu")
+        if shared:
+            out = fluid.layers.elementwise_mul(out, total)
+        loss = fluid.layers.mean(out)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return main, startup, loss, total
+
+
+@NEEDS_ONEDNN
+@pytest.mark.parametrize(
+    ("options", "together"), [({}, True), ({"axis": 0}, False), ({"shared": True}, False)]
+)
+def test_products_with_a_bias_train_as_on_numpy(options, together, monkeypatch):
+    biases, product = [], onednn.product
+
+    def spy(a, b, out, bias, factor):
+        biases.append(bias is not None)
+        return product(a, b, out, bias, factor)
+
+    monkeypatch.setattr(onednn, "product", spy)
+    found = []
+    for native_kernels, fetch_product in ((True, False), (True, True), (False, True)):
+        main, startup, loss, total = linear(**options)
+        build = fluid.BuildStrategy()
+        build.native_kernels = native_kernels
+        with fluid.scope_guard(fluid.Scope()):
+            exe = fluid.Executor(fluid.CPUPlace())
+            exe.run(startup)
+            compiled = fluid.CompiledProgram(main).with_data_parallel(
+                loss.name, build, places=fluid.cpu_places(1)
+            )
+            x = np.random.default_rng(0).normal(size=(6, 6)).astype("float32")
+            fetch = [loss, total] if fetch_product else [loss]
+            values = [exe.run(compiled, feed={"x": x}, fetch_list=fetch) for _ in range(4)]
+            found.append(values)
+        if native_kernels:
+            assert any(biases) == (together and not fetch_product)
+            biases.clear()
+    fused, fetched, plain = found
+    assert np.array_equal([v[0] for v in fused], [v[0] for v in fetched])
+    for mine, numpys in zip(fetched, plain, strict=True):
+        np.testing.assert_allclose(mine[0], numpys[0], rtol=1e-5)
+        np.testing.assert_allclose(mine[1], numpys[1], rtol=1e-5, atol=1e-6)
