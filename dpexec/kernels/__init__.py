@@ -21,7 +21,7 @@ __all__ = ["available", "libraries", "require", "require_halves"]
 @functools.cache
 def available() -> bool:
     """Whether kernels can be compiled: numba is there, and ``DPEXEC_NATIVE`` is not 0."""
-    wanted = os.environ.get("DPEXEC_NATIVE", "0") != "0"
+    wanted = os.environ.get("DPEXEC_NATIVE", "1") != "0"
     return wanted and importlib.util.find_spec("numba") is not None
 
 
