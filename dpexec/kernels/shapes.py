@@ -153,28 +153,35 @@ def transpose2_grad(
 
 def _gather_parts(code: Code, parts: Sequence[Value | None], whole: Value, axis: int) -> bool:
     """Copy parts into what they are laid together to along an axis."""
-    for part, source, target in _sections(parts, whole, axis):
+    for part, source, target in _sections(parts, whole, axis, parts):
         move(code, part, whole, source[0], (0, source[1]), target)
     return True
 
 
-def _give_parts(code: Code, whole: Value, parts: Sequence[Value | None], axis: int) -> bool:
-    """Copy what is laid together along an axis to its parts."""
-    for part, source, target in _sections(parts, whole, axis):
+def _give_parts(
+    code: Code,
+    whole: Value,
+    parts: Sequence[Value | None],
+    axis: int,
+    like: Sequence[Value] | None = None,
+) -> bool:
+    """Copy what is laid together along an axis to its parts; ``like`` has the shapes of all."""
+    for part, source, target in _sections(parts, whole, axis, like or parts):
         move(code, whole, part, source[0], target, (0, source[1]))
     return True
 
 
-def _sections(parts: Sequence[Value | None], whole: Value, axis: int) -> Any:
+def _sections(
+    parts: Sequence[Value | None], whole: Value, axis: int, like: Sequence[Value | None]
+) -> Any:
     """For every part: itself, its shape as rows with its strides, and its place in the whole."""
     axis %= len(whole.shape)
     before, row = math.prod(whole.shape[:axis]), math.prod(whole.shape[axis:])
     start = 0
-    for part in parts:
-        if part is None:
-            continue
-        width = part.size // before
-        yield part, ((before, width), (width, 1)), (start, (row, 1))
+    for part, shaped in zip(parts, like, strict=True):
+        width = shaped.size // before if shaped else 0
+        if part is not None:
+            yield part, ((before, width), (width, 1)), (start, (row, 1))
         start += width
 
 
@@ -195,9 +202,9 @@ def concat_grad(
     axis: int,
 ) -> Any:
     """One copy for every input."""
-    if tensor is not None or not known(d_out) or any(grad is None for grad in grads):
+    if tensor is not None or not known(d_out):
         return False
-    return _give_parts(code, d_out, grads, axis)
+    return _give_parts(code, d_out, grads, axis, like=parts)
 
 
 @lowering("split")

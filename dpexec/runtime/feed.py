@@ -211,13 +211,15 @@ def even_rows(rows: int, devices: int) -> list[int]:
 
 def _samples(block: Block, values: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """Rows of the first fed variable that has a batch dimension, else of the first one."""
-    arrays = [
-        values[name]
-        for name, var in block.vars.items()
-        if name in values and values[name].ndim and var.shape[:1] == (-1,)
-    ]
-    arrays += [array for array in values.values() if array.ndim]
-    return int(arrays[0].shape[0]) if arrays else 0
+    batched = {
+        name: len(array)
+        for name, array in values.items()
+        if array.ndim and block.vars[name].shape[:1] == (-1,)
+    }
+    if len(set(batched.values())) > 1:  # the order of the block's variables counts
+        return next(batched[name] for name in block.vars if name in batched)
+    rows = (len(array) for array in values.values() if array.ndim)
+    return next(iter(batched.values())) if batched else next(rows, 0)
 
 
 def _split(
@@ -240,9 +242,11 @@ def _split(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
                 f"{active} devices: other fed Variables have {samples} samples"
             )
-        cuts = np.cumsum(even_rows(length, active) if rows is None else rows)[:-1]
-        for shard, part in zip(shards, np.split(array, cuts), strict=False):
-            shard[name] = part
+        first = 0
+        counts = even_rows(length, active) if rows is None else rows
+        for shard, count in zip(shards, counts, strict=False):
+            shard[name] = array[first : first + count]
+            first += count
     for name in values.keys() - batch.keys():
         for device, row in enumerate(_rows(name, values[name], devices)):
             shards[device][name] = row

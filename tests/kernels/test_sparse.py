@@ -161,6 +161,35 @@ def test_tables_that_are_read_twice_learn_alike_sparse_and_dense():
         np.testing.assert_allclose(sparse.state[name], value, atol=1e-6, err_msg=name)
 
 
+def wide_and_deep():
+    """Sums over the slots of a deep and a wide table, beside features that need no gradient."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4], "int64")
+        y = fluid.data("y", [None, 1], "int64")
+        features = fluid.layers.cast(x, "float32")
+        deep, wide = (
+            fluid.layers.reduce_sum(fluid.embedding(x, [12, width], is_sparse=True), dim=1)
+            for width in (5, 1)
+        )
+        hidden = fluid.layers.fc(fluid.layers.concat([features, deep], axis=1), 7, act="relu")
+        score = fluid.layers.sums([fluid.layers.fc(hidden, 1), wide])
+        target = fluid.layers.cast(y, "float32") / 3.0
+        costs = fluid.layers.sigmoid_cross_entropy_with_logits(score, target)
+        loss = fluid.layers.mean(costs)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return Net(main, startup, loss, main, score)
+
+
+def test_wide_and_deep_gives_what_it_gives_on_numpy():
+    net, feeds = wide_and_deep(), word_batches(4)
+    code, plain = train(net, feeds, 2), train(net, feeds, 2, native_kernels=False)
+    np.testing.assert_allclose(code.losses, plain.losses, rtol=1e-5)
+    for name, value in plain.state.items():
+        np.testing.assert_allclose(code.state[name], value, atol=2e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("wrong", [-1, 12])
 def test_ids_out_of_range_are_named(wrong):
     feeds = word_batches(1)
