@@ -36,7 +36,7 @@ from dpexec.passes import (
     SyncBatchNorm,
 )
 from dpexec.runtime.partition import Busy
-from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.plan import Plan, PlanOptions, make_plan
 from dpexec.runtime.strategy import BuildStrategy
 
 __all__ = ["Compilation"]
@@ -52,11 +52,10 @@ class Compilation:
         options: how it is replicated over them.
         rewrites: what rewrites the operators before that, in order.
         passes: what rewrites the graph, in order.
-        granularity: ``"segment"`` or ``"op"``.
+        planning: how plans are made of the graph.
         native: what operators become machine code with where that is possible: libraries and
             their versions. Nothing: they do not.
         halves: whether matrix products round their operands to bfloat16.
-        skip_dead: whether plans leave out what nobody reads.
     """
 
     program: Program
@@ -64,10 +63,9 @@ class Compilation:
     options: ReplicationOptions
     rewrites: list[OperatorPass]
     passes: list[Pass]
-    granularity: str
+    planning: PlanOptions
     native: Mapping[str, str]
     halves: bool = False
-    skip_dead: bool = False
 
     @classmethod
     def of(
@@ -93,7 +91,7 @@ class Compilation:
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
-            return cls(program, places, options, [], [], "segment", kernels.libraries())
+            return cls(program, places, options, [], [], PlanOptions(), kernels.libraries())
         reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
         customized = BuildStrategy.GradientScaleStrategy.Customized
         one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
@@ -127,9 +125,13 @@ class Compilation:
                 "BuildStrategy.product_precision = 'bfloat16' needs kernels in machine code on "
                 "CPUs: install dpexec[fast] and leave native_kernels on"
             )
-        granularity = strategy.task_granularity
-        dead = strategy.skip_dead_ops
-        return cls(program, places, options, rewrites, passes, granularity, native, halves, dead)
+        planning = PlanOptions(
+            granularity=strategy.task_granularity,
+            skip_dead=strategy.skip_dead_ops,
+            in_place=strategy.enable_inplace,
+            drop=strategy.memory_optimize is not False,
+        )
+        return cls(program, places, options, rewrites, passes, planning, native, halves)
 
     @no_cycles_sought()
     def graph(self, kept: Iterable[str] = ()) -> tuple[SSAGraph, list[PassRecord]]:
@@ -165,8 +167,8 @@ class Compilation:
         """
         if not graph.removed.isdisjoint(fetch):
             graph, _ = self.graph(kept=fetch)
-        shared, dead = self.options.shared_memory, self.skip_dead
-        return make_plan(graph, fetch, fed, idle, shared, self.granularity, checked, busy, dead)
+        shared = self.options.shared_memory
+        return make_plan(graph, fetch, fed, idle, shared, self.planning, checked, busy)
 
     def write_graphviz(self, path: str, graph: SSAGraph) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``."""

@@ -15,7 +15,25 @@ from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.partition import Busy, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "PlanOptions", "make_plan"]
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How a graph becomes a plan.
+
+    Args:
+        granularity: ``"segment"`` or ``"op"``.
+        skip_dead: leave out what nobody reads.
+        in_place: let optimizers overwrite parameters and their state; else these are computed
+            aside and stored when the run is over.
+        drop: free a temporary after its last use; else when the run is over.
+    """
+
+    granularity: str = "segment"
+    skip_dead: bool = False
+    in_place: bool = True
+    drop: bool = True
 
 
 @dataclass(eq=False)
@@ -85,10 +103,9 @@ def make_plan(
     fed: Iterable[str],
     idle: Sequence[int],
     shared: bool,
-    granularity: str = "segment",
+    options: PlanOptions,
     checked: bool = False,
     busy: Busy = (),
-    skip_dead: bool = False,
 ) -> Plan:
     """Choose what runs, group it into tasks, and bind the kernels.
 
@@ -98,18 +115,19 @@ def make_plan(
         fed: names that are fed.
         idle: devices without samples.
         shared: whether devices share persistable variables.
-        granularity: ``"segment"`` or ``"op"``.
+        options: how it is planned.
         checked: whether results that are no finite numbers make the run fail; nothing is
             overwritten then before the end.
         busy: how many devices of each ParallelDo get rows.
-        skip_dead: leave out what nobody reads.
     """
     block = graph.program.global_block()
     live, missing = live_nodes(graph, idle, fed, busy)
-    nodes = needed_nodes(graph, live, frozenset(fetch)) if skip_dead else live
-    in_place = set() if checked else _in_place_nodes(block, nodes)
-    tasks = partition(graph, nodes, in_place, granularity)
-    drops = _drops(block, tasks, set(fetch)) if granularity != "op" else {}
+    nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
+    overwrite = options.in_place and not checked
+    in_place = _in_place_nodes(block, nodes) if overwrite else set()
+    tasks = partition(graph, nodes, in_place, options.granularity)
+    drop = options.drop and options.granularity != "op"
+    drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
     steps = [

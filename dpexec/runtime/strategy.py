@@ -224,6 +224,10 @@ class BuildStrategy(_Strategy):
     sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
+    memory_optimize = _Field(
+        None, _optional_bool, "Free temporaries after their last use; None is True."
+    )
+    enable_inplace = _Field(True, bool, "Let optimizers overwrite what they update.")
     skip_dead_ops = _Field(True, bool, "Compute only what is fetched or kept.")
     remove_identities = _Field(False, bool, "Read the original instead of a copy.")
     common_subexpressions = _Field(False, bool, "Compute once what is computed twice.")
@@ -234,8 +238,6 @@ class BuildStrategy(_Strategy):
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
     enable_auto_fusion = _Field(False, bool, "Fuse elementwise chains.", False)
-    memory_optimize = _Field(None, _optional_bool, "Reuse memory across operators.", False)
-    enable_inplace = _Field(True, bool, "Let outputs reuse inputs.", False)
     cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)
     enable_backward_optimizer_op_deps = _Field(True, bool, "Multi-trainer GPU only.", False)
     num_trainers = _Field(1, int, "Number of trainer processes.", False)

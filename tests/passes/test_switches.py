@@ -66,6 +66,18 @@ def test_bits_stay(switch, net, mode, devices):
     assert_same_bits(run(net, mode, devices, options), plain(net, mode, devices))
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("option", ["memory_optimize", "enable_inplace"])
+def test_bits_stay_where_memory_is_not_reused(option, mode, devices):
+    found = run("words", mode, devices, {option: False})
+    assert_same_bits(found, plain("words", mode, devices))
+    plan = found.compiled._engine.plan
+    dropped = [name for steps in plan.steps for step in steps for name in step.drops]
+    assert bool(dropped) == (option != "memory_optimize")
+    assert bool(plan.overwritten) == (option != "enable_inplace")
+
+
 def test_every_pass_that_is_on_is_recorded():
     found = run("dense", AllReduce, 2, dict.fromkeys(PASSES, True))
     records = [record.name for record in found.compiled._engine.pass_records]
