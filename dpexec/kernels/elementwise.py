@@ -73,6 +73,37 @@ for _row in _ONE_OPERAND:
     _one_operand(*_row)
 
 
+# ---- gelu: x times the probability of a smaller number, by one of two formulas
+
+_ROOT = "F(0.7978845608028654)"
+_ABOUT = f"half * (one + tanh({_ROOT} * (x + F(0.044715) * x * x * x)))"
+_SLOPE = f"two * (one - {_ABOUT}) * {_ROOT} * (one + F(0.134145) * x * x)"
+_GELU = (
+    Pointwise("gelu", "x", "x * normal(x)"),
+    Pointwise("gelu_about", "x", f"x * {_ABOUT}"),
+)
+_GELU_GRAD = (
+    Pointwise("gelu_grad", "x dy", "dy * (normal(x) + x * exp(-half * x * x) * F(0.39894228))"),
+    Pointwise("gelu_about_grad", "x dy", f"dy * ({_ABOUT}) * (one + x * {_SLOPE})"),
+)
+
+
+@lowering("gelu", layout="pointwise")
+def gelu(code: Code, x: Value, out: Value, *, approximate: bool) -> Any:
+    """One pass."""
+    if not single(x):
+        return False
+    _GELU[approximate].emit(code, out, x, reuse=True)
+
+
+@lowering("gelu_grad", layout="pointwise")
+def gelu_grad(code: Code, x: Value, d_out: Value, dx: Value, *, approximate: bool) -> Any:
+    """One pass."""
+    if not single(x, d_out):
+        return False
+    _GELU_GRAD[approximate].emit(code, dx, x, d_out, reuse=True)
+
+
 # ---- two operands, which may be repeated
 
 ADD = Pointwise("add", "x y", "x + y")

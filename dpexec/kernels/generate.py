@@ -34,6 +34,7 @@ _NAMES = {
     "one": np.float32(1),
     "sigmoid": functions.sigmoid,
     "norm": functions.norm,
+    "normal": functions.normal,
     "sqrt": np.sqrt,
     "tanh": functions.tanh,
     "two": np.float32(2),

@@ -15,7 +15,7 @@ from numba import types
 
 from dpexec.kernels.machine import KEEP, intrinsic
 
-__all__ = ["exp", "inline", "lanes", "log", "norm", "sigmoid", "tanh"]
+__all__ = ["exp", "inline", "lanes", "log", "norm", "normal", "sigmoid", "tanh"]
 
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
@@ -82,6 +82,18 @@ def log(x: Any) -> Any:
 
 
 @inline
+def normal(x: Any) -> Any:
+    """The probability that a normal number is below ``x``, to 1e-7.
+
+    Source: Abramowitz and Stegun, 1964, formula 7.1.26.
+    """
+    z = abs(x) * _SQRT_HALF
+    t = _ONE / (_ONE + P * z)
+    tail = ((((P5 * t + P4) * t + P3) * t + P2) * t + P1) * t * exp(-z * z) * _HALF
+    return _ONE - tail if x > _ZERO else tail
+
+
+@inline
 def sigmoid(x: Any) -> Any:
     """``1 / (1 + exp(-x))``."""
     return _ONE / (_ONE + exp(-x))
@@ -106,6 +118,8 @@ def norm(x: Any, n: int) -> Any:
     return np.sqrt(total)
 
 
+P, P1, P2, P3, P4, P5 = map(_F, (0.3275911, 0.254829592, -0.284496736, 1.421413741,
+                                 -1.453152027, 1.061405429))  # fmt: skip
 T0, T1, T2, T3, T4 = map(_F, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2,
                               1.33314422036e-1, -3.33332819422e-1))  # fmt: skip
 _NEAR = _F(0.625)

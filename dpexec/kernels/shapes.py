@@ -286,6 +286,36 @@ def expand(
     return tensor is None and not parts and repeat(code, x, out, x.shape, expand_times)
 
 
+# ---- other element types
+
+_CAST = """\
+def cast_{source}_{target}(p):
+    n, x, out = count(p, 0), {source}(p, 1), {target}(p, 2)
+    for i in range(n):
+        out[i] = {made}(x[i])
+    return 0
+"""
+_CASTS = {
+    ("float32", "int64"): compiled(
+        "cast_floats_integers", _CAST.format(source="floats", target="integers", made="np.int64")
+    ),
+    ("int64", "float32"): compiled(
+        "cast_integers_floats", _CAST.format(source="integers", target="floats", made="F")
+    ),
+}
+
+
+@lowering("cast")
+def cast(code: Code, x: Value, out: Value) -> Any:
+    """One pass, or nothing where the type stays."""
+    if x.dtype == out.dtype:
+        return duplicate(code, x, out)
+    kernel = _CASTS.get((x.dtype.name, out.dtype.name))
+    if kernel is None:
+        return False
+    code.emit(kernel, x.size, x, out)
+
+
 # ---- constants
 
 
