@@ -404,6 +404,13 @@ def declare(
     return lowering(type, **options)(function)
 
 
+@functools.cache
+def _load() -> None:
+    """Import all families, whichever were imported before."""
+    for family in _FAMILIES:
+        importlib.import_module(f"dpexec.kernels.{family}")
+
+
 def find(type: str, sparse: bool = False) -> Lowering | None:
     """The lowering of an operator type, or None.
 
@@ -411,7 +418,5 @@ def find(type: str, sparse: bool = False) -> Lowering | None:
         type: of the operator.
         sparse: whether some of its inputs or outputs are :class:`Sparse`.
     """
-    if not _lowerings:
-        for family in _FAMILIES:
-            importlib.import_module(f"dpexec.kernels.{family}")
+    _load()
     return _lowerings.get((type, sparse))
