@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpexec import kernels
+from dpexec.core.memory import no_cycles_sought
 from dpexec.ir.spec import Spec
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step
@@ -79,4 +80,5 @@ class Binding:
             kernels.require_halves()
         from dpexec.runtime.native import bind_native
 
-        return bind_native(self.plan, self.specs, self.memory, self.halves)
+        with no_cycles_sought():
+            return bind_native(self.plan, self.specs, self.memory, self.halves)

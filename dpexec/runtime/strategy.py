@@ -227,7 +227,7 @@ class BuildStrategy(_Strategy):
     memory_optimize = _Field(
         None, _optional_bool, "Free temporaries after their last use; None is True."
     )
-    enable_inplace = _Field(True, bool, "Let optimizers overwrite what they update.")
+    enable_inplace = _Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
     skip_dead_ops = _Field(True, bool, "Compute only what is fetched or kept.")
     remove_identities = _Field(False, bool, "Read the original instead of a copy.")
     common_subexpressions = _Field(False, bool, "Compute once what is computed twice.")
