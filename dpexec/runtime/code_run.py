@@ -62,7 +62,7 @@ class Place:
         inner, lasting = self._starts
         if value.buffer in self.code.lasting:
             return lasting + self.code.lasting[value.buffer]
-        return inner + self.code.places.get(value.buffer, 0)  # of size 0: anywhere
+        return inner + self.code.places[value.buffer] if value.nbytes else inner
 
 
 class _Brought:

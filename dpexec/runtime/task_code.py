@@ -286,10 +286,11 @@ class TaskCode:
         self.places: dict[Buffer, int] = {}
         self.lasting: dict[Buffer, int] = {}
         self.lasting_bytes = 0
-        for value in self._made():
-            if value.buffer and value.buffer.lasting and value.buffer not in self.lasting:
-                self.lasting[value.buffer] = self.lasting_bytes
-                self.lasting_bytes += -(-value.buffer.nbytes // ALIGNMENT) * ALIGNMENT
+        # a name that is written twice has an earlier value, too, which only calls know
+        for buffer in dict.fromkeys((*buffers, *(value.buffer for value in self._made()))):
+            if buffer is not None and buffer.lasting:
+                self.lasting[buffer] = self.lasting_bytes
+                self.lasting_bytes += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
         for buffer in inner:
             rivals = sorted(

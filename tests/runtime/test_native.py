@@ -196,6 +196,16 @@ def test_a_name_may_be_written_twice(x):
     task.check(x)
 
 
+def test_a_name_that_is_needed_outside_may_be_written_twice(x):
+    def build(x):
+        a, b = layers.exp(x), layers.tanh(x)
+        for found in (a, b):
+            layers.sums([found, x], out=found)
+        return a, b
+
+    Task(build).check(x)
+
+
 def test_every_operator_can_be_run_by_itself(x):
     task = Task(lambda x: layers.softmax(layers.relu(layers.transpose(x, [1, 0]))))
     (step,) = task.steps
