@@ -292,18 +292,14 @@ class TaskCode:
                 self.lasting[buffer] = self.lasting_bytes
                 self.lasting_bytes += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
         inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
-        for buffer in inner:
-            rivals = sorted(
-                (place, place + other.nbytes)
-                for other, place in self.places.items()
-                if other.first <= buffer.last and buffer.first <= other.last
-            )
-            place = 0
-            for start, end in rivals:
-                if place + buffer.nbytes <= start:
-                    break
-                place = max(place, -(-end // ALIGNMENT) * ALIGNMENT)
+        lives = np.array([(b.first, b.last) for b in inner], np.int64).reshape(-1, 2)
+        bounds = np.zeros((len(inner), 2), np.int64)
+        for number, buffer in enumerate(inner):
+            before = lives[:number]
+            rivals = (before[:, 0] <= buffer.last) & (before[:, 1] >= buffer.first)
+            place = _lowest_gap(bounds[:number][rivals], buffer.nbytes)
             self.places[buffer] = place
+            bounds[number] = place, -(-(place + buffer.nbytes) // ALIGNMENT) * ALIGNMENT
         self.inner_bytes = max((p + b.nbytes for b, p in self.places.items()), default=0)
         return self.inner_bytes
 
@@ -346,3 +342,11 @@ def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:
     if "rng" in attrs:
         attrs["rng"] = random_stream(op)
     return attrs
+
+
+def _lowest_gap(taken: np.ndarray[Any, Any], nbytes: int) -> int:
+    """The lowest place for some bytes beside what is taken, an array of (start, end)."""
+    taken = taken[np.argsort(taken[:, 0])]
+    free_from = np.maximum.accumulate(np.concatenate([[0], taken[:, 1]]))
+    fits = np.flatnonzero(free_from[:-1] + nbytes <= taken[:, 0])
+    return int(free_from[fits[0] if len(fits) else -1])
