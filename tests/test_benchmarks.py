@@ -48,7 +48,7 @@ def test_command_trains_a_workload_and_writes_json(tmp_path, no_lock):
     assert done.returncode == 0, done.stderr
     (run,) = json.loads((tmp_path / "out.json").read_text()).values()
     (own,) = run["peers"]
-    assert own["loss"] == pytest.approx(1.2967, abs=5e-5)
+    assert own["loss"] == pytest.approx(1.2967, abs=1e-3)
     assert own["data_parallel"] and own["operators"] > 20 and own["dask_tasks"] > 2
     assert len(own["blocks"]) == 2 and 0 < own["ms_min"] <= own["ms"] <= own["ms_max"]
     assert own["memory_mb"] > 20 and own["threads"] >= 2
