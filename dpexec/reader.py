@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from dpexec.core.places import CPUPlace, CUDAPlace, Place, transfers
-from dpexec.core.tensors import LoDTensor
+from dpexec.batches import checked_array, copied, feed, stacked
+from dpexec.core.places import CPUPlace, CUDAPlace, Place
 from dpexec.core.unique_name import UniqueNameGenerator
 from dpexec.data_feeder import DataFeeder, refuse_sequences
 from dpexec.errors import EnforceNotMet, EOFException
@@ -165,23 +163,10 @@ class GeneratorLoader:
             AssertionError: places are missing.
         """
         feeder = DataFeeder(self._feed_list, CPUPlace())
-        batches = partial(_stacked, feeder, reader)
+        batches = partial(stacked, feeder, reader)
         return self.set_batch_generator(batches, places)
 
-    @staticmethod
-    def _check_input_array(item: Any) -> np.ndarray[Any, Any]:
-        """An array of what a generator gave.
-
-        Raises:
-            TypeError: nested lists of different lengths.
-        """
-        try:
-            array = np.asarray(item)
-        except ValueError as error:
-            raise TypeError(f"cannot be made a regular array: {error}") from None
-        if array.dtype == object:
-            raise TypeError("cannot be made a regular array of numbers")
-        return array
+    _check_input_array = staticmethod(checked_array)  # fluid's name
 
     def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
         """Take whole batches.
@@ -290,13 +275,13 @@ class GeneratorLoader:
         source, names = self._source, self.feed_names
         assert source is not None, "Data source of DataLoader has not set yet"
         read = in_process(source) if self._use_multiprocess else source
-        return Prefetch(lambda: (_feed(names, b) for b in read()), self._capacity)
+        return Prefetch(lambda: (feed(names, b) for b in read()), self._capacity)
 
     def _onto(self, batches: Prefetch, places: Sequence[Place]) -> Prefetch:
         """Copy batches to GPUs ahead of the steps, in turn."""
         if not (self._use_double_buffer and any(isinstance(p, CUDAPlace) for p in places)):
             return batches
-        return Prefetch(partial(_copied, batches, places), len(places))
+        return Prefetch(partial(copied, batches, places), len(places))
 
     def _take(self, batches: Prefetch, devices: int) -> list[dict[str, Any]]:
         feeds = list(itertools.islice(batches, devices))
@@ -372,47 +357,3 @@ class ProgramReader(PyReader):
     def decorate_tensor_provider(self, func: Reader) -> None:
         """See :meth:`GeneratorLoader.set_batch_generator`."""
         self.set_batch_generator(func)
-
-
-def _stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:
-    """Batches of lists of samples."""
-    for samples in reader():
-        yield list(feeder.feed(samples).values())
-
-
-def _copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoDTensor]]:
-    """Batches on the devices, in turn."""
-    try:
-        for place, feed in zip(itertools.cycle(places), batches, strict=False):
-            with transfers(place):
-                for tensor in feed.values():
-                    tensor.set(tensor.array, place)
-            yield feed
-    finally:
-        batches.close()
-
-
-def _feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
-    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays."""
-    if not isinstance(fields, (list, tuple)):
-        raise EnforceNotMet(
-            f"a batch must be a list or tuple with one array for each of {', '.join(names)}, but "
-            f"the generator gave a {type(fields).__name__}"
-        )
-    if len(fields) != len(names):
-        raise EnforceNotMet(
-            f"a batch must have {len(names)} fields ({', '.join(names)}), but the generator gave "
-            f"{len(fields)}"
-        )
-    return {name: _tensor(name, value) for name, value in zip(names, fields, strict=True)}
-
-
-def _tensor(name: str, value: Any) -> LoDTensor:
-    if isinstance(value, LoDTensor):
-        return value
-    tensor = LoDTensor()
-    try:
-        tensor.set(GeneratorLoader._check_input_array(value))
-    except TypeError as error:
-        raise TypeError(f"Variable {name!r} of a batch: {error}") from error
-    return tensor

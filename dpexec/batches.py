@@ -1,0 +1,78 @@
+"""Batches of a reader: from samples to tensors, by name, on their devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.places import Place, transfers
+from dpexec.core.tensors import LoDTensor
+from dpexec.data_feeder import DataFeeder
+from dpexec.errors import EnforceNotMet
+from dpexec.prefetch import Prefetch
+
+__all__ = ["checked_array", "copied", "feed", "stacked"]
+
+Reader = Callable[[], Iterable[Any]]
+
+
+def stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:
+    """Batches of lists of samples."""
+    for samples in reader():
+        yield list(feeder.feed(samples).values())
+
+
+def copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoDTensor]]:
+    """Batches on the devices, in turn."""
+    try:
+        for place, feed in zip(itertools.cycle(places), batches, strict=False):
+            with transfers(place):
+                for tensor in feed.values():
+                    tensor.set(tensor.array, place)
+            yield feed
+    finally:
+        batches.close()
+
+
+def feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
+    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays."""
+    if not isinstance(fields, (list, tuple)):
+        raise EnforceNotMet(
+            f"a batch must be a list or tuple with one array for each of {', '.join(names)}, but "
+            f"the generator gave a {type(fields).__name__}"
+        )
+    if len(fields) != len(names):
+        raise EnforceNotMet(
+            f"a batch must have {len(names)} fields ({', '.join(names)}), but the generator gave "
+            f"{len(fields)}"
+        )
+    return {name: _tensor(name, value) for name, value in zip(names, fields, strict=True)}
+
+
+def _tensor(name: str, value: Any) -> LoDTensor:
+    if isinstance(value, LoDTensor):
+        return value
+    tensor = LoDTensor()
+    try:
+        tensor.set(checked_array(value))
+    except TypeError as error:
+        raise TypeError(f"Variable {name!r} of a batch: {error}") from error
+    return tensor
+
+
+def checked_array(item: Any) -> np.ndarray[Any, Any]:
+    """An array of what a generator gave.
+
+    Raises:
+        TypeError: nested lists of different lengths.
+    """
+    try:
+        array = np.asarray(item)
+    except ValueError as error:
+        raise TypeError(f"cannot be made a regular array: {error}") from None
+    if array.dtype == object:
+        raise TypeError("cannot be made a regular array of numbers")
+    return array
