@@ -164,7 +164,7 @@ def strategies():
         value = getattr(owner, field)  # an unknown field is an error here
         if field == "reduce_strategy":
             value = getattr(fluid.BuildStrategy.ReduceStrategy, text)
-        elif isinstance(value, bool):
+        elif value is None or isinstance(value, bool):
             value = {"True": True, "False": False}[text]
         else:
             value = type(value)(text)
