@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dpexec.trace import chrome, profile
+from dpexec.trace import files, profile
 from dpexec.trace.events import Event, Trace
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
@@ -94,7 +94,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PA
     profile.stop()
     trace = recorder.trace()
     print(_report(trace, key, _place))
-    chrome.save(trace, profile_path)
+    files.save(trace, profile_path)
 
 
 def reset_profiler() -> None:

@@ -1,17 +1,14 @@
-"""Trace files: the JSON that chrome://tracing and ui.perfetto.dev open, and dpexec's own.
+"""The JSON that chrome://tracing and ui.perfetto.dev open.
 
 Format: "Trace Event Format" of the Chromium project, complete events (ph "X"), microseconds.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from dpexec.trace.events import FORMAT, VERSION, Event, Trace, TraceFormatError
+from dpexec.trace.events import FORMAT, Event, Trace, TraceFormatError
 
 _PROCESS = 1
 _MICRO = 1e6
@@ -88,8 +85,7 @@ def to_chrome(trace: Trace) -> dict[str, Any]:
                 },
             }
         )
-    other = {"format": FORMAT, "version": VERSION, "origin": origin, "meta": dict(trace.meta)}
-    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
+    return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": trace.to_json()}
 
 
 def _meta(kind: str, thread: int, **args: Any) -> dict[str, Any]:
@@ -97,67 +93,31 @@ def _meta(kind: str, thread: int, **args: Any) -> dict[str, Any]:
 
 
 def from_chrome(data: Mapping[str, Any]) -> Trace:
-    """Read back what `to_chrome` made; times agree to a nanosecond.
+    """Read back what `to_chrome` made, exactly; of version 1 times agree to a nanosecond.
 
     Raises:
-        TraceFormatError: The file is not one of dpexec's.
+        TraceFormatError: The file is not one of dpexec's, or damaged.
     """
-    other = data.get("otherData", {})
-    if other.get("format") != FORMAT or other.get("version") != VERSION:
-        raise TraceFormatError(
-            "a Chrome trace, but not one that this version of dpexec wrote (otherData.format is "
-            f"{other.get('format')!r}, otherData.version is {other.get('version')!r})"
-        )
-    origin = float(other["origin"])
-    events = []
-    for row in data["traceEvents"]:
-        if row["ph"] != "X":
-            continue
-        args = dict(row["args"])
-        start = origin + row["ts"] / _MICRO
-        events.append(
-            Event(
-                name=row["name"],
-                kind=row["cat"],
-                device=args.pop("device"),
-                key=args.pop("key"),
-                start=start,
-                stop=start + row["dur"] / _MICRO,
-                thread=args.pop("thread"),
-                args=args,
-            )
-        )
-    return Trace(tuple(events), other["meta"])
+    other = data.get("otherData")
+    if not isinstance(other, dict) or other.get("format") != FORMAT:
+        raise TraceFormatError("a Chrome trace, but not one that dpexec wrote")
+    return Trace.from_json(
+        {**other, "events": _old_rows(data)} if other.get("version") == 1 else other
+    )
 
 
-def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> Path:
-    """Write a trace to a file.
-
-    Args:
-        trace: What to write.
-        path: The file; its folder must exist.
-        chrome: Chrome's format, which Perfetto opens too; False for dpexec's own, which keeps every
-            digit of the times.
-
-    Returns:
-        The path.
-    """
-    target = Path(path)
-    content = to_chrome(trace) if chrome else trace.to_json()
-    target.write_text(json.dumps(content), encoding="utf-8")
-    return target
-
-
-def load(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace that `save` wrote, in either format.
-
-    Raises:
-        TraceFormatError: The file holds something else.
-    """
+def _old_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The events of version 1, which were nowhere but in the rows that Chrome shows."""
+    rows = []
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise TraceFormatError(f"{path} is not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise TraceFormatError(f"{path} holds no trace")
-    return from_chrome(data) if "traceEvents" in data else Trace.from_json(data)
+        for row in data["traceEvents"]:
+            if row["ph"] != "X":
+                continue
+            args = dict(row["args"])
+            start = float(data["otherData"]["origin"]) + row["ts"] / _MICRO
+            what = {name: args.pop(name) for name in ("key", "device", "thread")}
+            times = {"start": start, "stop": start + row["dur"] / _MICRO}
+            rows.append({"name": row["name"], "kind": row["cat"], **what, **times, "args": args})
+    except (KeyError, TypeError, ValueError) as error:
+        raise TraceFormatError(f"damaged: a row is not what it should be ({error!r})") from error
+    return rows

@@ -1,20 +1,24 @@
-"""The events of a run and their JSON form, which carries a version number."""
+"""What ran when, and what memory it used: the dataclasses of a trace, and their JSON form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-FORMAT = "dpexec.trace"
-VERSION = 1
+from dpexec.trace import columns
+from dpexec.trace.columns import TraceFormatError
 
-Kind = Literal["task", "op", "collective"]
+__all__ = ["FORMAT", "VERSION", "Allocation", "Event", "Kind", "Trace", "TraceFormatError"]
+
+FORMAT = "dpexec.trace"
+VERSION = 2
+
+Kind = Literal["task", "op", "collective", "feed", "fetch", "transfer"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-
-class TraceFormatError(ValueError):
-    """A file or object is not a trace that this version of dpexec can read."""
+MemoryKind = Literal["parameter", "state", "gradient", "temporary", "feed", "arena"]
+MEMORY_KINDS: tuple[str, ...] = get_args(MemoryKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,17 @@ class Event:
     Args:
         name: What people read: the op type, or the name of the segment.
         kind: "task" for a scheduled task, "op" for an operator inside one, "collective" for an
-            operation over several devices.
+            operation over several devices, "feed" and "fetch" for what comes in and goes out,
+            "transfer" for values on their way between processes.
         device: Index of the device, None when the event belongs to all of them.
         key: Key of the task it belongs to; the ops of a task carry the key of that task.
         start: Seconds on a monotonic clock.
         stop: Seconds on the same clock, not before start.
-        thread: Identifier of the thread that did the work.
-        args: Further facts, anything that JSON can hold.
+        thread: Number of the thread that did the work.
+        args: Further facts, anything that JSON can hold: "parts", the names of the operators that a
+            fused kernel stands for; "bytes" and "devices" of a collective or transfer; "worker".
+        node: Number of the operator in the graph; None for what is no operator of it.
+        step: Number of the step, from 0.
     """
 
     name: str
@@ -41,6 +49,8 @@ class Event:
     stop: float
     thread: int = 0
     args: Mapping[str, Any] = field(default_factory=dict)
+    node: int | None = None
+    step: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -55,46 +65,67 @@ class Event:
         """Seconds from start to stop."""
         return self.stop - self.start
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the event as plain JSON values."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "device": self.device,
-            "key": self.key,
-            "start": self.start,
-            "stop": self.stop,
-            "thread": self.thread,
-            "args": dict(self.args),
-        }
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Event:
-        """Build an event from what `to_json` returned.
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Memory of a device that was taken or given back.
 
-        Raises:
-            TraceFormatError: A field is missing or impossible.
-        """
-        try:
-            return cls(
-                name=data["name"],
-                kind=data["kind"],
-                device=data["device"],
-                key=data["key"],
-                start=float(data["start"]),
-                stop=float(data["stop"]),
-                thread=int(data["thread"]),
-                args=dict(data["args"]),
+    Rows of kind "arena" are memory reserved for machine code. What the code computes there is
+    listed as well, as "gradient" or "temporary", for as long as somebody needs it: so the values
+    alive are the sum of all kinds but "arena".
+
+    Args:
+        time: Seconds on the clock of the events.
+        device: Index of the device.
+        name: Of the variable, or of the arena.
+        bytes: How much; negative when it is given back.
+        kind: What it is for: "parameter", "state" (of an optimizer, or a counter), "gradient",
+            "temporary", "feed" or "arena".
+    """
+
+    time: float
+    device: int
+    name: str
+    bytes: int
+    kind: MemoryKind
+
+    def __post_init__(self) -> None:
+        if self.kind not in MEMORY_KINDS:
+            raise ValueError(
+                f"memory of {self.name!r}: kind must be one of {MEMORY_KINDS}, not {self.kind!r}"
             )
-        except KeyError as error:
-            raise TraceFormatError(f"an event lacks the field {error}: {dict(data)}") from error
-        except (TypeError, ValueError) as error:
-            raise TraceFormatError(f"not an event: {data!r} ({error})") from error
+
+
+_EVENT_COLUMNS: columns.Columns = {
+    "name": "text",
+    "kind": "text",
+    "device": "integer or null",
+    "key": "text",
+    "start": "number",
+    "stop": "number",
+    "thread": "integer",
+    "args": "object",
+    "node": "integer or null",
+    "step": "integer",
+}
+_MEMORY_COLUMNS: columns.Columns = {
+    "time": "number",
+    "device": "integer",
+    "name": "text",
+    "bytes": "integer",
+    "kind": "text",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Events in order of their start, and facts about the run as a whole.
+
+    Args:
+        events: What ran.
+        meta: Facts: scheduler, num_threads, mode, steps, places, version, native ...
+        graph: The graph as the file format "dpexec.graph" has it; nodes of events refer to it.
+        memory: What memory was used, in order of time.
 
     Example:
         >>> trace = Trace((Event("relu", "op", 0, "fwd", 0.0, 0.5),), {"devices": 1})
@@ -104,6 +135,8 @@ class Trace:
 
     events: tuple[Event, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    graph: Mapping[str, Any] | None = None
+    memory: tuple[Allocation, ...] = ()
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
@@ -117,6 +150,11 @@ class Trace:
         return tuple(sorted({e.device for e in self.events if e.device is not None}))
 
     @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that have events, in order."""
+        return tuple(sorted({e.step for e in self.events}))
+
+    @property
     def span(self) -> tuple[float, float]:
         """First start and last stop in seconds; (0, 0) when nothing ran."""
         if not self.events:
@@ -124,28 +162,67 @@ class Trace:
         return min(e.start for e in self.events), max(e.stop for e in self.events)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the trace as plain JSON values, with format name and version."""
+        """Return the trace as plain JSON values, column by column, with format name and version."""
         return {
             "format": FORMAT,
             "version": VERSION,
             "meta": dict(self.meta),
-            "events": [event.to_json() for event in self.events],
+            "graph": self.graph,
+            "events": columns.pack(_EVENT_COLUMNS, self.events),
+            "memory": columns.pack(_MEMORY_COLUMNS, self.memory),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
-        """Build a trace from what `to_json` returned.
+        """Build a trace from what `to_json` returned, in this version or an older one.
 
         Raises:
-            TraceFormatError: It is something else, or was written by a newer version.
+            TraceFormatError: It is something else, is damaged, or was written by a newer version.
         """
         if data.get("format") != FORMAT:
-            raise TraceFormatError(f"not a dpexec trace: format is {data.get('format')!r}")
-        if data.get("version") != VERSION:
+            raise TraceFormatError(f"not a dpexec trace: its format is {data.get('format')!r}")
+        version = data.get("version")
+        if version == 1:
+            return cls(tuple(_old_events(data.get("events"))), _mapping(data, "meta") or {})
+        if version != VERSION:
             raise TraceFormatError(
-                f"trace version {data.get('version')!r}; this dpexec reads version {VERSION}"
+                f"a dpexec trace of version {version!r}, but this dpexec reads versions 1 to "
+                f"{VERSION}: install a newer one"
             )
-        events = data.get("events")
-        if not isinstance(events, list):
-            raise TraceFormatError("a dpexec trace needs a list of events")
-        return cls(tuple(Event.from_json(event) for event in events), dict(data.get("meta", {})))
+        return cls(
+            _made(Event, "event", columns.unpack(_EVENT_COLUMNS, data.get("events"), "events")),
+            _mapping(data, "meta") or {},
+            _mapping(data, "graph"),
+            _made(
+                Allocation, "memory", columns.unpack(_MEMORY_COLUMNS, data.get("memory"), "memory")
+            ),
+        )
+
+
+def _mapping(data: Mapping[str, Any], field_name: str) -> dict[str, Any] | None:
+    found = data.get(field_name)
+    if found is not None and not isinstance(found, dict):
+        raise TraceFormatError(f"damaged: {field_name} is no object, but {type(found).__name__}")
+    return found
+
+
+def _made(kind: type[Any], what: str, rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    try:
+        return tuple(kind(*row) for row in rows)
+    except ValueError as error:
+        raise TraceFormatError(f"damaged: {error}") from error
+
+
+def _old_events(rows: Sequence[Mapping[str, Any]] | None) -> Iterator[Event]:
+    """The events of version 1, an object each."""
+    if not isinstance(rows, list):
+        raise TraceFormatError("damaged: a dpexec trace needs a list of events")
+    for number, row in enumerate(rows):
+        try:
+            times = float(row["start"]), float(row["stop"])
+            what = row["name"], row["kind"], row["device"], row["key"]
+            yield Event(*what, *times, int(row["thread"]), dict(row["args"]))
+        except KeyError as error:
+            raise TraceFormatError(f"damaged: event {number} lacks the field {error}") from error
+        except (TypeError, ValueError) as error:
+            raise TraceFormatError(f"damaged: event {number} is no event ({error})") from error

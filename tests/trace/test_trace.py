@@ -2,10 +2,12 @@
 
 import json
 import threading
+import time
 
 import pytest
 
 from dpexec.trace import (
+    Allocation,
     Event,
     Recorder,
     Trace,
@@ -21,12 +23,21 @@ def two_devices() -> Trace:
     return Trace(
         (
             Event("fwd", "task", 0, "fwd_dev0", 10.0, 11.0, thread=0),
-            Event("relu", "op", 0, "fwd_dev0", 10.1, 10.4, thread=0, args={"out": [2, 3]}),
+            Event("relu", "op", 0, "fwd_dev0", 10.1, 10.4, 0, {"out": [2, 3]}, node=4, step=1),
             Event("fwd", "task", 1, "fwd_dev1", 10.0, 11.5, thread=1),
             Event("all_reduce", "collective", None, "all_reduce-0", 11.5, 11.75, thread=0),
         ),
         {"mode": "AllReduce"},
+        {"format": "dpexec.graph", "nodes": []},
+        (Allocation(10.1, 0, "x", 24, "temporary"), Allocation(10.4, 0, "x", -24, "temporary")),
     )
+
+
+def as_version_1(trace: Trace) -> dict:
+    """The trace as dpexec wrote it before events knew nodes and steps."""
+    names = ("name", "kind", "device", "key", "start", "stop", "thread", "args")
+    rows = [{name: getattr(event, name) for name in names} for event in trace]
+    return {"format": "dpexec.trace", "version": 1, "meta": dict(trace.meta), "events": rows}
 
 
 def slices(chrome: dict) -> list[dict]:
@@ -60,9 +71,11 @@ def test_trace_facts():
     ("change", "message"),
     [
         ({"format": "other"}, "not a dpexec trace"),
-        ({"version": 2}, "this dpexec reads version 1"),
-        ({"events": None}, "needs a list of events"),
-        ({"events": [{"name": "relu"}]}, "lacks the field 'kind'"),
+        ({"version": 3}, "version 3, but this dpexec reads versions 1 to 2"),
+        ({"events": None}, "damaged: events has no field"),
+        ({"version": 1}, "needs a list of events"),
+        ({"version": 1, "events": [{"name": "relu"}]}, "event 0 lacks the field 'start'"),
+        ({"graph": [1]}, "graph is no object, but list"),
     ],
 )
 def test_trace_from_json_names_what_is_wrong(change, message):
@@ -131,37 +144,86 @@ def test_chrome_splits_a_device_whose_tasks_overlap():
     assert lanes == {"a": "device 0", "b": "device 0 (2)", "c": "device 0"}
 
 
-def test_chrome_round_trip():
+def test_chrome_round_trip_is_exact():
     trace = two_devices()
-    back = from_chrome(to_chrome(trace))
-    assert back.meta == trace.meta
-    key = lambda e: (e.device is None, e.device, e.start)  # noqa: E731
-    for ours, theirs in zip(sorted(trace, key=key), sorted(back, key=key), strict=True):
-        assert (ours.name, ours.kind, ours.key, ours.args) == (
-            theirs.name,
-            theirs.kind,
-            theirs.key,
-            theirs.args,
-        )
-        assert theirs.start == pytest.approx(ours.start, abs=1e-9)
-        assert theirs.stop == pytest.approx(ours.stop, abs=1e-9)
+    assert from_chrome(json.loads(json.dumps(to_chrome(trace)))) == trace
 
 
 def test_files_of_both_formats_load(tmp_path):
     trace = two_devices()
     assert load(save(trace, tmp_path / "own.json", chrome=False)) == trace
-    assert len(load(save(trace, tmp_path / "chrome.json"))) == len(trace)
+    assert load(save(trace, tmp_path / "chrome.json")) == trace
+    assert load(save(Trace(), tmp_path / "nothing.json")) == Trace()
+
+
+def test_files_of_version_1_load(tmp_path):
+    trace = two_devices()
+    old = as_version_1(trace)
+    (tmp_path / "own.json").write_text(json.dumps(old))
+    loaded = load(tmp_path / "own.json")
+    assert [event.name for event in loaded] == [event.name for event in trace]
+    assert {(event.node, event.step) for event in loaded} == {(None, 0)}
+    rows = [
+        {
+            "ph": "X",
+            "name": row["name"],
+            "cat": row["kind"],
+            "ts": (row["start"] - 10.0) * 1e6,
+            "dur": (row["stop"] - row["start"]) * 1e6,
+            "args": {**row["args"], **{name: row[name] for name in ("key", "device", "thread")}},
+        }
+        for row in old["events"]
+    ]
+    other = {"format": "dpexec.trace", "version": 1, "origin": 10.0, "meta": {}}
+    chrome = {"traceEvents": [{"ph": "M", "name": "process_name"}, *rows], "otherData": other}
+    (tmp_path / "chrome.json").write_text(json.dumps(chrome))
+    for ours, theirs in zip(loaded, load(tmp_path / "chrome.json"), strict=True):
+        assert (ours.name, ours.key, ours.args) == (theirs.name, theirs.key, theirs.args)
+        assert theirs.stop == pytest.approx(ours.stop, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("kind", [9, 0, 0, 0], "refers to a text that is not there"),
+        ("args", ["x", 0, 0, 0], "refers to a object that is not there"),
+        ("start", [1.0], "column start of events has not 4 values"),
+        ("start", ["soon", 1.0, 1.0, 1.0], "events holds str where number"),
+        ("stop", [0.0, 0.0, 0.0, 0.0], "before it starts"),
+        ("device", [True, None, 1, 1], "events holds bool where integer or null"),
+    ],
+)
+def test_damaged_columns_are_refused(column, value, message):
+    data = two_devices().to_json()
+    data["events"]["columns"][column] = value
+    with pytest.raises(TraceFormatError, match=message):
+        Trace.from_json(data)
+
+
+def test_many_events_load_quickly():
+    events = [
+        Event(f"op{k % 50}", "op", k % 4, f"fwd_dev{k % 4}", k * 1e-5, k * 1e-5, node=k % 300)
+        for k in range(100_000)
+    ]
+    text = json.dumps(Trace(tuple(events)).to_json())
+    start = time.process_time()
+    loaded = Trace.from_json(json.loads(text))
+    assert time.process_time() - start < 1.0
+    assert loaded.events[-1] == events[-1]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("not json", "is not JSON"),
-        ("[]", "holds no trace"),
-        ('{"traceEvents": []}', "not one that this version of dpexec wrote"),
+        (b"not json", "trace.json is not JSON, or was cut off"),
+        (b"", "trace.json is empty"),
+        (b"\xff\xfe", "trace.json is no trace: it is not text"),
+        (b"[]", "trace.json holds no trace, but a JSON list"),
+        (b'{"traceEvents": []}', "trace.json: a Chrome trace, but not one that dpexec wrote"),
+        (b'{"format": "dpexec.graph"}', "trace.json: not a dpexec trace: its format is 'dpexec.gr"),
     ],
 )
 def test_load_names_what_is_wrong(tmp_path, text, message):
-    (tmp_path / "trace.json").write_text(text)
+    (tmp_path / "trace.json").write_bytes(text)
     with pytest.raises(TraceFormatError, match=message):
         load(tmp_path / "trace.json")
