@@ -1,0 +1,119 @@
+"""Puts views into one HTML file that needs nothing else, by day, by night and without scripts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Protocol
+
+from .page_data import ViewData
+from .style import DARK, LIGHT, ROLE_NAMES
+
+_COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
+_NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
+
+# Browsers refuse every request under this policy, whatever the page's data may hold.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+)
+
+
+class Shown(Protocol):
+    """What a page needs of a view."""
+
+    title: str
+
+    def payload(self) -> ViewData:
+        """Return what the page draws."""
+        ...
+
+    @property
+    def svg(self) -> str:
+        """The static picture."""
+        ...
+
+
+def page(title: str, views: Sequence[Shown]) -> str:
+    """Return one HTML document with the views as tabs, data, script and style inside.
+
+    Args:
+        title: Heading and title of the window.
+        views: What to show; a single view gets no tabs.
+
+    Returns:
+        A page that makes no request. Without scripts it shows each view's SVG.
+    """
+    content = json.dumps(
+        {"title": title, "roles": ROLE_NAMES, "views": [view.payload() for view in views]},
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    pictures = "\n".join(
+        f'<section><h2>{escape(view.title)}</h2><div class="picture">{view.svg}</div></section>'
+        for view in views
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n"
+        f"<style>\n{_colours()}\n{_static('page.css')}</style>\n</head>\n<body>\n"
+        f'<main id="static">\n<h1>{escape(title)}</h1>\n{pictures}\n</main>\n'
+        f"{_data_element(content)}\n<script>\n{_static('page.js')}</script>\n</body>\n</html>\n"
+    )
+
+
+def in_notebook(html: str, svg: str, title: str) -> str:
+    """Return a page as the HTML of a notebook's output cell.
+
+    The page lives in a frame of its own: its style and ids meet nothing else. A notebook that is
+    not trusted drops the frame, and the picture below it becomes visible.
+    """
+    picture = base64.b64encode(svg.encode()).decode()
+    return (
+        f'<div style="position:relative;height:{_NOTEBOOK_HEIGHT}px;overflow:auto">'
+        f'<img style="max-width:100%" alt="{escape(title)}" '
+        f'src="data:image/svg+xml;base64,{picture}">'
+        f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads allow-popups" '
+        'style="position:absolute;inset:0;width:100%;height:100%;border:0" '
+        f'srcdoc="{escape(html)}"></iframe></div>'
+    )
+
+
+def _data_element(content: str) -> str:
+    if len(content) <= _COMPRESS_ABOVE:
+        # "</script>" in a name would end the element; JSON may write "<" as an escape.
+        harmless = content.replace("<", "\\u003c")
+        return f'<script type="application/json" id="data">{harmless}</script>'
+    packed = base64.b64encode(zlib.compress(content.encode(), 6)).decode()
+    return f'<script type="application/octet-stream" id="data">{packed}</script>'
+
+
+@cache
+def _static(name: str) -> str:
+    text = files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+    return re.sub(r"</(?=script|style)", r"<\\/", text)
+
+
+@cache
+def _colours() -> str:
+    """The roles' colours as custom properties, for the system's theme and for the page's switch."""
+
+    def rules(roles: dict[str, tuple[str, str]]) -> str:
+        return "".join(
+            f"--{role}-line:{line};--{role}-fill:{fill};" for role, (line, fill) in roles.items()
+        )
+
+    return (
+        f":root{{{rules(LIGHT)}}}\n"
+        f"@media (prefers-color-scheme: dark){{:root:not([data-theme=light]){{{rules(DARK)}}}}}\n"
+        f":root[data-theme=dark]{{{rules(DARK)}}}"
+    )

@@ -1,0 +1,298 @@
+"""What the interactive page draws: plain JSON values, described in viz/web/README.md.
+
+Python computes graphs, schedules and figures; the page lays out what is visible and answers the
+mouse and the keyboard. Times are integer nanoseconds since the start of the trace, durations too;
+sizes are bytes. A node is the `id` of a node in the graph file (dpexec/graph/describe.py), so that
+every view of a page speaks of the same nodes. None means unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+Unit = Literal["text", "count", "seconds", "bytes", "fraction", "ratio", "number"]
+"""How a figure is written: seconds as "1.20 ms", fraction as "81%", ratio as "×1.9"."""
+
+
+class GroupData(TypedDict):
+    """Nodes that fold into one box; groups form a forest.
+
+    A folded group must not depend on itself through nodes outside of it. `kind` is "stage",
+    "scope", "layer" or "fused"; `parent` is the position of the group around it; `nodes` are ids of
+    the nodes directly in it.
+    """
+
+    label: str
+    kind: str
+    parent: int | None
+    nodes: Sequence[int]
+    folded: bool
+
+
+class OverlayData(TypedDict, total=False):
+    """Measured figures of nodes, each a list with one entry per node of the graph, by position."""
+
+    time: Sequence[float | None]  # seconds per step
+    memory: Sequence[int | None]  # bytes of its outputs that are alive at the peak
+    slack: Sequence[float | None]  # seconds it may be late without delaying the step
+    critical: Sequence[int]  # node ids of the critical path, in order
+
+
+class GraphData(TypedDict):
+    """Draws a graph file: lanes per device, collectives between them."""
+
+    type: Literal["graph"]
+    title: str
+    notes: Sequence[str]
+    graph: Mapping[str, Any]  # the graph file, format "dpexec.graph"
+    groups: Sequence[GroupData]
+    twins: Sequence[int | None]  # per node: the node of the first device that does the same
+    fold_replicas: bool  # whether the page opens with one lane for all equal devices
+    overlay: NotRequired[OverlayData]
+    parts: NotRequired[Mapping[str, Sequence[str]]]  # node id -> operators it was fused from
+
+
+class TrackData(TypedDict):
+    """A row of the timeline: a thread of a device; slices on it nest but never overlap."""
+
+    name: str
+    group: str  # heading above the row, e.g. "device 0"
+    device: int | None
+
+
+class SlicesData(TypedDict):
+    """The slices, a column each, sorted by track, then start, then longest first."""
+
+    track: Sequence[int]
+    depth: Sequence[int]  # 0 for tasks, 1 for the operators in them, ...
+    start: Sequence[int]
+    duration: Sequence[int]
+    name: Sequence[int]  # position in `names`
+    role: Sequence[int]  # position in `roles`
+    node: Sequence[int | None]
+    step: Sequence[int]
+
+
+class CounterData(TypedDict):
+    """A line under the tracks, e.g. live bytes of a device."""
+
+    name: str
+    device: int | None
+    unit: Unit
+    times: Sequence[int]
+    values: Sequence[float]
+
+
+class TimelineData(TypedDict):
+    """Draws what ran when: tracks, nested slices, flows between them, counters."""
+
+    type: Literal["timeline"]
+    title: str
+    notes: Sequence[str]
+    span: tuple[int, int]
+    tracks: Sequence[TrackData]
+    names: Sequence[str]
+    roles: Sequence[str]  # those of viz/style.py
+    slices: SlicesData
+    flows: Sequence[tuple[int, int]]  # positions of slices: what waited for what
+    critical: Sequence[int]  # positions of slices, in order
+    counters: Sequence[CounterData]
+    details: NotRequired[Mapping[str, Mapping[str, Any]]]  # slice position -> further facts
+
+
+class ColumnData(TypedDict):
+    """A column of a table."""
+
+    label: str
+    unit: Unit
+
+
+class TableData(TypedDict):
+    """Draws a table that sorts, filters and downloads as CSV."""
+
+    type: Literal["table"]
+    title: str
+    notes: Sequence[str]
+    columns: Sequence[ColumnData]
+    rows: Sequence[Sequence[str | float | None]]
+    totals: NotRequired[Sequence[str | float | None]]
+    sort: NotRequired[tuple[int, Literal["up", "down"]]]  # column, direction
+    bars: NotRequired[Sequence[int]]  # columns that show a bar behind the figure
+    nodes: NotRequired[Sequence[Sequence[int]]]  # per row: the nodes it speaks of
+    file: NotRequired[str]  # name of the CSV file
+
+
+class PeakData(TypedDict):
+    """The largest sum and what it was made of, largest first: name, kind, bytes."""
+
+    time: int
+    bytes: int
+    parts: Sequence[tuple[str, str, int]]
+
+
+class DeviceMemoryData(TypedDict):
+    """Live bytes of one device, stacked by kind; values hold until the next time."""
+
+    name: str
+    times: Sequence[int]
+    kinds: Mapping[str, Sequence[int]]  # kind -> bytes at each time, bottom of the stack first
+    reserved: NotRequired[Sequence[int]]  # bytes reserved at each time, a line apart
+    peak: PeakData
+
+
+class MemoryData(TypedDict):
+    """Draws memory over time, a chart per device with its peak."""
+
+    type: Literal["memory"]
+    title: str
+    notes: Sequence[str]
+    devices: Sequence[DeviceMemoryData]
+
+
+class StageData(TypedDict):
+    """The graph after one pass (the first stage: before any); ids are those of `PassesData`."""
+
+    name: str
+    note: str  # e.g. "changed nothing"
+    nodes: Sequence[int]
+    links: Sequence[tuple[int, int]]
+    added: Sequence[int]
+    removed: Sequence[int]  # nodes of the stage before that are gone
+    changed: Sequence[int]
+
+
+class PassNodeData(TypedDict):
+    """A node of any stage; the same node keeps its id in all of them."""
+
+    id: int
+    name: str
+    detail: str
+    role: str
+    device: int | None
+    lines: Sequence[str]  # everything there is to say
+
+
+class PassesData(TypedDict):
+    """Draws what each pass changed; a node has one place in all stages."""
+
+    type: Literal["passes"]
+    title: str
+    notes: Sequence[str]
+    nodes: Sequence[PassNodeData]
+    stages: Sequence[StageData]
+
+
+class SideData(TypedDict):
+    """One of two runs that are compared."""
+
+    name: str
+    step: float  # seconds
+
+
+class CompareData(TypedDict):
+    """Draws two runs side by side, the largest difference first."""
+
+    type: Literal["compare"]
+    title: str
+    notes: Sequence[str]
+    sides: tuple[SideData, SideData]
+    # name, seconds before, seconds after, nodes before
+    rows: Sequence[tuple[str, float, float, Sequence[int]]]
+    unmatched: tuple[Sequence[str], Sequence[str]]  # only before, only after
+
+
+class SeriesData(TypedDict):
+    """A line of a chart."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    dashed: NotRequired[bool]
+
+
+class AxisData(TypedDict):
+    """An axis of a chart."""
+
+    label: str
+    unit: Unit
+
+
+class ChartData(TypedDict):
+    """Draws lines over a common axis; the figures stand below as a table."""
+
+    type: Literal["chart"]
+    title: str
+    notes: Sequence[str]
+    x: AxisData
+    y: AxisData
+    series: Sequence[SeriesData]
+
+
+class FigureData(TypedDict):
+    """A number that stands out."""
+
+    label: str
+    value: float | None
+    unit: Unit
+    hint: NotRequired[str]
+
+
+class BarData(TypedDict):
+    """A bar of parts that add up, e.g. where the time of a device went: name, value."""
+
+    label: str
+    unit: Unit
+    parts: Sequence[tuple[str, float]]
+
+
+class SentenceData(TypedDict):
+    """A finding, with the nodes it speaks of."""
+
+    text: str
+    tone: Literal["plain", "good", "warn"]
+    nodes: NotRequired[Sequence[int]]
+
+
+class SectionData(TypedDict):
+    """A heading with what belongs under it."""
+
+    heading: str
+    figures: NotRequired[Sequence[FigureData]]
+    bars: NotRequired[Sequence[BarData]]
+    sentences: NotRequired[Sequence[SentenceData]]
+
+
+class TextData(TypedDict):
+    """Draws findings: figures, bars and sentences under headings."""
+
+    type: Literal["text"]
+    title: str
+    notes: Sequence[str]
+    sections: Sequence[SectionData]
+
+
+class StackData(TypedDict):
+    """Several views under each other in one tab, e.g. a chart and its table."""
+
+    type: Literal["stack"]
+    title: str
+    notes: Sequence[str]
+    views: Sequence[
+        GraphData | TimelineData | TableData | MemoryData | PassesData | CompareData | ChartData
+        | TextData
+    ]  # fmt: skip
+
+
+ViewData = (
+    GraphData
+    | TimelineData
+    | TableData
+    | MemoryData
+    | PassesData
+    | CompareData
+    | ChartData
+    | TextData
+    | StackData
+)
+"""Any view of the page; `type` says which, `title` names its tab."""

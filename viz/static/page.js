@@ -1,0 +1,1 @@
+"use strict";(()=>{document.documentElement.dataset.page="dpexec";})();

@@ -1,0 +1,88 @@
+"""What every call of `dpexec.viz` returns: something that shows itself and can be saved."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .page import ViewData, in_notebook, page
+from .picture import convert
+
+
+class View(ABC):
+    """A view of a graph or a trace. At the end of a notebook cell it shows itself.
+
+    Subclasses say what the interactive page draws (`payload`) and how the view looks on paper
+    (`svg`); pages, files and notebooks come from these two.
+    """
+
+    formats: tuple[str, ...] = (".svg", ".png", ".pdf", ".html", ".json")
+    """Endings that `save` knows."""
+
+    title: str
+
+    @abstractmethod
+    def payload(self) -> ViewData:
+        """Return what the interactive page draws, as plain JSON values."""
+
+    @property
+    @abstractmethod
+    def svg(self) -> str:
+        """The view as an SVG document that is complete without scripts."""
+
+    @cached_property
+    def html(self) -> str:
+        """The view as one interactive page that loads nothing; without scripts it shows the SVG."""
+        return page(self.title, [self])
+
+    @property
+    def json(self) -> str:
+        """The numbers behind the view."""
+        return json.dumps(self.payload())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the view to a file; the ending says how.
+
+        Args:
+            path: Its ending is one of `formats`. PNG and PDF need Cairo, which the `viz` extra
+                brings; the others need nothing.
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: Another ending.
+            RuntimeError: .png or .pdf without Cairo.
+        """
+        target = Path(path)
+        ending = target.suffix.lower()
+        if ending not in self.formats:
+            known = ", ".join(self.formats)
+            raise ValueError(f"cannot write a view to {target.name!r}: choose one of {known}")
+        content = self.encode(ending)
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            target.write_text(content, encoding="utf-8")
+        return target
+
+    def encode(self, ending: str) -> str | bytes:
+        """Return what a file of this ending holds; subclasses with more formats extend it."""
+        if ending in (".png", ".pdf"):
+            return convert(self.svg, ending)
+        text: str = getattr(self, ending[1:])
+        return text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {
+            "text/html": in_notebook(self.html, self.svg, self.title),
+            "image/svg+xml": self.svg,
+            "text/plain": repr(self),
+        }
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}>"
