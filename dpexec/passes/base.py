@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dpexec.graph.operators import Operators
 from dpexec.graph.ssa import SSAGraph
+from dpexec.passes.changes import changes, state
 
 __all__ = ["OperatorPass", "Pass", "PassManager", "PassRecord"]
 
@@ -36,12 +37,38 @@ class Pass(Protocol):
 
 @dataclass(frozen=True)
 class PassRecord:
-    """What a pass did: sizes before and after, of the program or of the replicated graph."""
+    """What a pass did to the operators of the program, or of the replicated graph.
+
+    Args:
+        name: of the pass, which is that of its field of BuildStrategy.
+        modified: whether it did anything.
+        ops_before: how many operators there were.
+        ops_after: how many there are.
+        added: operators that are new, as ``"relu -> fc_0.tmp_2"``; of the replicated graph with
+            the device, as ``"adam -> fc_0.w_0, ... on device 1"``.
+        removed: operators that are gone.
+        changed: operators that stay, but take other inputs, write others or wait for others.
+    """
 
     name: str
     modified: bool
     ops_before: int
     ops_after: int
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a graph file has it (:mod:`dpexec.graph.describe`)."""
+        return {
+            "name": self.name,
+            "modified": self.modified,
+            "before": self.ops_before,
+            "after": self.ops_after,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": list(self.changed),
+        }
 
 
 class PassManager:
@@ -73,10 +100,11 @@ class PassManager:
         return graph
 
     def _run(self, name: str, apply: Callable[[Subject], bool], subject: Subject) -> None:
-        before = len(subject.ops)
+        before = state(subject)
         try:
             modified = apply(subject)
         except Exception as error:
             done = ", ".join(record.name for record in self.records) or "none"
             raise RuntimeError(f"pass {name} failed; passes before it: {done}") from error
-        self.records.append(PassRecord(name, modified, before, len(subject.ops)))
+        found = changes(before, subject) if modified else ((), (), ())
+        self.records.append(PassRecord(name, modified, len(before), len(subject.ops), *found))

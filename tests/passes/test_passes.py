@@ -6,7 +6,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
-from dpexec.passes import FuseAllReduce, PassManager, SequentialExecution
+from dpexec.graph.operators import Operators
+from dpexec.passes import FuseAllReduce, PassManager, RemoveIdentities, SequentialExecution
 from tests.runtime.nets import classifier
 
 
@@ -45,6 +46,30 @@ def test_manager_records_what_changed(graph):
     first, second = manager.records
     assert first.modified and (first.ops_before, first.ops_after) == (before, before - 3)
     assert not second.modified
+    assert "all_reduce -> fc_0.b_0@GRAD on all devices" in first.removed
+    assert [text.partition(" ")[0] for text in first.added] == ["fused_all_reduce"] * 3
+    assert len(first.removed) - len(first.added) == before - first.ops_after
+    assert (second.added, second.removed, second.changed) == ((), (), ())
+    assert first.to_json()["removed"] == list(first.removed)
+
+
+def test_manager_records_what_waits_for_more(graph):
+    manager = PassManager([SequentialExecution()])
+    manager.run(graph)
+    (record,) = manager.records
+    assert not record.added and not record.removed
+    assert "mul -> fc_0.tmp_0 on device 1" in record.changed
+
+
+def test_manager_records_operators_that_read_others():
+    main = fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        fluid.layers.relu(fluid.layers.assign(fluid.data("x", [None, 3])))
+    manager = PassManager([], [RemoveIdentities()])
+    manager.rewrite(Operators(main))
+    (record,) = manager.records
+    assert record.removed == ("assign -> assign_0.tmp_0",)
+    assert record.changed == ("relu -> relu_0.tmp_0",) and not record.added
 
 
 def test_failing_pass_names_those_before_it(graph):
