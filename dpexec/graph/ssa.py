@@ -8,9 +8,11 @@ orders two operators.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dpexec.core.places import Place
@@ -256,6 +258,25 @@ class SSAGraph:
             f"<SSAGraph: {len(self.places)} devices, {self.mode}, {len(self.ops)} operators, "
             f"{len(self.vars)} variables>"
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """The graph as plain values: the content of a graph file."""
+        from dpexec.graph.describe import describe
+
+        return describe(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the graph to a JSON file, which ``dpexec.viz`` reads elsewhere.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The path.
+        """
+        from dpexec.graph.describe import save
+
+        return save(self.to_json(), path)
 
     def _repr_svg_(self) -> str:
         from dpexec.viz import draw

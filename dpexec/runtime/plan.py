@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dpexec.core.places import array_module
+from dpexec.graph.describe import describe, save
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
@@ -92,6 +95,21 @@ class Plan:
         if dead:
             lines.append(f"{dead} operators are skipped: nobody reads what they compute")
         return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The graph with the tasks that its nodes belong to, as plain values."""
+        return describe(self.graph, self.tasks)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the plan to a JSON file, which ``dpexec.viz`` reads elsewhere.
+
+        Args:
+            path: of the file.
+
+        Returns:
+            The path.
+        """
+        return save(self.to_json(), path)
 
     def __repr__(self) -> str:
         return f"<Plan: {len(self.tasks)} tasks, {len(self.nodes)} operators>\n{self.describe()}"

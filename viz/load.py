@@ -1,0 +1,159 @@
+"""What views are made of: live objects, or the files that they were saved to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpexec.core.places import CPUPlace
+from dpexec.graph import describe as graph_file
+from dpexec.graph.build import ReplicationOptions, build_ssa_graph
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.program import Program
+from dpexec.trace import Trace, TraceFormatError
+from dpexec.trace.events import FORMAT as TRACE_FORMAT
+
+__all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
+
+GraphData = dict[str, Any]
+"""The content of a graph file; `dpexec.graph.describe` says what it holds."""
+
+_VAR = ("name", "version", "device", "kind", "shape", "dtype", "bytes", "persistable")
+_NODE = ("id", "name", "kind", "device", "role", "scope", "layer", "line", "inputs", "outputs")
+
+
+class FileError(ValueError):
+    """A file is damaged, empty, or none of dpexec's."""
+
+
+def as_graph(source: Any) -> GraphData:
+    """The content of a graph file, whatever holds it.
+
+    Args:
+        source: a Program, SSAGraph, Plan, Trace, ParallelExecutor or CompiledProgram, the path of
+            a saved graph, plan or trace, or such a file's content.
+
+    Returns:
+        What `dpexec.graph.describe.describe` returns.
+
+    Raises:
+        FileError: the file is damaged, empty, or something else.
+        TypeError: nothing that has a graph.
+        EnforceNotMet: an executor that did not run yet.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = _read(Path(source))
+    if isinstance(source, Mapping):
+        if source.get("format") == TRACE_FORMAT:
+            return as_graph(as_trace(source))
+        return _checked(source)
+    if isinstance(source, Trace):
+        graph = getattr(source, "graph", None)
+        if graph is None:
+            raise FileError("the trace has no graph: it was recorded without one")
+        return _checked(graph)
+    if isinstance(source, Program):
+        return program_graph(source).to_json()
+    if isinstance(source, SSAGraph) or _is_plan(source):
+        described: GraphData = source.to_json()
+        return described
+    if hasattr(type(source), "graph") and hasattr(type(source), "plan"):
+        return as_graph(source.graph)
+    raise TypeError(
+        f"cannot draw a {type(source).__name__}: it takes a Program, an SSAGraph, a Plan, a Trace, "
+        "a ParallelExecutor or CompiledProgram that ran, or the path of a saved one"
+    )
+
+
+def as_trace(source: Any) -> Trace:
+    """A trace, whatever holds it.
+
+    Args:
+        source: a Trace, a ParallelExecutor or CompiledProgram that recorded one, the path of a
+            saved trace, or such a file's content.
+
+    Raises:
+        FileError: the file is damaged, empty or something else, or the trace has no events.
+        TypeError: nothing that has a trace.
+        RuntimeError: nothing was recorded.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = _read(Path(source))
+    if isinstance(source, Mapping):
+        try:
+            source = Trace.from_json(source)
+        except TraceFormatError as error:
+            raise FileError(str(error)) from error
+    elif not isinstance(source, Trace):
+        if not hasattr(type(source), "trace"):
+            raise TypeError(
+                f"a {type(source).__name__} has no trace: this takes a Trace, a ParallelExecutor "
+                "or CompiledProgram with ExecutionStrategy.trace, or the path of a saved trace"
+            )
+        source = source.trace
+    if not len(source):
+        raise FileError("the trace has no events: nothing ran while it was recorded")
+    trace: Trace = source
+    return trace
+
+
+def program_graph(program: Program) -> SSAGraph:
+    """A program as a graph of one device, each operator as it was written.
+
+    Raises:
+        ValueError: the program has no operators.
+    """
+    if not program.global_block().ops:
+        raise ValueError("the program has no operators yet: there is nothing to draw")
+    return build_ssa_graph(program, [CPUPlace()], ReplicationOptions(scale_loss_grad=False))
+
+
+def _is_plan(source: object) -> bool:
+    return hasattr(source, "tasks") and hasattr(source, "to_json")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not text.strip():
+        raise FileError(f"{path.name} is empty")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise FileError(f"{path.name} is damaged or no JSON file: {error}") from error
+    formats = (graph_file.FORMAT, TRACE_FORMAT)
+    if not isinstance(data, dict) or data.get("format") not in formats:
+        kind = data.get("format") if isinstance(data, dict) else type(data).__name__
+        raise FileError(
+            f"{path.name} is none of dpexec's files: its format is {kind!r}, not one of "
+            f"{', '.join(formats)}"
+        )
+    return data
+
+
+def _checked(data: Mapping[str, Any]) -> GraphData:
+    """The content of a graph file, after a look at all that views rely on."""
+    if data.get("format") != graph_file.FORMAT:
+        raise FileError(f"not a graph of dpexec: format is {data.get('format')!r}")
+    if data.get("version") != graph_file.VERSION:
+        raise FileError(
+            f"graph file version {data.get('version')!r}; this dpexec reads version "
+            f"{graph_file.VERSION}"
+        )
+    for part, fields in (("devices", ("id", "place")), ("vars", _VAR), ("nodes", _NODE)):
+        rows = data.get(part)
+        if not isinstance(rows, list):
+            raise FileError(f"a graph file needs a list of {part}")
+        for number, row in enumerate(rows):
+            if not isinstance(row, dict) or not all(name in row for name in fields):
+                raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+    count = len(data["vars"])
+    for number, node in enumerate(data["nodes"]):
+        edges = [*node["inputs"], *node["outputs"]]
+        if node["id"] != number or not all(isinstance(v, int) and 0 <= v < count for v in edges):
+            raise FileError(f"nodes[{number}] of the graph file refers to what is not there")
+    if not data["nodes"]:
+        raise FileError("the graph has no operators: there is nothing to draw")
+    return dict(data)
