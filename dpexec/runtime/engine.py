@@ -45,7 +45,7 @@ from dpexec.runtime.schedulers.local import (
 )
 from dpexec.runtime.steps import Env, Shard, run_steps
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
-from dpexec.trace import profile
+from dpexec.trace import live, profile
 from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Engine:
         self._rules = Rules()
         self._rows: dict[Any, dict[int, int]] = {}
         self._envs: list[Env] = []
+        self._sampled: Recorder | None = None
         self._gate = InterruptGate()
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
@@ -232,6 +233,19 @@ class Engine:
         return binding
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        watcher = live.watcher()
+        if watcher is None:
+            return self._one_step(binding, feeds, merged)
+        self._sampled = watcher.begin(self, binding)
+        results = None
+        try:
+            results = self._one_step(binding, feeds, merged)
+            return results
+        finally:
+            self._sampled = None
+            watcher.end(self, sum(feeds.samples[d] for d in self.graph.replicas), results)
+
+    def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         plan = binding.plan
         shards = self._shards(feeds)
         if self._on_cluster:
@@ -325,7 +339,7 @@ class Engine:
             self._gate.begin_updates()
         place = self.places[task.device or 0]
         with on_device(place):
-            recorder = profile.with_profile(self.recorder)
+            recorder = profile.with_profile(self.recorder, self._sampled)
             if recorder is None:
                 run_steps(steps, self._envs)
                 return

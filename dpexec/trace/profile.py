@@ -53,8 +53,10 @@ def stop() -> None:
     _active = None
 
 
-def with_profile(own: Recorder | None) -> Recorder | None:
-    """The recorder of an engine, or that of the process, or one that adds to both."""
-    if _active is None:
-        return own
-    return _active if own is None else _Both(own, _active)
+def with_profile(*others: Recorder | None) -> Recorder | None:
+    """The recorder of the process, or one of the others, or one that adds to all there are."""
+    found = None
+    for recorder in (*others, _active):
+        if recorder is not None:
+            found = recorder if found is None else _Both(found, recorder)
+    return found
