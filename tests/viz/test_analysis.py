@@ -1,0 +1,174 @@
+"""Where the time went, on traces whose answers are known."""
+
+import json
+
+import pytest
+from dpexec.viz.analysis import CAUSES, analyse
+from hypothesis import given, settings
+
+from tests.viz.test_schedule import any_events
+from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
+
+
+def shares(use):
+    return {name: pytest.approx(value) for name, value in use.parts.items() if value}
+
+
+def test_a_straggler_is_named_with_what_it_costs():
+    found = analyse(straggling(2))
+    one, other = found.devices
+    assert shares(one) == {"compute": 0.5, "communication": 0.1, "straggler": 0.4}
+    assert shares(other) == {"compute": 0.85, "communication": 0.1, "scheduler": 0.05}
+    assert one.idle == pytest.approx(0.4)
+    first = found.waits[0]
+    assert (first.device, first.on_device, first.cause) == (0, 1, "straggler")
+    assert first.task == "forward_backward_dev1"
+    assert (first.seconds, first.share, first.ratio) == pytest.approx((6.0, 0.3, 2.0))
+    assert found.advice[0].startswith(
+        "device 0 waits 30% of the step for device 1, whose forward_backward_dev1 takes 2.0 times"
+    )
+    assert found.advice[-1].startswith("mul_grad alone is 40% of the step")
+    assert [step.seconds for step in found.steps] == [10.0, 10.0]
+    assert [step.gap for step in found.steps] == [0.0, None]
+    json.dumps(found.to_json())
+
+
+def reduce_graph():
+    """Device 0 owns the parameter: it reduces, updates and broadcasts."""
+    graph = GraphFile(2, "reduce")
+    work = [graph.op("mul_grad", d, ["w"], ["w@GRAD"], role="backward") for d in range(2)]
+    ends = [("w@GRAD", 0), ("w@GRAD", 1)]
+    sums = graph.op("reduce", 0, ends, ends[:1], role="collective", kind="reduce")
+    sgd = graph.op("sgd", 0, ["w", "w@GRAD"], ["w"], role="optimize")
+    last = graph.op("scale", 1, ["w"], ["y"], role="optimize")
+    graph.task("backward_dev0-0", 0, work[:1])
+    graph.task("backward_dev1-1", 1, work[1:])
+    graph.task("reduce_dev0-2", 0, [sums], ["backward_dev0-0", "backward_dev1-1"])
+    graph.task("optimizer_dev0-3", 0, [sgd], ["reduce_dev0-2"])
+    graph.task("optimizer_dev1-4", 1, [last], ["optimizer_dev0-3"])
+    return graph
+
+
+def test_a_wait_is_split_along_the_chain_of_what_it_waits_for():
+    made = trace(
+        [
+            event("x", "feed", None, "feed", 0, 1),
+            task("backward_dev0-0", 0, 1, 3),
+            task("backward_dev1-1", 1, 1, 2, thread=1),
+            task("reduce_dev0-2", 0, 3.5, 4),
+            task("optimizer_dev0-3", 0, 4, 6),
+            task("optimizer_dev1-4", 1, 7, 9, thread=1),
+            event("y", "fetch", None, "fetch", 9, 10),
+        ],
+        reduce_graph(),
+        num_threads=2,
+    )
+    one, other = analyse(made).devices
+    assert shares(one) == {
+        "compute": 0.4,
+        "communication": 0.05,
+        "data": 0.2,
+        "scheduler": 0.15,  # 3 to 3.5: the reduce was ready; 6 to 7: the other device's work, too
+        "dependency": 0.2,  # 7 to 9: the step ends with that
+    }
+    # 2 to 3: device 0 has not done what this one has; 3 to 3.5 its reduce waits; 3.5 to 6: work
+    assert shares(other) == {
+        "compute": 0.3,
+        "data": 0.2,
+        "straggler": 0.1,
+        "scheduler": 0.15,
+        "dependency": 0.25,
+    }
+
+
+def test_a_ready_task_waits_for_a_thread_if_all_are_at_work():
+    made = trace(
+        [
+            task("forward_backward_dev0-0", 0, 0, 4),
+            task("forward_backward_dev1-1", 1, 4, 8),
+            task("all_reduce-2", None, 8, 9),
+            task("optimizer_dev0-3", 0, 9, 9.5),
+            task("optimizer_dev1-4", 1, 9.5, 10),
+        ],
+        two_replicas(),
+        num_threads=1,
+    )
+    one, other = analyse(made).devices
+    assert shares(other) == {
+        "compute": 0.45,
+        "communication": 0.1,
+        "no_free_thread": 0.45,
+    }
+    # what it waits for is itself late because the only thread did its own work before
+    assert shares(one)["compute"] == pytest.approx(0.45)
+    assert one.idle == pytest.approx(0.45)
+    sentence = next(s for s in analyse(made).advice if "num_threads" in s)
+    assert "(now 1)" in sentence
+
+
+def test_the_synchronous_scheduler_has_one_thread_whatever_num_threads_says():
+    events = [
+        task("forward_backward_dev0-0", 0, 0, 4),
+        task("forward_backward_dev1-1", 1, 4, 8),
+    ]
+    made = trace(events, two_replicas(), num_threads=8, scheduler="sync")
+    assert analyse(made).devices[1].no_free_thread == pytest.approx(0.5)
+
+
+def test_communication_is_hidden_as_far_as_the_device_computes_meanwhile():
+    graph = GraphFile(1)
+    graph.task("a-0", 0, [graph.op("mul", 0, ["x"], ["y"])])
+    made = trace(
+        [
+            event("mul", "op", 0, "a-0", 0, 6, node=0),
+            event("all_reduce", "collective", None, "c", 4, 8, thread=1),
+            event("sgd", "op", 0, "b", 8, 10),
+        ],
+        graph,
+    )
+    (use,) = analyse(made).devices
+    assert use.overlap == pytest.approx(0.5)
+    assert shares(use) == {"compute": 0.8, "communication": 0.2}
+
+
+def test_time_between_the_operators_of_a_task_is_overhead():
+    made = trace(
+        [
+            task("t", 0, 0, 10),
+            event("mul", "op", 0, "t", 1, 4),
+            event("relu", "op", 0, "t", 5, 9),
+        ]
+    )
+    (use,) = analyse(made).devices
+    assert shares(use) == {"compute": 0.7, "overhead": 0.3}
+    assert "between the operators" in analyse(made).advice[0]
+
+
+def test_without_a_graph_the_cause_of_a_wait_is_unknown():
+    made = trace([task("a", 0, 0, 2), task("b", 1, 1, 4, thread=1)])
+    one, other = analyse(made).devices
+    assert shares(one) == {"compute": 0.5, "unknown": 0.5}
+    assert shares(other) == {"compute": 0.75, "unknown": 0.25}
+
+
+def test_a_device_of_the_graph_that_never_ran_waits_all_the_time():
+    events = [task("forward_backward_dev0-0", 0, 0, 4)]
+    idle = analyse(trace(events, two_replicas())).devices[1]
+    assert idle.idle == pytest.approx(1.0) and idle.overlap is None
+
+
+def test_time_between_steps_is_named():
+    made = trace([task("t", 0, 0, 6), task("t", 0, 10, 16, step=1)])
+    found = analyse(made)
+    assert found.steps[0].gap == pytest.approx(4.0)
+    assert any(s.startswith("25% of the whole time passes between the steps") for s in found.advice)
+
+
+@settings(deadline=None)
+@given(any_events())
+def test_fractions_of_every_device_add_up_to_one(made):
+    for use in analyse(made).devices:
+        assert all(value >= 0 for value in use.parts.values())
+        whole = sum(use.parts.values())
+        assert whole == pytest.approx(1.0 if made.span[1] > made.span[0] else 0.0)
+        assert sum(getattr(use, cause) for cause in CAUSES) == pytest.approx(use.idle)

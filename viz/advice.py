@@ -1,0 +1,134 @@
+"""What to change, in sentences: the largest parts of a step that need not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .schedule import Schedule
+
+if TYPE_CHECKING:
+    from .analysis import DeviceUse, StepTime, Wait
+    from .critical_path import CriticalPath
+
+WORTH_SAYING = 0.03
+"""The share of a step from which on something is worth a sentence."""
+
+_AT_MOST = 6
+_FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
+
+
+def advice(
+    schedule: Schedule,
+    steps: Sequence[StepTime],
+    devices: Sequence[DeviceUse],
+    waits: Sequence[Wait],
+    path: CriticalPath,
+) -> tuple[str, ...]:
+    """Return what to change: what need not be there, largest first, then the longest operator.
+
+    Each sentence names its share of the time of the steps. Shares of different sentences may
+    overlap: what one device waits for, another one does.
+    """
+    found = [
+        *_waits(waits, schedule),
+        *_devices(devices),
+        *_between_steps(steps),
+    ]
+    found.sort(key=lambda item: -item[0])
+    found = [*found[:_AT_MOST], *_hot_spot(schedule, path)]
+    return tuple(sentence for share, sentence in found if share >= WORTH_SAYING)
+
+
+def percent(share: float) -> str:
+    """Return a share the way people read it.
+
+    Example:
+        >>> percent(0.2345), percent(0.004)
+        ('23%', '0.4%')
+    """
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+
+
+def _waits(waits: Sequence[Wait], schedule: Schedule) -> Iterator[tuple[float, str]]:
+    for wait in waits:
+        who = f"device {wait.device} waits {percent(wait.share)} of the step"
+        where = "" if wait.on_device is None else f" of device {wait.on_device}"
+        if wait.cause == "straggler":
+            longer = (
+                f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
+            )
+            yield (
+                wait.share,
+                f"{who} for device {wait.on_device}, whose {wait.task} {longer}: see what else "
+                "runs on its core, or whether it gets more samples",
+            )
+        elif wait.cause == "dependency":
+            yield wait.share, f"{who} for {wait.task}{where}, whose result it needs"
+        elif wait.cause == "no_free_thread":
+            threads = schedule.trace.meta.get("num_threads")
+            now = f" (now {threads})" if threads else ""
+            yield (
+                wait.share,
+                f"{who} for a thread that could start {wait.task}: all are at work; raise "
+                f"ExecutionStrategy.num_threads{now}, if there are cores for them",
+            )
+        elif wait.cause == "scheduler":
+            yield (
+                wait.share,
+                f"{who} until {wait.task} starts, though it is ready and a thread is free: larger "
+                "batches make this smaller",
+            )
+
+
+def _devices(devices: Sequence[DeviceUse]) -> Iterator[tuple[float, str]]:
+    if not devices:
+        return
+    worst = max(devices, key=lambda use: use.communication)
+    share = worst.communication
+    hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
+    yield (
+        share,
+        f"communication that no computation hides{hidden} takes {percent(share)} of the step of "
+        f"device {worst.device}: larger batches need it less often, and Reduce mode spreads it",
+    )
+    worst = max(devices, key=lambda use: use.data)
+    yield (
+        worst.data,
+        f"feeding and fetching take {percent(worst.data)} of the step of device {worst.device}: "
+        "fetch less often, and let a DataLoader prepare batches",
+    )
+    worst = max(devices, key=lambda use: use.overhead)
+    yield (
+        worst.overhead,
+        f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
+        f"of its tasks: {_FUSED}",
+    )
+
+
+def _between_steps(steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
+    gaps = sum(step.gap or 0.0 for step in steps)
+    whole = gaps + sum(step.seconds for step in steps)
+    share = gaps / whole if whole else 0.0
+    yield (
+        share,
+        f"{percent(share)} of the whole time passes between the steps, outside of the network: a "
+        "DataLoader with use_double_buffer reads while the step runs",
+    )
+
+
+def _hot_spot(schedule: Schedule, path: CriticalPath) -> Iterator[tuple[float, str]]:
+    times: dict[str, float] = {}
+    for index in path.slices:
+        piece = schedule.by_id[index]
+        if piece.event.kind == "op":
+            times[piece.event.name] = times.get(piece.event.name, 0.0) + piece.own
+    if not times or not path.step_seconds:
+        return
+    name = max(times, key=times.__getitem__)
+    share = times[name] / path.step_seconds
+    yield (
+        share,
+        f"{name} alone is {percent(share)} of the step on the critical path: every millisecond "
+        "saved there is one of the step",
+    )

@@ -1,0 +1,319 @@
+"""Where the time of a run went: what each device did, and why it waited when it did not.
+
+At every moment a device computes, communicates, handles feeds and fetches, is between the
+operators of a task, or waits. What it waits for is found backwards from the task that ends the
+wait: as long as that task was ready, a thread or the scheduler was missing; before that, the task
+that it depended on last was the reason, and so on. If that one's twin on the waiting device is
+done already, the other device is a straggler.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from dpexec.trace import Trace
+
+from . import intervals
+from .advice import advice
+from .critical_path import CriticalPath, critical_path
+from .intervals import Interval
+from .runs import Run, StepRuns
+from .schedule import COMMUNICATION, DATA, Schedule
+
+Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What a device did with the time of the steps, in fractions that add up to 1.
+
+    Args:
+        device: Index of the device.
+        compute: It ran operators.
+        communication: It took part in a collective or a transfer, and ran no operator.
+        data: It was fed or fetched from.
+        overhead: It was inside a task, between operators.
+        dependency: It waited for a result.
+        straggler: It waited for another device that took longer for the same.
+        no_free_thread: A task was ready, and all threads had work.
+        scheduler: A task was ready, a thread was free.
+        unknown: It waited; the trace holds no graph that says for what.
+        overlap: The share of its communication during which it also ran operators; None without
+            communication.
+    """
+
+    device: int
+    compute: float
+    communication: float
+    data: float
+    overhead: float
+    dependency: float
+    straggler: float
+    no_free_thread: float
+    scheduler: float
+    unknown: float
+    overlap: float | None
+
+    @property
+    def idle(self) -> float:
+        """The fraction that it waited."""
+        return sum(getattr(self, cause) for cause in CAUSES)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The fractions by name."""
+        names = ("compute", "communication", "data", "overhead", *CAUSES)
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Time that a device waited for one thing.
+
+    Args:
+        device: Who waited.
+        cause: Why.
+        seconds: How long, over all steps.
+        share: Of the time of all steps.
+        task: What it waited for: a task, or the name of an event.
+        on_device: Where that ran; None for what belongs to all devices.
+        ratio: For a straggler: how many times longer than the waiting device it took.
+    """
+
+    device: int
+    cause: Cause
+    seconds: float
+    share: float
+    task: str
+    on_device: int | None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """How long a step took.
+
+    Args:
+        step: Its number.
+        seconds: From its first event to its last.
+        gap: Seconds until the next step began; None after the last one.
+    """
+
+    step: int
+    seconds: float
+    gap: float | None
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Where the time of a run went.
+
+    Args:
+        steps: How long each step took.
+        median: Seconds of the median step.
+        devices: What each device did.
+        waits: What was waited for, longest first.
+        path: The critical path of the typical step.
+        advice: What to change, in sentences, most important first.
+    """
+
+    steps: tuple[StepTime, ...]
+    median: float
+    devices: tuple[DeviceUse, ...]
+    waits: tuple[Wait, ...]
+    path: CriticalPath
+    advice: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "steps": [asdict(step) for step in self.steps],
+            "median": self.median,
+            "devices": [asdict(use) for use in self.devices],
+            "waits": [asdict(wait) for wait in self.waits],
+            "critical_path": self.path.to_json(),
+            "advice": list(self.advice),
+        }
+
+
+def analyse(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Analysis:
+    """Say where the time of a trace went.
+
+    Args:
+        trace: What was recorded; causes of waiting are known if it holds its graph.
+        steps: Numbers of the steps to look at; None for all.
+
+    Raises:
+        ValueError: The trace is empty, or has no such step.
+    """
+    schedule = trace if isinstance(trace, Schedule) else Schedule(trace, steps)
+    found = [_StepAnalysis(StepRuns(schedule, step)) for step in schedule.steps]
+    total = sum(step.seconds for step in schedule.steps)
+    devices = tuple(_use(device, found, total) for device in schedule.devices)
+    waits = _waits(found, total)
+    path = critical_path(schedule)
+    times = _step_times(schedule)
+    return Analysis(
+        steps=times,
+        median=statistics.median(step.seconds for step in schedule.steps),
+        devices=devices,
+        waits=waits,
+        path=path,
+        advice=advice(schedule, times, devices, waits, path),
+    )
+
+
+def _step_times(schedule: Schedule) -> tuple[StepTime, ...]:
+    gaps: list[float | None] = [b.start - a.stop for a, b in pairwise(schedule.steps)]
+    return tuple(
+        StepTime(step.number, step.seconds, gap)
+        for step, gap in zip(schedule.steps, [*gaps, None], strict=True)
+    )
+
+
+def _use(device: int, steps: Sequence[_StepAnalysis], total: float) -> DeviceUse:
+    sums: dict[str, float] = {}
+    for step in steps:
+        for name, seconds in step.seconds_of(device):
+            sums[name] = sums.get(name, 0.0) + seconds
+    moved, hidden = sums.pop("all communication"), sums.pop("hidden communication")
+    shares = {name: seconds / total if total else 0.0 for name, seconds in sums.items()}
+    return DeviceUse(device=device, overlap=hidden / moved if moved else None, **shares)
+
+
+def _waits(steps: Sequence[_StepAnalysis], total: float) -> tuple[Wait, ...]:
+    sums: dict[tuple[int, Cause, str, int | None], list[tuple[float, float | None]]] = {}
+    for step in steps:
+        for device, cause, seconds, run, ratio in step.waits:
+            name = _name(run)
+            key = (device, cause, name, run.piece.event.device if run else None)
+            sums.setdefault(key, []).append((seconds, ratio))
+    found = []
+    for (device, cause, name, other), parts in sums.items():
+        seconds = sum(part for part, _ in parts)
+        ratios = [ratio for _, ratio in parts if ratio is not None]
+        ratio = statistics.median(ratios) if ratios else None
+        found.append(Wait(device, cause, seconds, seconds / total, name, other, ratio))
+    return tuple(sorted(found, key=lambda wait: -wait.seconds))
+
+
+def _name(run: Run | None) -> str:
+    """What a run is called, whatever the number of its task."""
+    if run is None:
+        return "the next task"
+    name = run.piece.event.name
+    return name if run.piece.event.kind != "task" else name.split("-")[0]
+
+
+_Found = tuple[int, Cause, float, Run | None, float | None]
+
+
+class _StepAnalysis:
+    """What the devices did during one step."""
+
+    def __init__(self, runs: StepRuns) -> None:
+        self.runs = runs
+        self.window = runs.step.start, runs.step.stop
+        self.waits: list[_Found] = []
+        meta, threads = runs.schedule.trace.meta, runs.schedule.tracks
+        count = 1 if meta.get("scheduler") == "sync" else meta.get("num_threads")
+        number = int(count or len({track.thread for track in threads}))
+        times = [(run.start, run.stop) for run in runs.runs]
+        self._full = intervals.at_least(times, number)
+        ends = [run.stop for run in runs.runs]
+        self._ready = [
+            max((ends[i] for i in sources), default=self.window[0]) for sources in runs.before
+        ]
+
+    def seconds_of(self, device: int) -> Iterator[tuple[str, float]]:
+        """What a device did, in seconds that add up to the step; then its communication."""
+        busy: list[Interval] = []
+        kinds = self._kinds(device)
+        for name in ("compute", "communication", "data", "overhead"):
+            together = intervals.union([*busy, *kinds[name]])
+            yield name, intervals.length(together) - intervals.length(busy)
+            busy = together
+        sums = dict.fromkeys(CAUSES, 0.0)
+        for start, stop in intervals.gaps(busy, self.window):
+            for cause, seconds, run, ratio in self._why(device, start, stop):
+                sums[cause] += seconds
+                self.waits.append((device, cause, seconds, run, ratio))
+        yield from sums.items()
+        hidden = intervals.common(kinds["compute"], kinds["communication"])
+        yield "all communication", intervals.length(kinds["communication"])
+        yield "hidden communication", intervals.length(hidden)
+
+    def _kinds(self, device: int) -> dict[str, list[Interval]]:
+        found: dict[str, list[Interval]] = {
+            name: [] for name in ("compute", "communication", "data", "overhead")
+        }
+        for run in self.runs.runs:
+            if device not in run.devices:
+                continue
+            inside = [run.piece, *self.runs.parts.get(run.piece.id, ())]
+            for piece in inside:
+                event = piece.event
+                if event.kind in COMMUNICATION:
+                    name = "communication"
+                elif event.kind in DATA:
+                    name = "data"
+                elif event.kind == "op":
+                    name = "compute"
+                elif piece.is_leaf_work:  # a task of which no operators were recorded
+                    collective = self.runs.schedule.role_of(piece) == "collective"
+                    name = "communication" if collective else "compute"
+                else:
+                    name = "overhead"
+                found[name].append((event.start, event.stop))
+        return {name: intervals.union(times) for name, times in found.items()}
+
+    def _why(
+        self, device: int, start: float, stop: float
+    ) -> Iterator[tuple[Cause, float, Run | None, float | None]]:
+        """The causes of a wait that ended with a run of the device, or with the step."""
+        runs = self.runs.runs
+        if not self.runs.is_ordered:
+            yield "unknown", stop - start, None, None
+            return
+        following = (i for i, run in enumerate(runs) if device in run.devices)
+        at = next((i for i in following if runs[i].start >= stop), None)
+        sources: Sequence[int] = range(len(runs)) if at is None else ()
+        while stop > start:
+            ready = self.window[0]
+            if at is not None:
+                ready, sources = self._ready[at], self.runs.before[at]
+            else:
+                ready = stop  # nothing is left to run on the device: it waits for the last one
+            begun = max(start, min(ready, stop))
+            yield from self._late(begun, stop, None if at is None else runs[at])
+            stop = begun
+            if stop <= start:
+                break
+            at = max(sources, key=lambda i: runs[i].stop)
+            begun = max(start, min(stop, runs[at].start))
+            if begun < stop:
+                yield self._waiting_for(runs[at], device, begun, stop)
+            stop = begun
+
+    def _late(
+        self, start: float, stop: float, run: Run | None
+    ) -> Iterator[tuple[Cause, float, Run | None, float | None]]:
+        full = intervals.within(self._full, start, stop)
+        if full > 0:
+            yield "no_free_thread", full, run, None
+        if stop - start - full > 0:
+            yield "scheduler", stop - start - full, run, None
+
+    def _waiting_for(
+        self, run: Run, device: int, start: float, stop: float
+    ) -> tuple[Cause, float, Run, float | None]:
+        twin = self.runs.twin(run, device)
+        if twin is not None and twin is not run and twin.stop <= start:
+            took = twin.stop - twin.start
+            return "straggler", stop - start, run, (run.stop - run.start) / took if took else None
+        return "dependency", stop - start, run, None

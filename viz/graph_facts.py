@@ -1,0 +1,91 @@
+"""What a graph file says of its operators: roles, bytes, and who waits for whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+_DEVICE = re.compile(r"_dev\d+")
+
+
+class GraphFacts:
+    """Answers questions about a graph file, "dpexec.graph".
+
+    Args:
+        graph: The file's content, as `SSAGraph.to_json` returns it.
+    """
+
+    def __init__(self, graph: Mapping[str, Any]) -> None:
+        self.graph = graph
+        self.nodes: list[dict[str, Any]] = list(graph["nodes"])
+        self.vars: list[dict[str, Any]] = list(graph["vars"])
+        self.tasks: dict[str, dict[str, Any]] = {t["key"]: t for t in graph.get("tasks") or ()}
+        self.task_of: dict[int, str] = {
+            node: key for key, task in self.tasks.items() for node in task["nodes"]
+        }
+
+    @cached_property
+    def by_id(self) -> dict[int, dict[str, Any]]:
+        """The operators by their number."""
+        return {node["id"]: node for node in self.nodes}
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices, in order."""
+        return tuple(device["id"] for device in self.graph["devices"])
+
+    @cached_property
+    def before(self) -> dict[int, tuple[int, ...]]:
+        """By operator: those whose results it reads, or that it has to come after."""
+        writers = {var: node["id"] for node in self.nodes for var in node["outputs"]}
+        found = {}
+        for node in self.nodes:
+            sources = (writers.get(var) for var in node["inputs"])
+            found[node["id"]] = tuple(dict.fromkeys(n for n in sources if n is not None))
+        return found
+
+    @cached_property
+    def signatures(self) -> dict[int, tuple[Any, ...]]:
+        """By operator: what it does, whatever the device; twins on other devices have the same."""
+        found = {}
+        for node in self.nodes:
+            made = {(self.vars[v]["name"], self.vars[v]["version"]) for v in node["outputs"]}
+            found[node["id"]] = (node["name"], node["kind"], *sorted(made))
+        return found
+
+    def task_signature(self, key: str) -> tuple[Any, ...]:
+        """What a task does, whatever the device."""
+        nodes = self.tasks[key]["nodes"]
+        return tuple(self.signatures[node] for node in nodes[:1] + nodes[-1:])
+
+    def participants(self, node: int) -> frozenset[int]:
+        """The devices whose variables an operator reads or writes."""
+        ends = self.by_id[node]["inputs"] + self.by_id[node]["outputs"]
+        return frozenset(self.vars[v]["device"] for v in ends if self.vars[v]["kind"] == "var")
+
+    def bytes_of(self, node: int) -> int | None:
+        """Bytes that an operator reads and writes; None if a dimension is unknown."""
+        ends = self.by_id[node]["inputs"] + self.by_id[node]["outputs"]
+        sizes = [self.vars[v]["bytes"] for v in ends if self.vars[v]["kind"] == "var"]
+        return None if None in sizes else sum(sizes)
+
+    def output_bytes(self, node: int) -> int:
+        """Bytes of the different values that an operator makes, each counted once."""
+        sizes = {
+            self.vars[v]["name"]: self.vars[v]["bytes"] or 0
+            for v in self.by_id[node]["outputs"]
+            if self.vars[v]["kind"] == "var"
+        }
+        return sum(sizes.values())
+
+
+def without_device(key: str) -> str:
+    """Return the name of a task without its device.
+
+    Example:
+        >>> without_device("forward_dev1-3")
+        'forward-3'
+    """
+    return _DEVICE.sub("", key)

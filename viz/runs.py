@@ -1,0 +1,120 @@
+"""The scheduled units of a step, tasks and what ran outside of one, and who waited for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .graph_facts import without_device
+from .schedule import DATA, Schedule, Slice, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A task that ran, or an event outside of one.
+
+    Args:
+        piece: Its slice.
+        key: Of its task in the graph; None for what is no task.
+        devices: Those that take part.
+    """
+
+    piece: Slice
+    key: str | None
+    devices: frozenset[int]
+
+    @property
+    def start(self) -> float:
+        """Seconds."""
+        return self.piece.event.start
+
+    @property
+    def stop(self) -> float:
+        """Seconds."""
+        return self.piece.event.stop
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it brings feeds in or fetches out."""
+        return self.piece.event.kind in DATA
+
+
+class StepRuns:
+    """The runs of a step in order of their start, and their dependencies.
+
+    Args:
+        schedule: The trace.
+        step: One of its steps.
+    """
+
+    def __init__(self, schedule: Schedule, step: Step) -> None:
+        self.schedule, self.step = schedule, step
+        pieces = [schedule.by_id[index] for index in step.slices]
+        self.parts: dict[int, list[Slice]] = {}
+        for piece in pieces:
+            if piece.parent is not None:
+                self.parts.setdefault(piece.parent, []).append(piece)
+        self.runs = [self._run(piece) for piece in pieces if piece.depth == 0]
+
+    def _run(self, piece: Slice) -> Run:
+        device, facts = piece.event.device, self.schedule.facts
+        key = None
+        if facts is not None:
+            key = piece.event.key if piece.event.key in facts.tasks else None
+            nodes = [p.event.node for p in self.parts.get(piece.id, ())] + [piece.event.node]
+            owners = (facts.task_of.get(node) for node in nodes if node is not None)
+            key = key or next((owner for owner in owners if owner), None)
+        if device is not None:
+            return Run(piece, key, frozenset([device]))
+        if facts is not None and key is not None:
+            taking = [facts.participants(node) for node in facts.tasks[key]["nodes"]]
+            return Run(piece, key, frozenset().union(*taking))
+        return Run(piece, key, frozenset(self.schedule.devices))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the trace says what its tasks wait for."""
+        return self.schedule.facts is not None and bool(self.schedule.facts.tasks)
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """By position of a run: those that it waits for, as the graph says.
+
+        Tasks without predecessors wait for the feeds, fetches for all tasks.
+        """
+        facts = self.schedule.facts
+        found: list[list[int]] = [[] for _ in self.runs]
+        if facts is None:
+            return found
+        of_key: dict[str, list[int]] = {}
+        for index, run in enumerate(self.runs):
+            if run.key is not None:
+                of_key.setdefault(run.key, []).append(index)
+        feeds = [i for i, run in enumerate(self.runs) if run.piece.event.kind == "feed"]
+        for index, run in enumerate(self.runs):
+            if run.piece.event.kind == "fetch":
+                found[index] = [i for members in of_key.values() for i in members]
+            elif run.key is not None:
+                keys = facts.tasks[run.key]["after"]
+                found[index] = [i for key in keys for i in of_key.get(key, ())]
+                found[index] += [i for i in feeds if self.runs[i].devices & run.devices]
+        return found
+
+    def signature(self, run: Run) -> object:
+        """What a run does, whatever the device: its twins on other devices have the same."""
+        facts = self.schedule.facts
+        if facts is not None and run.key is not None:
+            return facts.task_signature(run.key)
+        return run.piece.event.kind, without_device(run.piece.event.key)
+
+    def twin(self, run: Run, device: int) -> Run | None:
+        """The run of a device that does what another one's does."""
+        same = self._by_signature.get(self.signature(run), ())
+        return next((other for other in same if other.piece.event.device == device), None)
+
+    @cached_property
+    def _by_signature(self) -> dict[object, list[Run]]:
+        found: dict[object, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(self.signature(run), []).append(run)
+        return found

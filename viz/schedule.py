@@ -1,0 +1,288 @@
+"""A trace made ready to look at: steps, tracks, and which slice is part of which.
+
+Every view of a trace starts here, so that they all count the same slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpexec.trace import Event, Trace
+
+from .graph_facts import GraphFacts
+
+TOLERANCE = 2e-9
+"""Seconds by which clocks and Chrome's microseconds may make neighbours overlap."""
+
+COMMUNICATION = ("collective", "transfer")
+DATA = ("feed", "fetch")
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A row of the timeline.
+
+    Args:
+        device: Whose work it shows; None for what belongs to all devices.
+        thread: Number of the thread that did it.
+        name: What stands beside it.
+    """
+
+    device: int | None
+    thread: int
+    name: str
+
+    @property
+    def group(self) -> str:
+        """What stands above the tracks of the device."""
+        return "all devices" if self.device is None else f"device {self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """An event in its place.
+
+    Args:
+        id: Position of the event in the trace.
+        event: What ran.
+        track: Position of its track.
+        depth: 0 for a task or what is in none, 1 for the operators in it, and so on.
+        parent: id of the slice that it is part of.
+        own: Seconds that no part of it covers.
+    """
+
+    id: int
+    event: Event
+    track: int
+    depth: int
+    parent: int | None
+    own: float
+
+    @property
+    def is_leaf_work(self) -> bool:
+        """Whether time of its own is work, not the frame around operators."""
+        return self.event.kind != "task" or self.own >= self.event.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the run.
+
+    Args:
+        number: Counted from 0.
+        start: Of the first event, in seconds.
+        stop: Of the last event.
+        slices: ids of its slices, in order of their start.
+    """
+
+    number: int
+    start: float
+    stop: float
+    slices: tuple[int, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the first event to the last."""
+        return self.stop - self.start
+
+
+class Schedule:
+    """The slices of a trace on their tracks.
+
+    Args:
+        trace: What was recorded.
+        steps: Numbers of the steps to keep; None for all.
+
+    Raises:
+        ValueError: The trace is empty, or has no such step.
+    """
+
+    def __init__(self, trace: Trace, steps: Iterable[int] | None = None) -> None:
+        if not trace.events:
+            raise ValueError(
+                "the trace is empty: nothing ran while it was recorded; run a step with "
+                "ExecutionStrategy.trace = True"
+            )
+        self.trace = trace
+        self.facts = GraphFacts(trace.graph) if trace.graph else None
+        self.tracks, self.slices = _place(_chosen(trace, steps))
+
+    @cached_property
+    def by_id(self) -> dict[int, Slice]:
+        """The slices by the position of their event in the trace."""
+        return {piece.id: piece for piece in self.slices}
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, in order."""
+        found: dict[int, list[Slice]] = {}
+        for piece in self.slices:
+            found.setdefault(piece.event.step, []).append(piece)
+        return tuple(
+            Step(
+                number,
+                min(piece.event.start for piece in pieces),
+                max(piece.event.stop for piece in pieces),
+                tuple(piece.id for piece in sorted(pieces, key=_in_time)),
+            )
+            for number, pieces in sorted(found.items())
+        )
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        """The devices, in order; those of the graph, too, that had nothing to do."""
+        known = self.facts.devices if self.facts else ()
+        return tuple(sorted({*known, *(t.device for t in self.tracks if t.device is not None)}))
+
+    @property
+    def typical(self) -> Step:
+        """The step whose time is the median (the earlier one of two)."""
+        ordered = sorted(self.steps, key=lambda step: step.seconds)
+        return ordered[(len(ordered) - 1) // 2]
+
+    def step(self, number: int | None) -> Step:
+        """A step by its number; None for the typical one.
+
+        Raises:
+            ValueError: There is none of that number.
+        """
+        if number is None:
+            return self.typical
+        for step in self.steps:
+            if step.number == number:
+                return step
+        raise ValueError(_no_step(number, [step.number for step in self.steps]))
+
+    def node_of(self, piece: Slice) -> int | None:
+        """The operator of the graph that a slice is, or is part of."""
+        at: Slice | None = piece
+        while at is not None:
+            if at.event.node is not None:
+                return at.event.node
+            at = None if at.parent is None else self.by_id[at.parent]
+        return None
+
+    @cached_property
+    def _roles(self) -> dict[int, str]:
+        nodes = self.facts.nodes if self.facts else []
+        return {node["id"]: node["role"] for node in nodes}
+
+    def role_of(self, piece: Slice) -> str:
+        """The role of what a slice does; of a task, the one that most of its parts have."""
+        event = piece.event
+        if event.kind in COMMUNICATION:
+            return "collective"
+        if event.kind in DATA:
+            return event.kind
+        node = self.node_of(piece)
+        if node in self._roles:
+            return self._roles[node]
+        if event.kind == "task":
+            return self._task_roles.get(piece.id) or self._planned_role(event.key) or _guess(event)
+        return _guess(event)
+
+    def _planned_role(self, key: str) -> str | None:
+        """The role that most operators of a task have, of which none was recorded."""
+        if self.facts is None or key not in self.facts.tasks:
+            return None
+        roles = [self._roles[node] for node in self.facts.tasks[key]["nodes"]]
+        return max(roles, key=roles.count)
+
+    @cached_property
+    def _task_roles(self) -> dict[int, str]:
+        times: dict[int, dict[str, float]] = {}
+        for piece in self.slices:
+            if piece.depth == 1 and piece.parent is not None and piece.event.kind != "task":
+                roles = times.setdefault(piece.parent, {})
+                role = self.role_of(piece)
+                roles[role] = roles.get(role, 0.0) + piece.event.duration
+        return {task: max(roles, key=roles.__getitem__) for task, roles in times.items()}
+
+
+def _in_time(piece: Slice) -> tuple[float, float, int]:
+    return piece.event.start, -piece.event.stop, piece.depth
+
+
+def _guess(event: Event) -> str:
+    """The role of what no graph describes, from its name."""
+    if event.kind == "task" and event.device is None:
+        return "collective"
+    if "optimizer" in event.key:
+        return "optimize"
+    name = event.name.lower().replace(" ", "")
+    return "backward" if name.endswith("_grad") or name == "scalelossgrad" else "forward"
+
+
+def _no_step(number: int, known: Sequence[int]) -> str:
+    return f"the trace has no step {number}; it has {', '.join(map(str, known))}"
+
+
+def _chosen(trace: Trace, steps: Iterable[int] | None) -> list[tuple[int, Event]]:
+    numbered = list(enumerate(trace.events))
+    if steps is None:
+        return numbered
+    wanted = set(steps)
+    known = sorted({event.step for event in trace.events})
+    for number in sorted(wanted):
+        if number not in known:
+            raise ValueError(_no_step(number, known))
+    return [(index, event) for index, event in numbered if event.step in wanted]
+
+
+def _place(events: Sequence[tuple[int, Event]]) -> tuple[list[Track], list[Slice]]:
+    """Put events on tracks, nested; what would overlap gets a further track of the thread."""
+    rows: dict[tuple[bool, int, int], list[tuple[int, Event]]] = {}
+    for index, event in events:
+        group = (event.device is None, event.device or 0, event.thread)
+        rows.setdefault(group, []).append((index, event))
+    tracks: list[Track] = []
+    slices: list[Slice] = []
+    for (everywhere, device, thread), row in sorted(rows.items()):
+        lanes = _nest(row)
+        for number, lane in enumerate(lanes):
+            name = f"thread {thread}" + (f" ({number + 1})" if number else "")
+            slices.extend(Slice(i, e, len(tracks), d, p, own) for i, e, d, p, own in lane)
+            tracks.append(Track(None if everywhere else device, thread, name))
+    return tracks, slices
+
+
+_Placed = tuple[int, Event, int, int | None, float]
+
+
+class _Lane:
+    """A track being filled: what is open at the moment, and what was put there."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[int, float]] = []  # id and stop
+        self.placed: list[tuple[int, Event, int, int | None]] = []
+        self.own: dict[int, float] = {}
+
+    def take(self, index: int, event: Event) -> bool:
+        """Put an event here, unless it overlaps with one that it is no part of."""
+        while self.open and self.open[-1][1] <= event.start + TOLERANCE:
+            self.open.pop()
+        if self.open and event.stop > self.open[-1][1] + TOLERANCE:
+            return False
+        parent = self.open[-1][0] if self.open else None
+        if parent is not None:
+            self.own[parent] -= event.duration
+        self.own[index] = event.duration
+        self.placed.append((index, event, len(self.open), parent))
+        self.open.append((index, event.stop))
+        return True
+
+
+def _nest(row: Sequence[tuple[int, Event]]) -> list[list[_Placed]]:
+    lanes = [_Lane()]
+    for index, event in sorted(row, key=_outer_first):
+        if not any(lane.take(index, event) for lane in lanes):
+            lanes.append(_Lane())
+            lanes[-1].take(index, event)
+    return [[(*placed, lane.own[placed[0]]) for placed in lane.placed] for lane in lanes]
+
+
+def _outer_first(item: tuple[int, Event]) -> tuple[float, float, bool]:
+    event = item[1]
+    return event.start, -event.stop, event.kind != "task"
