@@ -5,19 +5,16 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import secrets
 import threading
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, on_device
+from dpexec.core.places import Place, available_cpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
@@ -25,7 +22,6 @@ from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import Rules, check_fetch_names, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.fetch import collect
 from dpexec.runtime.inner import (
     busy_devices,
     count_rows,
@@ -33,17 +29,12 @@ from dpexec.runtime.inner import (
     split_pre_fetched,
     splitter,
 )
-from dpexec.runtime.interrupts import InterruptGate
+from dpexec.runtime.local_runner import LocalRunner, profiled
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner
-from dpexec.runtime.schedulers.local import (
-    LocalGraph,
-    LocalScheduler,
-    inline,
-    one_kernel_thread,
-)
-from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.schedulers.local import one_kernel_thread
+from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.trace import live, profile
 from dpexec.trace.recorder import Recorder
@@ -110,15 +101,12 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self._graphs: dict[Plan, dict[bool, LocalGraph]] = {}
+        self.local = LocalRunner(execution_strategy, self.num_threads)
         self._bindings: dict[Any, Binding] = {}
-        self._binding: Binding | None = None
         self._memory = Memory()
         self._rules = Rules()
         self._rows: dict[Any, dict[int, int]] = {}
-        self._envs: list[Env] = []
         self._sampled: Recorder | None = None
-        self._gate = InterruptGate()
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
@@ -163,7 +151,7 @@ class Engine:
         if key not in self._plans:
             check_fetch_names(self.program.global_block(), fetch)
             if len(self._plans) >= _PLANS_KEPT:
-                self._graphs.pop(self._plans.pop(next(iter(self._plans))), None)
+                self.local.graphs.pop(self._plans.pop(next(iter(self._plans))), None)
             self._plans[key] = self.compilation.plan(self.graph, *key)
         return self._plans[key]
 
@@ -246,27 +234,15 @@ class Engine:
             watcher.end(self, sum(feeds.samples[d] for d in self.graph.replicas), results)
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        plan = binding.plan
         shards = self._shards(feeds)
         if self._on_cluster:
             cluster = self._cluster_runner()
-            with _profiled("distributed step"):
+            with profiled("distributed step"):
                 results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
-        self._binding = binding
-        assert binding.steps is not None  # bound here, before tasks of several threads ask for it
-        self._envs = self._make_envs(plan, feeds, shards)
-        with InterruptGate() as self._gate:
-            try:
-                results = self._schedule(plan, merged)
-            except BaseException:
-                self._envs = []
-                raise
-            self._gate.begin_updates()
-            self._commit(plan, feeds)
-            self.replicas.scope.count_run(self.label)
-        return results
+        recorder = profile.with_profile(self.recorder, self._sampled)
+        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recorder)
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
@@ -285,67 +261,11 @@ class Engine:
             shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
         return shards
 
-    def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
-        envs = []
-        fed = feeds.private(self.replicas.shared)
-        for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
-            found = ((name, self.replicas.tensor(device, name)) for name in plan.reads[device])
-            stored = {name: tensor.array for name, tensor in found if tensor is not None}
-            envs.append(plan.make_env(shard, {**stored, **self._on_device(device, values)}))
-        return envs
-
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
             self._cluster = ClusterRunner(self.execution_strategy.scheduler, self.compilation)
         return self._cluster
-
-    def _on_device(self, device: int, values: dict[str, Any]) -> dict[str, Any]:
-        place = self.places[device]
-        if not isinstance(place, CUDAPlace):
-            return values
-        with on_device(place):
-            return {name: array_module(place).asarray(array) for name, array in values.items()}
-
-    def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
-        def run_task(number: int) -> None:
-            self._run_task(plan, number)
-
-        def fetch() -> list[Any]:
-            with _profiled("Fetch"):
-                return collect(self._envs, plan.fetch, plan.active, merged)
-
-        strategy = self.execution_strategy
-        if strategy is None:
-            return inline(plan, run_task, fetch)
-        graphs = self._graphs.setdefault(plan, {})
-        if merged not in graphs:
-            graphs[merged] = LocalGraph(plan, run_task, fetch)
-        self._gate.between_tasks = self._scheduler.caller_works
-        return self._scheduler.run(graphs[merged])
-
-    @functools.cached_property
-    def _scheduler(self) -> LocalScheduler:
-        strategy = self.execution_strategy
-        assert strategy is not None
-        threads = 0 if strategy.scheduler == "sync" else self.num_threads
-        return LocalScheduler(threads, strategy.use_experimental_executor)
-
-    def _run_task(self, plan: Plan, number: int) -> None:
-        assert self._binding is not None
-        task, steps = plan.tasks[number], self._binding.steps[number]
-        self._gate.begin_task()
-        if number in plan.updates:
-            self._gate.begin_updates()
-        place = self.places[task.device or 0]
-        with on_device(place):
-            recorder = profile.with_profile(self.recorder, self._sampled)
-            if recorder is None:
-                run_steps(steps, self._envs)
-                return
-            start = time.perf_counter()
-            run_steps(steps, self._envs, recorder, task.key[0])
-            recorder.add(task.key[0], "task", task.device, task.key[0], start, time.perf_counter())
 
     @property
     def num_threads(self) -> int:
@@ -353,32 +273,12 @@ class Engine:
         asked = self.execution_strategy.num_threads if self.execution_strategy else 0
         return asked or 4 * len(self.places)
 
-    def _commit(self, plan: Plan, feeds: Feeds) -> None:
-        reads = enumerate(plan.reads) if plan.commits else ()
-        held = {id(self._envs[d].get(name)) for d, names in reads for name in names}
-        for device, name in plan.commits:
-            value = self._envs[device].get(name)
-            if value is None:
-                continue
-            if getattr(value, "base", None) is not None or id(value) in held:
-                value = value.copy()  # two variables must never share memory
-            held.add(id(value))
-            self.replicas.commit(device, name, value)
-        shared = self.replicas.shared
-        done = {name if shared else (device, name) for device, name in plan.commits}
-        for device, env in enumerate(self._envs[:1] if shared else self._envs):
-            for name in feeds.persistable & env.keys():
-                if (name if shared else (device, name)) not in done:
-                    self.replicas.commit(device, name, env[name].copy())
-        names = {name for _, name in (*plan.commits, *plan.overwritten)}
-        self.replicas.written(names | feeds.persistable)
-
     # ---- temporaries
 
     @property
     def needs_local_scopes(self) -> bool:
         """Whether the temporaries of earlier runs were dropped."""
-        return not self._envs
+        return not self.local.envs
 
     def _count_towards_drop(self) -> None:
         self._runs_since_drop += 1
@@ -390,7 +290,7 @@ class Engine:
 
     def drop_local_scopes(self) -> None:
         """Free the temporaries of earlier runs."""
-        self._envs = []
+        self.local.envs = []
         self._runs_since_drop = 0
 
     # ---- views
@@ -413,13 +313,3 @@ def _shapes(feeds: Feeds) -> Any:
     return tuple(
         tuple((name, a.shape, a.dtype.str) for name, a in values.items()) for values in feeds.values
     )
-
-
-@contextlib.contextmanager
-def _profiled(name: str) -> Iterator[None]:
-    """Tell the profile of the process, if there is one, what a ``with`` block did."""
-    recorder = profile.active()
-    start = time.perf_counter()
-    yield
-    if recorder is not None:
-        recorder.add(name, "op", None, name, start, time.perf_counter())

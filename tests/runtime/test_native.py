@@ -270,6 +270,6 @@ def test_traces_show_every_operator():
         )
         exe.run(compiled, feed=batches(1)[0], fetch_list=[net.loss])
         engine = compiled._engine
-    assert any(step.parts for steps in engine._binding.steps for step in steps)
+    assert any(step.parts for steps in engine.local.binding.steps for step in steps)
     shown = {event.name for event in engine.trace.events if event.kind == "op"}
     assert {op.type for op in net.main.global_block().ops if op.type != "fill_constant"} <= shown

@@ -10,8 +10,7 @@ from dpexec.viz import draw
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.verify import verify
-from dpexec.runtime import engine as engine_module
-from dpexec.runtime import inner
+from dpexec.runtime import inner, local_runner
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed
@@ -46,7 +45,7 @@ def test_same_bits_on_every_scheduler_and_number_of_threads():
 def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
     """Two places meet: neither goes on before the other is there."""
     meet, threads = threading.Barrier(2, timeout=20), set()
-    original = engine_module.run_steps
+    original = local_runner.run_steps
 
     def run_steps(steps, *arguments):
         if steps[0].node.device in (1, 2):
@@ -54,7 +53,7 @@ def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
             meet.wait()
         original(steps, *arguments)
 
-    monkeypatch.setattr(engine_module, "run_steps", run_steps)
+    monkeypatch.setattr(local_runner, "run_steps", run_steps)
     build, feed = dense(8)
     main, startup, loss, _ = built(build, 2)
     scope, exe = fluid.Scope(), fluid.Executor(CPU)

@@ -1,0 +1,168 @@
+"""Steps of a plan in this process: envs, tasks on a scheduler, and what is stored at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dpexec.core.places import CUDAPlace, array_module, on_device
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.fetch import collect
+from dpexec.runtime.interrupts import InterruptGate
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.schedulers.local import LocalGraph, LocalScheduler, inline
+from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.strategy import ExecutionStrategy
+from dpexec.trace import profile
+from dpexec.trace.recorder import Recorder
+
+__all__ = ["LocalRunner", "profiled"]
+
+
+class LocalRunner:
+    """Runs the plans of an engine on threads of this process.
+
+    Args:
+        strategy: how; None runs all tasks on the calling thread, one after another.
+        num_threads: size of the thread pool.
+
+    Attributes:
+        envs: the values of the latest step, per device; none after they were dropped.
+        binding: what ran in the latest step.
+        graphs: the dask graphs of plans.
+    """
+
+    def __init__(self, strategy: ExecutionStrategy | None, num_threads: int) -> None:
+        self._strategy = strategy
+        self._num_threads = num_threads
+        self._recorder: Recorder | None = None
+        self._gate = InterruptGate()
+        self.envs: list[Env] = []
+        self.binding: Binding | None = None
+        self.graphs: dict[Plan, dict[bool, LocalGraph]] = {}
+
+    def step(
+        self,
+        binding: Binding,
+        feeds: Feeds,
+        shards: Sequence[Shard],
+        replicas: Replicas,
+        merged: bool,
+        label: Any,
+        recorder: Recorder | None = None,
+    ) -> list[Any]:
+        """Run a step.
+
+        Args:
+            binding: what runs.
+            feeds: what the devices are fed.
+            shards: every device's part of the run.
+            replicas: the persistable variables.
+            merged: how to return fetches, see :func:`collect`.
+            label: the program whose runs are counted.
+            recorder: told what runs when.
+
+        Raises:
+            EnforceNotMet: something is wrong; no variable has changed.
+        """
+        plan = binding.plan
+        self.binding, self._recorder = binding, recorder
+        assert binding.steps is not None  # bound here, before tasks of several threads ask for it
+        self.envs = _make_envs(plan, feeds, shards, replicas)
+        with InterruptGate() as self._gate:
+            try:
+                results = self._schedule(plan, merged)
+            except BaseException:
+                self.envs = []
+                raise
+            self._gate.begin_updates()
+            self._commit(plan, feeds, replicas)
+            replicas.scope.count_run(label)
+        return results
+
+    def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
+        def run_task(number: int) -> None:
+            self._run_task(plan, number)
+
+        def fetch() -> list[Any]:
+            with profiled("Fetch"):
+                return collect(self.envs, plan.fetch, plan.active, merged)
+
+        if self._strategy is None:
+            return inline(plan, run_task, fetch)
+        graphs = self.graphs.setdefault(plan, {})
+        if merged not in graphs:
+            graphs[merged] = LocalGraph(plan, run_task, fetch)
+        self._gate.between_tasks = self._scheduler.caller_works
+        return self._scheduler.run(graphs[merged])
+
+    @functools.cached_property
+    def _scheduler(self) -> LocalScheduler:
+        assert self._strategy is not None
+        threads = 0 if self._strategy.scheduler == "sync" else self._num_threads
+        return LocalScheduler(threads, self._strategy.use_experimental_executor)
+
+    def _run_task(self, plan: Plan, number: int) -> None:
+        assert self.binding is not None
+        task, steps = plan.tasks[number], self.binding.steps[number]
+        self._gate.begin_task()
+        if number in plan.updates:
+            self._gate.begin_updates()
+        place = plan.graph.places[task.device or 0]
+        with on_device(place):
+            recorder = self._recorder
+            if recorder is None:
+                run_steps(steps, self.envs)
+                return
+            start = time.perf_counter()
+            run_steps(steps, self.envs, recorder, task.key[0])
+            recorder.add(task.key[0], "task", task.device, task.key[0], start, time.perf_counter())
+
+    def _commit(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
+        reads = enumerate(plan.reads) if plan.commits else ()
+        held = {id(self.envs[d].get(name)) for d, names in reads for name in names}
+        for device, name in plan.commits:
+            value = self.envs[device].get(name)
+            if value is None:
+                continue
+            if getattr(value, "base", None) is not None or id(value) in held:
+                value = value.copy()  # two variables must never share memory
+            held.add(id(value))
+            replicas.commit(device, name, value)
+        shared = replicas.shared
+        done = {name if shared else (device, name) for device, name in plan.commits}
+        for device, env in enumerate(self.envs[:1] if shared else self.envs):
+            for name in feeds.persistable & env.keys():
+                if (name if shared else (device, name)) not in done:
+                    replicas.commit(device, name, env[name].copy())
+        names = {name for _, name in (*plan.commits, *plan.overwritten)}
+        replicas.written(names | feeds.persistable)
+
+
+def _make_envs(plan: Plan, feeds: Feeds, shards: Sequence[Shard], replicas: Replicas) -> list[Env]:
+    envs = []
+    fed = feeds.private(replicas.shared)
+    for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
+        found = ((name, replicas.tensor(device, name)) for name in plan.reads[device])
+        stored = {name: tensor.array for name, tensor in found if tensor is not None}
+        place = plan.graph.places[device]
+        if isinstance(place, CUDAPlace):
+            with on_device(place):
+                values = {n: array_module(place).asarray(array) for n, array in values.items()}
+        envs.append(plan.make_env(shard, {**stored, **values}))
+    return envs
+
+
+@contextlib.contextmanager
+def profiled(name: str) -> Iterator[None]:
+    """Tell the profile of the process, if there is one, what a ``with`` block did."""
+    recorder = profile.active()
+    start = time.perf_counter()
+    yield
+    if recorder is not None:
+        recorder.add(name, "op", None, name, start, time.perf_counter())
