@@ -8,6 +8,8 @@ ROLE_NAMES = {
     "collective": "collective",
     "optimize": "update",
     "lr_sched": "learning rate",
+    "feed": "feed",
+    "fetch": "fetch",
 }
 
 # Line colours are those of Okabe and Ito (jfly.uni-koeln.de/color), fills are tints and shades.
@@ -17,6 +19,8 @@ LIGHT = {
     "collective": ("#c04a00", "#fbdfcf"),
     "optimize": ("#00795a", "#d5f0e6"),
     "lr_sched": ("#a3507e", "#f6e3ee"),
+    "feed": ("#4d5a66", "#e2e7ec"),
+    "fetch": ("#756a00", "#f3f0c4"),
 }
 DARK = {
     "forward": ("#56b4e9", "#12324a"),
@@ -24,6 +28,8 @@ DARK = {
     "collective": ("#ff8a4c", "#4a2412"),
     "optimize": ("#2fc89b", "#0f3b30"),
     "lr_sched": ("#e08fbd", "#45233a"),
+    "feed": ("#a9b5c0", "#2c363f"),
+    "fetch": ("#f0e442", "#3b3808"),
 }
 _LIGHT_PAGE = {"page": "#ffffff", "lane": "#f4f6f8", "text": "#1b2530", "faint": "#5c6975"}
 _DARK_PAGE = {"page": "#14191f", "lane": "#1c232b", "text": "#e7edf3", "faint": "#9aa7b4"}
