@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import platform
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ import numba.extending
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 __all__ = [
     "KEEP",
@@ -34,6 +36,8 @@ __all__ = [
     "number",
     "octets",
     "run",
+    "run_timed",
+    "stamps_of",
     "words",
 ]
 
@@ -148,6 +152,7 @@ def _call(typing_context: Any, address: Any, arguments: Any) -> Any:
     return types.int64(types.int64, types.int64), generate
 
 
+_X86 = platform.machine().lower() in ("x86_64", "amd64")
 _DENORMALS_ARE_ZERO = 0x9FC0
 """The usual mode of x86 (no traps, round to nearest), but results and operands that are denormal
 count as zero: arithmetic on them takes a hundred times longer."""
@@ -158,7 +163,7 @@ def _float_mode(typing_context: Any, mode: Any) -> Any:
     """Set how this thread's processor treats denormal numbers; returns how it did (x86 only)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if platform.machine().lower() not in ("x86_64", "amd64"):
+        if not _X86:
             return args[0]
         word, byte = ir.IntType(32), ir.IntType(8)
         place = builder.alloca(word)
@@ -191,3 +196,84 @@ def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
         row += 1
     _float_mode(before)
     return row
+
+
+_CLOCK = getattr(time, "CLOCK_UPTIME_RAW", time.CLOCK_MONOTONIC)
+"""What ``time.perf_counter`` reads: on macOS, and elsewhere."""
+
+
+@intrinsic
+def _clock(typing_context: Any) -> Any:
+    """Nanoseconds on the clock of ``time.perf_counter``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word, which = ir.IntType(64), ir.IntType(32)
+        kind = ir.FunctionType(which, [which, word.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        place = cgutils.alloca_once(builder, word, size=2)
+        builder.call(function, [which(_CLOCK), place])
+        seconds = builder.load(place)
+        rest = builder.load(builder.gep(place, [which(1)]))
+        return builder.add(builder.mul(seconds, word(1_000_000_000)), rest)
+
+    return types.int64(), generate
+
+
+@intrinsic
+def _cycles(typing_context: Any) -> Any:
+    """The processor's own counter, which takes half as long to read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(64), [])
+        counter = builder.module.declare_intrinsic("llvm.readcyclecounter", (), kind)
+        return builder.call(counter, [])
+
+    return types.int64(), generate
+
+
+_ticks = _cycles if _X86 else _clock  # elsewhere programs may not read the counter
+
+
+@numba.njit("int64(int64[:, ::1], int64, int64, int64[::1], int64)", nogil=True, cache=KEEP)
+def run_timed(
+    table: np.ndarray[Any, Any], first: int, end: int, stamps: np.ndarray[Any, Any], at: int
+) -> int:
+    """Like :func:`run`, and note the time after every row.
+
+    Args:
+        table: int64 array ``(n, 2)`` of addresses.
+        first: the first row.
+        end: one behind the last row.
+        stamps: int64 array, where ``end - first + 3`` numbers are written: the time at the begin in
+            nanoseconds, the processor's counter then and after every row, the time at the end.
+        at: where in ``stamps``.
+
+    Returns:
+        ``end``, or the number of the row whose kernel refused its values.
+    """
+    before = _float_mode(np.int32(_DENORMALS_ARE_ZERO))
+    stamps[at] = _clock()
+    at += 1
+    stamps[at] = _ticks()
+    row = first
+    while row < end and _call(table[row, 0], table[row, 1]) == 0:
+        row += 1
+        at += 1
+        stamps[at] = _ticks()
+    stamps[at + 1] = _clock()
+    _float_mode(before)
+    return row
+
+
+def stamps_of(noted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The times in nanoseconds that :func:`run_timed` noted.
+
+    Args:
+        noted: what it wrote, ``(n + 3,)`` for n rows, of one run or of many, ``(runs, n + 3)``.
+
+    Returns:
+        The begin and the end of every row, ``(..., n + 1)``.
+    """
+    ticks = (noted[..., 1:-1] - noted[..., 1:2]).astype(np.float64)
+    whole = np.maximum(ticks[..., -1:], 1.0)
+    return noted[..., :1] + ticks * ((noted[..., -1:] - noted[..., :1]) / whole)

@@ -13,6 +13,7 @@ from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
 from dpexec.ir.spec import Spec
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.recording import Recording
 from dpexec.runtime.steps import Step
 
 __all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
@@ -31,6 +32,11 @@ class Memory:
     def nbytes(self) -> int:
         """How much it is."""
         return sum(len(block) for block in self._blocks.values())
+
+    @property
+    def sizes(self) -> dict[Any, int]:
+        """How many bytes there are for each use."""
+        return {key: len(block) for key, block in self._blocks.items()}
 
     def block(self, key: Any, nbytes: int) -> np.ndarray[Any, Any]:
         """Bytes for one use; a much larger block replaces one that is too small."""
@@ -82,3 +88,8 @@ class Binding:
 
         with no_cycles_sought():
             return bind_native(self.plan, self.specs, self.memory, self.halves)
+
+    @functools.cached_property
+    def recording(self) -> Recording:
+        """The steps, made to note when they run."""
+        return Recording(self)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +55,10 @@ class Place:
         batch, channels, *size = value.shape
         return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
 
+    def holds(self, value: Value) -> bool:
+        """Whether a value has memory: none has it that no kernel needs."""
+        return value.buffer in self.code.lasting or value.buffer in self.code.places
+
     def address(self, value: Value) -> int:
         """Where a value lies that code computes."""
         assert value.buffer is not None
@@ -100,8 +103,11 @@ class CodeRun:
     """
 
     def __init__(self, place: Place, piece: Piece, own: Mapping[int, Step]) -> None:
-        self._steps = [(own[id(step.node)], end) for step, end in piece.steps]
-        self._first = piece.first
+        self.parts = [
+            ([own[id(step.node)] for step in steps], end - piece.first)
+            for steps, end in piece.steps
+        ]
+        """The steps that it does, together where one kernel does several, and behind which row."""
         calls = place.code.code.calls[piece.first : piece.steps[-1][1]]
         brought: dict[Value, _Brought] = {}
         words: list[Any] = []
@@ -137,41 +143,56 @@ class CodeRun:
         self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
-        """The step that runs it, and one for every operator, for who wants to see them."""
-        (first, _), (_, end) = self._steps[0], self._steps[-1]
-        run = partial(self._run, first=0, end=end - self._first)
-        return Step(first.node, run, drops, _Parts(self))
+        """The step that runs it."""
+        return Step(self.parts[0][0][0].node, self.run, drops, self)
 
-    def part(self, index: int) -> Step:
-        """The step of one operator."""
-        step, end = self._steps[index]
-        first = self._steps[index - 1][1] if index else self._first
-        run = partial(self._run, first=first - self._first, end=end - self._first)
-        return Step(step.node, run)
+    @property
+    def rows(self) -> int:
+        """How many kernels it calls."""
+        return len(self._table)
 
-    def __len__(self) -> int:
-        return len(self._steps)
+    def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
+        """Run it on the values of a device.
 
-    def _run(self, env: Env, first: int, end: int) -> None:
-        if not first:
-            for source in self._brought:
-                array = env[source.name]
-                if array is not source.seen():
-                    source.update(self._words, array)
-            for at, number in self._numbers:
-                self._words[at] = _bits(number(env.shard))
-        row = machine.run(self._table, first, end)
+        Args:
+            env: the values.
+            stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
+            at: where in ``stamps``.
+        """
+        for source in self._brought:
+            array = env[source.name]
+            if array is not source.seen():
+                source.update(self._words, array)
+        for at_word, number in self._numbers:
+            self._words[at_word] = _bits(number(env.shard))
+        end = len(self._table)
+        if stamps is None:
+            row = machine.run(self._table, 0, end)
+        else:
+            row = machine.run_timed(self._table, 0, end, stamps, at)
         if row != end:
             self._refused(row, env)
-        if end == len(self._table):
-            for name, array in self._dense:
-                env[name] = np.asarray(array, order="C")
-            for name, value, arrays in self._sparse:
-                env[name] = _result(value, arrays)
+        for name, array in self._dense:
+            env[name] = np.asarray(array, order="C")
+        for name, value, arrays in self._sparse:
+            env[name] = _result(value, arrays)
+
+    def values(self) -> Iterator[tuple[str, int, int]]:
+        """Name, address and bytes of what it computes; values may lie in one place in turn."""
+        for name, value in self._made.items():
+            for part, array in zip(value.parts, self._place.arrays(value), strict=True):
+                if self._place.holds(part):
+                    yield name, array.__array_interface__["data"][0], array.nbytes
+
+    @staticmethod
+    def times(noted: np.ndarray[Any, Any]) -> list[float]:
+        """Begin and end of every row in nanoseconds, from what :meth:`run` noted."""
+        found: list[float] = machine.stamps_of(noted).tolist()
+        return found
 
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""
-        step = next(step for step, end in self._steps if end - self._first > row)
+        step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
             {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
@@ -182,21 +203,6 @@ class CodeRun:
         except Exception as error:
             raise BodyError(step.node.op, inner, error) from error
         raise RuntimeError(f"the kernel of {step.node.name} refused values that the operator takes")
-
-
-class _Parts(Sequence[Step]):
-    """The steps of a piece of code, made when somebody asks for them."""
-
-    def __init__(self, code: CodeRun) -> None:
-        self._code = code
-
-    def __len__(self) -> int:
-        return len(self._code)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._code.part(i) for i in range(len(self))[index]]
-        return self._code.part(range(len(self))[index])
 
 
 def _part(found: SelectedRows, value: Value) -> Any:

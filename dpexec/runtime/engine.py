@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import Place, available_cpus
+from dpexec.core.places import Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
@@ -29,13 +29,15 @@ from dpexec.runtime.inner import (
     split_pre_fetched,
     splitter,
 )
-from dpexec.runtime.local_runner import LocalRunner, profiled
+from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.distributed import ClusterRunner
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.runtime.traces import trace_of
 from dpexec.trace import live, profile
 from dpexec.trace.recorder import Recorder
 
@@ -234,15 +236,27 @@ class Engine:
             watcher.end(self, sum(feeds.samples[d] for d in self.graph.replicas), results)
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        recorders = profile.recorders(self.recorder, self._sampled)
+        recording = binding.recording if recorders else None
+        if recording is not None:
+            recording.begin()
+        results = self._run_step(binding, feeds, merged, recording)
+        if recording is not None:
+            record = recording.end()
+            for recorder in recorders:
+                recorder.keep(record)
+        return results
+
+    def _run_step(
+        self, binding: Binding, feeds: Feeds, merged: bool, recording: Recording | None
+    ) -> list[Any]:
         shards = self._shards(feeds)
         if self._on_cluster:
             cluster = self._cluster_runner()
-            with profiled("distributed step"):
-                results = cluster.step(binding, feeds, shards, self.replicas, merged)
+            results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
-        recorder = profile.with_profile(self.recorder, self._sampled)
-        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recorder)
+        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recording)
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
@@ -304,9 +318,7 @@ class Engine:
         """
         if self.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
-        return self.recorder.trace(
-            devices=len(self.places), num_threads=self.num_threads, cpus=available_cpus()
-        )
+        return trace_of(self, self.recorder)
 
 
 def _shapes(feeds: Feeds) -> Any:

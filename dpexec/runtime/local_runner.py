@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dpexec.core.places import CUDAPlace, array_module, on_device
@@ -14,14 +13,13 @@ from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.interrupts import InterruptGate
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import LocalGraph, LocalScheduler, inline
 from dpexec.runtime.steps import Env, Shard, run_steps
 from dpexec.runtime.strategy import ExecutionStrategy
-from dpexec.trace import profile
-from dpexec.trace.recorder import Recorder
 
-__all__ = ["LocalRunner", "profiled"]
+__all__ = ["LocalRunner"]
 
 
 class LocalRunner:
@@ -40,7 +38,7 @@ class LocalRunner:
     def __init__(self, strategy: ExecutionStrategy | None, num_threads: int) -> None:
         self._strategy = strategy
         self._num_threads = num_threads
-        self._recorder: Recorder | None = None
+        self._recording: Recording | None = None
         self._gate = InterruptGate()
         self.envs: list[Env] = []
         self.binding: Binding | None = None
@@ -54,7 +52,7 @@ class LocalRunner:
         replicas: Replicas,
         merged: bool,
         label: Any,
-        recorder: Recorder | None = None,
+        recording: Recording | None = None,
     ) -> list[Any]:
         """Run a step.
 
@@ -65,15 +63,18 @@ class LocalRunner:
             replicas: the persistable variables.
             merged: how to return fetches, see :func:`collect`.
             label: the program whose runs are counted.
-            recorder: told what runs when.
+            recording: what is to note when tasks and operators run.
 
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
         plan = binding.plan
-        self.binding, self._recorder = binding, recorder
+        self.binding, self._recording = binding, recording
         assert binding.steps is not None  # bound here, before tasks of several threads ask for it
+        start = time.perf_counter_ns() if recording else 0
         self.envs = _make_envs(plan, feeds, shards, replicas)
+        if recording is not None:
+            recording.note("Feed", "feed", start)
         with InterruptGate() as self._gate:
             try:
                 results = self._schedule(plan, merged)
@@ -90,8 +91,12 @@ class LocalRunner:
             self._run_task(plan, number)
 
         def fetch() -> list[Any]:
-            with profiled("Fetch"):
+            if self._recording is None:
                 return collect(self.envs, plan.fetch, plan.active, merged)
+            start = time.perf_counter_ns()
+            results = collect(self.envs, plan.fetch, plan.active, merged)
+            self._recording.note("Fetch", "fetch", start)
+            return results
 
         if self._strategy is None:
             return inline(plan, run_task, fetch)
@@ -115,13 +120,10 @@ class LocalRunner:
             self._gate.begin_updates()
         place = plan.graph.places[task.device or 0]
         with on_device(place):
-            recorder = self._recorder
-            if recorder is None:
+            if self._recording is None:
                 run_steps(steps, self.envs)
-                return
-            start = time.perf_counter()
-            run_steps(steps, self.envs, recorder, task.key[0])
-            recorder.add(task.key[0], "task", task.device, task.key[0], start, time.perf_counter())
+            else:
+                self._recording.run(number, self.envs)
 
     def _commit(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
         reads = enumerate(plan.reads) if plan.commits else ()
@@ -156,13 +158,3 @@ def _make_envs(plan: Plan, feeds: Feeds, shards: Sequence[Shard], replicas: Repl
                 values = {n: array_module(place).asarray(array) for n, array in values.items()}
         envs.append(plan.make_env(shard, {**stored, **values}))
     return envs
-
-
-@contextlib.contextmanager
-def profiled(name: str) -> Iterator[None]:
-    """Tell the profile of the process, if there is one, what a ``with`` block did."""
-    recorder = profile.active()
-    start = time.perf_counter()
-    yield
-    if recorder is not None:
-        recorder.add(name, "op", None, name, start, time.perf_counter())

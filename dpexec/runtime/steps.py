@@ -7,7 +7,6 @@ keep readers and writers of a name in order.
 from __future__ import annotations
 
 import itertools
-import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,8 +27,7 @@ from dpexec.runtime.finite import checking_results
 from dpexec.runtime.half import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
-    from dpexec.trace.events import Kind
-    from dpexec.trace.recorder import Recorder
+    from dpexec.runtime.code_run import CodeRun
 
 __all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "random_stream", "run_steps"]
 
@@ -45,13 +43,13 @@ class Step:
         node: what it was bound from.
         call: does the work, in the env of the node's device; a collective takes those of all.
         drops: names whose values nobody needs afterwards.
-        parts: if it does the work of several nodes at once: a step for each.
+        code: if it is a piece of machine code: that, which knows the nodes whose work it does.
     """
 
     node: OpNode
     call: Call | CollectiveCall
     drops: tuple[str, ...] = ()
-    parts: Sequence[Step] = ()
+    code: CodeRun | None = None
 
 
 def overwrites(op: Operator) -> dict[str, str]:
@@ -217,9 +215,7 @@ def _results(targets: list[list[str]], many: list[bool]) -> Callable[[Env, Any],
     return store
 
 
-def run_steps(
-    steps: Sequence[Step], envs: Sequence[Env], recorder: Recorder | None = None, key: str = ""
-) -> None:
+def run_steps(steps: Sequence[Step], envs: Sequence[Env]) -> None:
     """Run bound steps in order.
 
     Raises:
@@ -227,25 +223,7 @@ def run_steps(
     """
     with np.errstate(all="ignore"):  # log(0) and the like give inf and nan silently, as in fluid
         for step in steps:
-            if recorder is None:
-                _run_step(step, envs)
-                continue
-            for part in step.parts or [step]:
-                node = part.node
-                if node.op is not None and node.op.bodies and node.device is not None:
-                    envs[node.device].record = _inner_recorder(recorder, node.device, key)
-                start = time.perf_counter()
-                _run_step(part, envs)
-                kind: Kind = "collective" if node.is_collective else "op"
-                recorder.add(node.name, kind, node.device, key, start, time.perf_counter())
-            if step.parts:
-                _drop(step, envs)
-
-
-def _inner_recorder(
-    recorder: Recorder, device: int, key: str
-) -> Callable[[str, float, float], None]:
-    return lambda name, start, stop: recorder.add(name, "op", device, key, start, stop)
+            _run_step(step, envs)
 
 
 def _run_step(step: Step, envs: Sequence[Env]) -> None:
@@ -263,14 +241,8 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
     except Exception as error:
         assert node.op is not None
         raise _kernel_error(node.op, node, env, error) from error
-    _drop(step, envs)
-
-
-def _drop(step: Step, envs: Sequence[Env]) -> None:
-    if step.drops and step.node.device is not None:
-        env = envs[step.node.device]
-        for name in step.drops:
-            env.pop(name, None)
+    for name in step.drops:
+        env.pop(name, None)
 
 
 def _kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:

@@ -28,7 +28,8 @@ class Piece:
 
     Args:
         first: number of the first call in the task's code.
-        steps: what each was, with the number behind its last call.
+        steps: what they were, together where one kernel does several, with the number behind
+            their last call.
         made: the values that it computes, by name.
         brought: the values that come from outside, by name.
         writes: names of what it computes or updates in place.
@@ -36,7 +37,7 @@ class Piece:
     """
 
     first: int
-    steps: list[tuple[Step, int]] = field(default_factory=list)
+    steps: list[tuple[list[Step], int]] = field(default_factory=list)
     made: dict[str, Value | Sparse] = field(default_factory=dict)
     brought: dict[str, Value | Sparse] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
@@ -151,8 +152,7 @@ class TaskCode:
         self.code.bias = None
         if made is False:
             return False
-        for step, value in zip(steps, (plain, out), strict=True):
-            self._took(step, first, brought, [value])
+        self._took(steps, first, brought, (plain, out))
         return True
 
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
@@ -177,7 +177,7 @@ class TaskCode:
         if lower(self.code, inputs, outputs, _attrs(op, lower)) is False:
             assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
             return False
-        self._took(step, first, brought, flat(outputs))
+        self._took([step], first, brought, flat(outputs))
         return True
 
     def _dies(self, buffer: Buffer, number: int) -> bool:
@@ -189,7 +189,7 @@ class TaskCode:
 
     def _took(
         self,
-        step: Step,
+        steps: Sequence[Step],
         first: int,
         brought: dict[str, Value | Sparse],
         outputs: Iterable[Value | Sparse],
@@ -199,8 +199,8 @@ class TaskCode:
             self.order.append(self.open)
         piece = self.open
         piece.brought = brought
-        piece.steps.append((step, len(self.code.calls)))
-        piece.drops.extend(step.drops)
+        piece.steps.append((list(steps), len(self.code.calls)))
+        piece.drops.extend(name for step in steps for name in step.drops)
         for value in outputs:
             piece.writes.add(value.name)
             if value.buffer is None:  # updated in place, where it is

@@ -41,7 +41,7 @@ def test_trace_has_tasks_and_operators_of_every_device():
     events = run.compiled.trace.events
     assert {event.device for event in events if event.kind == "op"} == {0, 1}
     assert sum(event.name == "sgd" for event in events) == 2 * 2 * 4
-    assert {event.kind for event in events} == {"task", "op", "collective"}
+    assert {event.kind for event in events} == {"task", "op", "collective", "feed", "fetch"}
     with pytest.raises(RuntimeError, match=r"ExecutionStrategy\.trace"):
         _ = train(classifier(), batches(1), 2).compiled.trace
 

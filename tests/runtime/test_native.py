@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -70,7 +72,9 @@ class Task:
     def kinds(self):
         """What the steps do: one word for an operator on NumPy, a list for a piece of code."""
         return [
-            [part.node.op.type for part in step.parts] if step.parts else step.node.op.type
+            [part.node.op.type for parts, _ in step.code.parts for part in parts]
+            if step.code
+            else step.node.op.type
             for step in self.steps
         ]
 
@@ -206,13 +210,20 @@ def test_a_name_that_is_needed_outside_may_be_written_twice(x):
     Task(build).check(x)
 
 
-def test_every_operator_can_be_run_by_itself(x):
+def test_code_notes_the_time_of_every_operator(x):
     task = Task(lambda x: layers.softmax(layers.relu(layers.transpose(x, [1, 0]))))
     (step,) = task.steps
     env = Env()
     env["x"] = x
-    for part in step.parts:
-        part.call(env)
+    stamps = np.zeros(step.code.rows + 3, np.int64)
+    begin = time.perf_counter_ns()
+    step.code.run(env, stamps)
+    end = time.perf_counter_ns()
+    times = step.code.times(stamps)
+    assert begin <= times[0] and times[-1] <= end
+    assert times == sorted(times) and len(set(times)) > 1
+    assert [len(parts) for parts, _ in step.code.parts] == [1, 1, 1]
+    assert step.code.parts[-1][1] == step.code.rows
     np.testing.assert_array_equal(env[task.results[0]], task.run(x)[task.results[0]])
 
 
@@ -270,6 +281,8 @@ def test_traces_show_every_operator():
         )
         exe.run(compiled, feed=batches(1)[0], fetch_list=[net.loss])
         engine = compiled._engine
-    assert any(step.parts for steps in engine.local.binding.steps for step in steps)
-    shown = {event.name for event in engine.trace.events if event.kind == "op"}
+    assert any(step.code for steps in engine.local.binding.steps for step in steps)
+    ops = [event for event in engine.trace if event.kind == "op"]
+    shown = {name for event in ops for name in event.args.get("parts", [event.name])}
+    assert "mul+elementwise_add" in {event.name for event in ops}
     assert {op.type for op in net.main.global_block().ops if op.type != "fill_constant"} <= shown

@@ -83,27 +83,65 @@ def test_trace_from_json_names_what_is_wrong(change, message):
         Trace.from_json({**two_devices().to_json(), **change})
 
 
-def test_recorder_orders_events_and_numbers_threads():
+class Step:
+    """What a step recorded: events with start and stop, each on a thread of its own."""
+
+    def __init__(self, *events: tuple[str, float, float]) -> None:
+        self._events = events
+        self.size = len(events)
+
+    def rows(self):
+        for name, start, stop in self._events:
+            yield name, "op", 0, "k", start, stop, 1000 + int(start), {}, 7
+
+    def allocations(self):
+        for name, start, _ in self._events:
+            yield Allocation(start, 0, name, 8, "temporary")
+
+
+def test_recorder_orders_events_and_numbers_threads_and_steps():
     recorder = Recorder()
-    recorder.add("late", "op", 0, "b", 2.0, 3.0)
-    worker = threading.Thread(target=recorder.add, args=("early", "task", 1, "a", 1.0, 2.0))
-    worker.start()
-    worker.join()
-    trace = recorder.trace(step=3)
-    assert [(e.name, e.thread) for e in trace] == [("early", 0), ("late", 1)]
-    assert trace.meta == {"step": 3}
+    recorder.keep(Step(("late", 2.0, 3.0), ("early", 1.0, 2.0)))
+    recorder.keep(Step(("next", 4.0, 5.0)))
+    trace = recorder.trace(mode="reduce")
+    assert [(e.name, e.thread, e.step) for e in trace] == [
+        ("early", 0, 0),
+        ("late", 1, 0),
+        ("next", 2, 1),
+    ]
+    assert [item.name for item in trace.memory] == ["early", "late", "next"]
+    assert trace.meta == {"mode": "reduce", "steps": 2}
     recorder.clear()
     assert len(recorder) == 0
+
+
+def test_nodes_need_a_graph():
+    recorder = Recorder()
+    recorder.keep(Step(("relu", 1.0, 2.0)))
+    assert recorder.trace().events[0].node is None
+    assert recorder.trace({"nodes": []}).events[0].node == 7
+
+
+def test_recorder_forgets_the_oldest_steps_and_says_so():
+    recorder = Recorder(limit=5)
+    for number in range(10):
+        recorder.keep(Step(("a", number, number), ("b", number, number)))
+    trace = recorder.trace()
+    assert trace.steps == (8, 9)
+    assert trace.meta["dropped_steps"] == 8
+    assert "the first 8 of 10 steps" in trace.meta["note"]
+    recorder.keep(Step(*((str(k), k, k) for k in range(20))))  # larger than the limit by itself
+    assert len(recorder.trace()) == 20
 
 
 def test_recorder_loses_nothing_under_threads():
     recorder = Recorder()
 
-    def work(device: int) -> None:
+    def work() -> None:
         for k in range(2000):
-            recorder.add("relu", "op", device, "k", float(k), float(k))
+            recorder.keep(Step(("relu", k, k)))
 
-    threads = [threading.Thread(target=work, args=(d,)) for d in range(4)]
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

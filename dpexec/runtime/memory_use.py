@@ -1,0 +1,184 @@
+"""Which values of a step take memory, and from which operator until which.
+
+Nothing of this is recorded: it follows from the plan and from where values lie. Only operators on
+NumPy are asked once what they made, since some of their results are views of others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.core.tensors import SelectedRows
+from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.ir.spec import Spec
+from dpexec.runtime.env import Env
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.steps import Step
+from dpexec.trace.events import Allocation, MemoryKind
+
+__all__ = ["Life", "Measured", "bytes_of", "lives", "measure", "stored"]
+
+Measured = dict[VarNode, int]
+"""How many bytes results on NumPy really take; a view takes none."""
+
+
+@dataclass(slots=True)
+class Life:
+    """A value that takes memory for a part of a step.
+
+    Args:
+        name: of the variable.
+        device: index of the device.
+        kind: what it is for.
+        bytes: how many it takes.
+        first: makes it; None for what is fed.
+        last: one of these reads it last; empty: it stays to the end of the step.
+        heir: makes the value that takes over its place; None: nobody does.
+    """
+
+    name: str
+    device: int
+    kind: MemoryKind
+    bytes: int
+    first: OpNode | None
+    last: list[OpNode]
+    heir: OpNode | None = None
+
+
+def bytes_of(spec: Spec | None) -> int | None:
+    """How large a value is; None if only a run tells."""
+    if spec is None or spec.kind != VarType.LOD_TENSOR or spec.size < 0:
+        return None
+    return spec.size * np.dtype(to_numpy(spec.dtype)).itemsize
+
+
+def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
+    """Note what memory the results of a node take that just ran."""
+    made = [var for var in node.outputs if var.kind == "var"]
+    names = {(var.device, var.name) for var in made}
+    seen = {
+        id(_root(array))
+        for device, env in enumerate(envs)
+        for name, value in list(env.items())  # other threads add to it
+        if (device, name) not in names
+        for array in _arrays(value)
+    }
+    for var in made:
+        arrays = {
+            id(_root(array)): _root(array) for array in _arrays(envs[var.device].get(var.name))
+        }
+        measured[var] = sum(array.nbytes for key, array in arrays.items() if key not in seen)
+        seen.update(arrays)
+
+
+def _arrays(value: Any) -> list[Any]:
+    if isinstance(value, SelectedRows):
+        return [value.row_array, value.value]
+    return [value] if hasattr(value, "nbytes") else []
+
+
+def _root(array: Any) -> Any:
+    while isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return array
+
+
+def lives(
+    plan: Plan,
+    steps: Sequence[Sequence[Step]],
+    specs: Sequence[Mapping[str, Spec]],
+    measured: Measured,
+) -> list[Life]:
+    """The values of a step that take memory."""
+    found: list[Life] = []
+    sharing: dict[int, list[Life]] = {}
+    order = {node: number for number, node in enumerate(plan.nodes)}
+    for task, bound in zip(plan.tasks, steps, strict=True):
+        places: dict[str, list[tuple[int, int]]] = {}
+        for step in bound:
+            if step.code is not None:
+                for name, address, nbytes in step.code.values():
+                    places.setdefault(name, []).append((address, nbytes))
+        for node in task.nodes:
+            for var in node.outputs:
+                if not _takes(var, plan):
+                    continue
+                for address, nbytes in places.get(var.name, [(0, measured.get(var, 0))]):
+                    if nbytes:
+                        found.append(_life(var, node, nbytes, plan, order))
+                    if nbytes and address:
+                        sharing.setdefault(address, []).append(found[-1])
+    for lives_there in sharing.values():
+        _hand_over(lives_there, order)
+    return [*_fed(plan, specs), *found]
+
+
+def _takes(var: VarNode, plan: Plan) -> bool:
+    updated = (var.device, var.name) in plan.overwritten
+    return var.kind == "var" and not updated and var not in plan.missing
+
+
+def _life(var: VarNode, node: OpNode, nbytes: int, plan: Plan, order: Mapping[OpNode, int]) -> Life:
+    kept = var.name in plan.fetch or (var.device, var.name) in plan.commits
+    last = [] if kept else [reader for reader in var.readers if reader in order] or [node]
+    return Life(var.name, var.device, _kind(var.name), nbytes, node, last)
+
+
+def _kind(name: str) -> MemoryKind:
+    return "gradient" if "@GRAD" in name else "temporary"
+
+
+def _hand_over(sharing: list[Life], order: Mapping[OpNode, int]) -> None:
+    """Let values that lie in one place have it in turn: the latest holds it until all are done."""
+
+    def end(life: Life) -> int:
+        return max((order[node] for node in life.last), default=len(order))
+
+    sharing.sort(key=lambda life: order[life.first] if life.first else -1)
+    for before, after in itertools.pairwise(sharing):
+        assert after.first is not None
+        if end(before) >= order[after.first]:
+            if end(before) > end(after):
+                after.last = before.last
+            before.heir = after.first
+
+
+def _fed(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> Iterator[Life]:
+    variables = plan.graph.program.global_block().vars
+    for device, versions in enumerate(plan.graph.versions):
+        for name, (var, *_) in versions.items():
+            declared = variables.get(name)
+            stored = declared is not None and declared.persistable
+            nbytes = bytes_of(specs[device].get(name))
+            if var.writer is None and var.kind == "var" and not stored and nbytes:
+                yield Life(name, device, "feed", nbytes, None, [])
+
+
+def stored(
+    plan: Plan, specs: Sequence[Mapping[str, Spec]], shared: bool, time: float
+) -> Iterator[Allocation]:
+    """The parameters and states that are there before a step.
+
+    Args:
+        plan: what reads them.
+        specs: of every value of a run, per device.
+        shared: whether all devices use those of device 0.
+        time: of the allocations.
+    """
+    block = plan.graph.program.global_block()
+    parameters = {parameter.name for parameter in block.all_parameters()}
+    names: dict[tuple[int, str], None] = {}
+    for device, reads in enumerate(plan.reads):
+        names.update(dict.fromkeys((0 if shared else device, name) for name in reads))
+    for device, name in names:
+        found = next((s[name] for s in (specs[device], *specs) if name in s), None)
+        nbytes = bytes_of(found)
+        if nbytes:
+            kind: MemoryKind = "parameter" if name in parameters else "state"
+            yield Allocation(time, device, name, nbytes, kind)

@@ -1,0 +1,66 @@
+"""The trace of an engine: what was recorded, with the graph and the memory behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpexec.core.places import available_cpus
+from dpexec.graph.describe import describe
+from dpexec.runtime.memory_use import stored
+from dpexec.runtime.recording import StepRecord
+from dpexec.trace.events import Allocation, Trace
+from dpexec.trace.recorder import Recorder
+from dpexec.version import __version__
+
+if TYPE_CHECKING:
+    from dpexec.runtime.binding import Binding
+    from dpexec.runtime.engine import Engine
+
+__all__ = ["trace_of"]
+
+
+def trace_of(engine: Engine, recorder: Recorder) -> Trace:
+    """What a recorder holds of an engine's steps.
+
+    The graph is that of the plan of the last step, with the shapes of its batch.
+
+    Args:
+        engine: what ran.
+        recorder: what recorded it, and nothing else.
+    """
+    latest = recorder.latest
+    if not isinstance(latest, StepRecord):
+        return recorder.trace(**_facts(engine))
+    binding, plan = latest.recording.binding, latest.recording.binding.plan
+    passes = [record.to_json() for record in engine.pass_records]
+    graph = describe(plan.graph, plan.tasks, passes, binding.specs)
+    trace = recorder.trace(graph, **_facts(engine))
+    standing = _standing(binding, engine.replicas.shared, trace.span[0])
+    return replace(trace, memory=(*standing, *trace.memory))
+
+
+def _facts(engine: Engine) -> dict[str, Any]:
+    strategy = engine.execution_strategy
+    scheduler = "sync" if strategy is None else strategy.scheduler
+    return {
+        "version": __version__,
+        "scheduler": scheduler if isinstance(scheduler, str) else "distributed",
+        "num_threads": engine.num_threads if strategy is not None else 1,
+        "cpus": available_cpus(),
+        "devices": len(engine.places),
+        "places": [str(place) for place in engine.places],
+        "mode": engine.graph.mode,
+        "native": dict(engine.compilation.native),
+    }
+
+
+def _standing(binding: Binding, shared: bool, time: float) -> Iterator[Allocation]:
+    """What is there all the time: parameters, states, and the memory of machine code."""
+    plan = binding.plan
+    yield from stored(plan, binding.specs, shared, time)
+    for (use, number), nbytes in binding.memory.sizes.items():
+        task = plan.tasks[number] if number < len(plan.tasks) else None
+        if nbytes and task is not None:
+            yield Allocation(time, task.device or 0, f"{use} of {task.key[0]}", nbytes, "arena")
