@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from functools import cached_property
-from html import escape
-from pathlib import Path
+from typing import Any
 
 import graphviz
 
 from .dot import to_dot
-from .fold import fold
-from .model import Diagram, GraphLike, from_ssa
+from .fold import closed_at, fold_replicas, glance
+from .fold import fold as folded
+from .groups import KINDS, Group, groups, twins
+from .load import GraphData, as_graph
+from .model import Diagram, from_graph
+from .page_data import GraphData as PageData
+from .page_data import GroupData, OverlayData
 from .svg import render
+from .view import View
 
-FOLD_ABOVE = 300
-"""Graphs with more operators than this are folded into stages unless told otherwise."""
+FOLD_ABOVE = 150
+"""Graphs with more operators than this are folded unless told otherwise."""
 
-_FORMATS = (".svg", ".html", ".dot", ".gv", ".png", ".pdf")
+LANES_ABOVE = 4
+"""Replicas on more devices than this are drawn as one lane unless told otherwise."""
 
 
-class Drawing:
+class Drawing(View):
     """The picture of a graph. At the end of a notebook cell it shows itself.
 
     Args:
-        diagram: What it shows.
+        data: The content of a graph file.
+        diagram: What the static picture shows.
+        groups: What can be folded.
+        twins: Which operators do the same on other devices.
+        closed: ids of the groups that are folded at first.
+        one_lane: Whether replicas are folded at first.
     """
 
-    def __init__(self, diagram: Diagram) -> None:
-        self.diagram = diagram
+    formats = (*View.formats, ".dot", ".gv")
+
+    def __init__(
+        self,
+        data: GraphData,
+        diagram: Diagram,
+        groups: Sequence[Group],
+        twins: Sequence[int | None],
+        closed: set[int],
+        one_lane: bool,
+    ) -> None:
+        self.data, self.diagram = data, diagram
+        self.groups, self.twins = groups, twins
+        self.closed, self.one_lane = closed, one_lane
+        self.title = diagram.title
+        self.overlay: OverlayData | None = None
 
     @cached_property
     def svg(self) -> str:
@@ -40,80 +65,81 @@ class Drawing:
         """The graph as a Graphviz source object, for those who want Graphviz's layout."""
         return to_dot(self.diagram)
 
-    @property
-    def html(self) -> str:
-        """The picture as one page that loads nothing."""
-        return (
-            '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-            f"<title>{escape(self.diagram.title)}</title>"
-            '<meta name="color-scheme" content="light dark">'
-            f"</head>\n<body>\n{self.svg}</body></html>\n"
-        )
+    def encode(self, ending: str) -> str | bytes:
+        """Return what a file of this ending holds."""
+        return self.dot.source if ending in (".dot", ".gv") else super().encode(ending)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the picture to a file; the ending says how.
+    def payload(self) -> PageData:
+        """Return the graph, its groups and its twins for the interactive page."""
+        made: PageData = {
+            "type": "graph",
+            "title": self.title,
+            "notes": list(self.diagram.notes),
+            "graph": self.data,
+            "groups": [self._group(group) for group in self.groups],
+            "twins": list(self.twins),
+            "fold_replicas": self.one_lane,
+        }
+        parts = {str(node["id"]): node["parts"] for node in self.data["nodes"] if "parts" in node}
+        if parts:
+            made["parts"] = parts
+        if self.overlay is not None:
+            made["overlay"] = self.overlay
+        return made
 
-        Args:
-            path: Ends in .svg, .html, .dot (or .gv), .png or .pdf. The last two are laid out and
-                drawn by Graphviz: the `viz` extra brings it, or install the `dot` program.
-
-        Returns:
-            The path.
-
-        Raises:
-            ValueError: Another ending.
-            RuntimeError: .png or .pdf without Graphviz.
-        """
-        target = Path(path)
-        ending = target.suffix.lower()
-        if ending not in _FORMATS:
-            raise ValueError(f"cannot draw to {target.name!r}: choose one of {', '.join(_FORMATS)}")
-        if ending in (".png", ".pdf"):
-            target.write_bytes(_graphviz(self.dot, ending[1:]))
-        else:
-            text = {".svg": "svg", ".html": "html"}.get(ending)
-            target.write_text(getattr(self, text) if text else self.dot.source, encoding="utf-8")
-        return target
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def __repr__(self) -> str:
-        return f"<Drawing: {self.diagram.title}>"
+    def _group(self, group: Group) -> GroupData:
+        return {
+            "label": group.label,
+            "kind": group.kind,
+            "parent": group.parent,
+            "nodes": list(group.own),
+            "folded": group.id in self.closed,
+        }
 
 
-def _graphviz(dot: graphviz.Digraph, kind: str) -> bytes:
-    try:
-        import pygraphviz
-    except ImportError:
-        try:
-            return dot.pipe(format=kind)
-        except graphviz.ExecutableNotFound:
-            raise RuntimeError(
-                f"a picture as {kind} needs Graphviz: pip install 'dpexec[viz]', or install the "
-                "program dot; .svg and .html work without"
-            ) from None
-    return pygraphviz.AGraph(string=dot.source).draw(format=kind, prog="dot")
-
-
-def draw(graph: GraphLike, *, title: str | None = None, folded: bool | None = None) -> Drawing:
+def draw(
+    source: Any,
+    *,
+    title: str | None = None,
+    fold: str = "auto",
+    replicas: str = "auto",
+) -> Drawing:
     """Draw a graph: a lane per device, collectives across them, in the order of execution.
 
     Args:
-        graph: An SSAGraph.
+        source: A Program, SSAGraph, Plan (its tasks are framed), Trace with a graph, a
+            ParallelExecutor or CompiledProgram that ran, or the path of a saved one.
         title: Heading; None for one that counts devices and operators.
-        folded: Whether to draw stages instead of operators; None folds only graphs of more than
-            `FOLD_ABOVE` operators. The picture says when it is folded.
+        fold: ``"none"`` draws every operator; ``"stage"``, ``"part"``, ``"scope"`` or ``"layer"``
+            draws groups of that kind as one box each; ``"auto"`` folds only graphs of more than
+            `FOLD_ABOVE` operators, as little as a page allows. The picture says what is folded.
+        replicas: ``"lanes"`` draws a lane per device, ``"one"`` a single lane for all that do the
+            same; ``"auto"`` does that for more than `LANES_ABOVE` devices.
 
     Returns:
-        A drawing: `.save("graph.svg")`, or leave it at the end of a notebook cell.
+        A drawing: `.save("graph.html")`, or leave it at the end of a notebook cell.
 
     Raises:
-        TypeError: Not a graph that can be drawn.
+        FileError: A damaged or foreign file.
+        TypeError: Nothing that has a graph.
+        ValueError: Another way to fold.
     """
-    if not hasattr(graph, "ops"):
-        raise TypeError(f"cannot draw a {type(graph).__name__}: draw takes an SSAGraph")
-    diagram = from_ssa(graph, title)
-    if folded is None:
-        folded = len(diagram.boxes) > FOLD_ABOVE
-    return Drawing(fold(diagram) if folded else diagram)
+    _one_of("fold", fold, ("auto", "none", *KINDS))
+    _one_of("replicas", replicas, ("auto", "lanes", "one"))
+    data = as_graph(source)
+    diagram = from_graph(data, title)
+    same = twins(data)
+    one_lane = replicas == "one" or (replicas == "auto" and len(diagram.lanes) > LANES_ABOVE)
+    if one_lane:
+        diagram = fold_replicas(diagram, same)
+    found = groups(data)
+    if fold == "auto":
+        closed = glance(diagram, found) if len(diagram.boxes) > FOLD_ABOVE else set()
+    else:
+        closed = set() if fold == "none" else closed_at(found, fold)
+    return Drawing(data, folded(diagram, found, closed), found, same, closed, one_lane)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}={value!r}: choose one of {', '.join(map(repr, known))}")

@@ -1,65 +1,177 @@
-"""Folds a large graph into stages, so that it fits on a page."""
+"""Draws several operators as one box, so that a large graph fits on a page."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from .model import Box, Diagram, Link
-from .order import topological
+from .groups import KINDS, Group
+from .model import Box, Diagram, Link, with_notes
+from .style import ROLE_NAMES
+from .units import bytes_text
 
-FoldKey = tuple[int | None, str, int]
+AT_A_GLANCE = 60
+"""A folded picture is opened as far as it has no more boxes than this."""
 
 
-def fold(diagram: Diagram) -> Diagram:
-    """Draw the operators of one stage as one box.
+def fold(diagram: Diagram, groups: Sequence[Group], closed: Collection[int]) -> Diagram:
+    """Draw groups as one box each; of nested ones the outermost.
 
-    A stage is what one device does in one role (or all collectives of one kind) without anything
-    of another stage between: along every path, the stage number grows by one whenever device or
-    role change. That keeps the folded graph free of cycles whatever the graph.
+    Args:
+        diagram: With a box per operator, or per operator of all replicas.
+        groups: The groups of its graph.
+        closed: ids of the groups to draw as one box; none gives the diagram back.
 
     Returns:
         A diagram whose boxes' counts add up to the operators of the original; a note says what was
         folded.
     """
-    stages = _stages(diagram)
-    members: dict[FoldKey, list[Box]] = {}
+    group_of = _outermost(groups, closed)
+    if not group_of:
+        return diagram
+
+    def key(box: Box) -> tuple[str, int]:
+        group = group_of.get(box.nodes[0])
+        return ("box", box.id) if group is None else ("group", group)
+
+    def joined(number: int, boxes: list[Box]) -> Box:
+        group = group_of.get(boxes[0].nodes[0])
+        if group is None:
+            return replace(boxes[0], id=number)
+        return _folded(number, boxes, groups[group])
+
+    folded = _merge(diagram, key, joined)
+    kinds = {groups[group].kind for group in group_of.values()}
+    names = " and ".join(f"{kind}s" for kind in KINDS if kind in kinds)
+    note = (
+        f"folded into {names}: {diagram.operators} operators are drawn as {len(folded.boxes)} boxes"
+    )
+    return with_notes(folded, note)
+
+
+def fold_replicas(diagram: Diagram, twins: Sequence[int | None]) -> Diagram:
+    """Draw the operators that do the same on several devices as one box, in one lane for all.
+
+    Args:
+        diagram: With a box per operator.
+        twins: Per operator, the one on the first device that does the same.
+    """
+    devices = sorted({box.device for box in diagram.boxes if box.device is not None})
+    where = [box.device for box in diagram.boxes if twins[box.id] is not None]
+    merged = sorted({device for device in where if device is not None})
+    if len(merged) < 2:
+        return diagram
+    first = merged[0]
+
+    def key(box: Box) -> int:
+        twin = twins[box.id]
+        return box.id if twin is None else twin
+
+    def joined(number: int, boxes: list[Box]) -> Box:
+        box = boxes[0]
+        nodes = tuple(node for each in boxes for node in each.nodes)
+        reaches = tuple(sorted({first if d in merged else d for d in box.reaches}))
+        if box.device not in merged:
+            return replace(box, id=number, reaches=reaches)
+        places = [each.device for each in boxes if each.device is not None]
+        tooltip, detail = box.tooltip, box.detail
+        if len(places) < len(merged):
+            tooltip += f"\nonly on device {', '.join(map(str, places))}"
+            detail = f"device {', '.join(map(str, places))} only: {detail}"
+        return replace(box, id=number, device=first, nodes=nodes, tooltip=tooltip, detail=detail)
+
+    one = _merge(diagram, key, joined, dict.fromkeys(merged, first))
+    name = f"devices {merged[0]} to {merged[-1]}: ×{len(merged)}"
+    note = f"folded: the {len(merged)} replicas on {len(devices)} devices are drawn as one lane"
+    return with_notes(replace(one, lane_names={**one.lane_names, first: name}), note)
+
+
+def closed_at(groups: Sequence[Group], kind: str) -> set[int]:
+    """The groups of a kind, and those of inner kinds that no such group is around."""
+    return {group.id for group in groups if KINDS.index(group.kind) >= KINDS.index(kind)}
+
+
+def glance(diagram: Diagram, groups: Sequence[Group]) -> set[int]:
+    """The groups to close so that at most `AT_A_GLANCE` boxes are drawn, or as few as can be."""
+    for depth in range(max((group.depth for group in groups), default=0), 0, -1):
+        closed = {group.id for group in groups if group.depth >= depth}
+        group_of = _outermost(groups, closed)
+        boxes = (group_of.get(box.nodes[0], -1 - box.id) for box in diagram.boxes)
+        if len(set(boxes)) <= AT_A_GLANCE:
+            return closed
+    return {group.id for group in groups}
+
+
+def _outermost(groups: Sequence[Group], closed: Collection[int]) -> dict[int, int]:
+    """The outermost closed group around each node."""
+    chosen = set(closed)
+    around: dict[int, int] = {}
+    for group in groups:  # outer ones come first
+        if group.parent in around:
+            around[group.id] = around[group.parent]
+        elif group.id in chosen:
+            around[group.id] = group.id
+    found: dict[int, int] = {}
+    for number in dict.fromkeys(around.values()):
+        found.update(dict.fromkeys(groups[number].nodes, number))
+    return found
+
+
+def _merge(
+    diagram: Diagram,
+    key: Callable[[Box], Hashable],
+    joined: Callable[[int, list[Box]], Box],
+    lanes: Mapping[int, int] | None = None,
+) -> Diagram:
+    """Put the boxes of one key into one; links inside it go, parallel ones come together.
+
+    Where lanes become one, the values of one of the devices stand for those of all.
+    """
+    members: dict[Hashable, list[Box]] = {}
     for box in diagram.boxes:
-        members.setdefault(stages[box.id], []).append(box)
-    numbers = {key: number for number, key in enumerate(members)}
-    boxes = tuple(_folded(numbers[key], group) for key, group in members.items())
-    flows: dict[tuple[int, int, int], set[str]] = {}
+        members.setdefault(key(box), []).append(box)
+    number_of = {box.id: n for n, boxes in enumerate(members.values()) for box in boxes}
+    boxes = tuple(joined(number, found) for number, found in enumerate(members.values()))
+    shown: dict[tuple[int, int, int], int] = {}
+    flows: dict[tuple[int, int, int], dict[int, None]] = {}
     for link in diagram.links:
-        source, target = numbers[stages[link.source]], numbers[stages[link.target]]
-        if source != target:
-            flows.setdefault((source, target, link.lane), set()).update(link.variables)
-    links = tuple(Link(*ends, tuple(sorted(names))) for ends, names in flows.items())
-    note = f"folded: {diagram.operators} operators are drawn as {len(boxes)} stages"
-    return replace(diagram, boxes=boxes, links=links, notes=(note, *diagram.notes))
+        source, target = number_of[link.source], number_of[link.target]
+        lane = link.lane if lanes is None else lanes.get(link.lane, link.lane)
+        ends = (source, target, lane)
+        if source != target and shown.setdefault(ends, link.lane) == link.lane:
+            flows.setdefault(ends, {}).update(dict.fromkeys(link.values))
+    links = tuple(Link(*ends, tuple(sorted(values))) for ends, values in flows.items())
+    return replace(diagram, boxes=boxes, links=links)
 
 
-def _stages(diagram: Diagram) -> dict[int, FoldKey]:
-    keys = {
-        box.id: (box.device, box.label if box.device is None else box.role) for box in diagram.boxes
-    }
-    incoming: dict[int, list[int]] = {}
-    for link in diagram.links:
-        incoming.setdefault(link.target, []).append(link.source)
-    phases: dict[int, int] = {}
-    for node in topological(diagram):
-        before = incoming.get(node, [])
-        phases[node] = max((phases[p] + (keys[p] != keys[node]) for p in before), default=0)
-    return {node: (*key, phases[node]) for node, key in keys.items()}
+def _folded(number: int, boxes: list[Box], group: Group) -> Box:
+    types = Counter(box.label.partition(" to device ")[0] for box in boxes).most_common()
+    common = [f"{name} ×{count}" if count > 1 else name for name, count in types]
+    first = boxes[0]
+    named = group.kind == "stage" and first.task is None and first.device is not None
+    label = ROLE_NAMES[first.role] if named else group.label
+    sizes = [box.bytes for box in boxes]
+    size = None if None in sizes else sum(each or 0 for each in sizes)
+    return Box(
+        number,
+        f"{label} ×{len(boxes)}",
+        f"{_few(common)}, {bytes_text(size)}" if size else _few(common),
+        first.role,
+        first.device,
+        "\n".join([f"{group.kind} {group.label}: {len(boxes)} operators", *common]),
+        tuple(node for box in boxes for node in box.nodes),
+        tuple(sorted({device for box in boxes for device in box.reaches})),
+        first.task,
+        size,
+    )
 
 
-def _folded(number: int, group: list[Box]) -> Box:
-    if len(group) == 1:
-        return replace(group[0], id=number)
-    types = Counter(box.label for box in group)
-    total = sum(box.count for box in group)
-    label = f"{group[0].label} ×{total}" if len(types) == 1 else f"{group[0].role} ×{total}"
-    common = [f"{name} ×{count}" for name, count in types.most_common()]
-    detail = "" if len(types) == 1 else ", ".join(common[:2]) + (", …" if len(common) > 2 else "")
-    tooltip = "\n".join([f"{total} operators:", *common])
-    reaches = tuple(sorted({device for box in group for device in box.reaches}))
-    return Box(number, label, detail, group[0].role, group[0].device, tooltip, total, reaches)
+def _few(texts: Sequence[str], longest: int = 30) -> str:
+    """As many of the texts as a line holds, at least the first."""
+    line = texts[0]
+    for text in texts[1:]:
+        if len(line) + len(text) > longest:
+            return f"{line}, …"
+        line += f", {text}"
+    return line

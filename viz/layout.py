@@ -1,8 +1,9 @@
 """Places the boxes of a diagram: a lane per device, collectives in a lane between them.
 
 A layered layout after Sugiyama, one lane at a time. A link that passes rows it has no business in
-is given a slot in each of them, so that no line runs behind a box. A collective is met at a port in
-every lane that takes part.
+is given a slot in each of them, so that no line runs behind a box; where that would take too many
+slots, long links run straight behind the boxes. A collective is met at a port in every lane that
+takes part.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from .model import Box, Diagram
+from .model import Box, Diagram, Link
 from .order import rows
 
 BOX_HEIGHT = 38.0
@@ -19,11 +20,13 @@ ROW_GAP = 26.0
 COLLECTIVE_HEIGHT = 30.0
 CHARACTER = 7.25  # width of one character of a box's first line, the monospace face at 12 px
 SMALL = 6.05  # the same at 10 px
-LONGEST = 30  # characters of a line; longer ones lose their middle
+LONGEST = 36  # characters of a line; longer ones lose their middle
 _SLOT, _PORT = 8.0, 14.0
 _BOX_GAP, _LINE_GAP = 16.0, 7.0
 _LANE_PADDING, _LANE_GAP = 22.0, 26.0
-_SWEEPS = 8
+FRAME_HEAD = 16.0  # room for the name of a task above its first row
+_SLOTS = 4000  # as many as all lanes together get for lines that pass rows
+_SWEEPS, _FEW_SWEEPS, _MANY_BOXES = 8, 2, 1500
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
@@ -68,10 +71,16 @@ class Item:
 
 @dataclass(slots=True)
 class Lane:
-    """The column of a device."""
+    """The column of a device.
+
+    `routes` are the links with what they pass: source, slots, target. Those that are too long for
+    slots are `far`: they run straight, behind the boxes.
+    """
 
     device: int
     rows: list[list[Item]]
+    routes: list[tuple[Link, list[Item]]] = field(default_factory=list)
+    far: list[tuple[Link, list[Item]]] = field(default_factory=list)
     x: float = 0.0
     width: float = 0.0
 
@@ -82,7 +91,10 @@ class Lane:
 
 @dataclass(slots=True)
 class Layout:
-    """Where everything stands; x of items is absolute, y belongs to the row."""
+    """Where everything stands; x of items is absolute, y belongs to the row.
+
+    `frames` are the tasks of a plan: device, key, first and last row.
+    """
 
     lanes: list[Lane]
     collectives: dict[int, tuple[Box, int]]
@@ -91,6 +103,7 @@ class Layout:
     heights: list[float]
     width: float
     height: float
+    frames: list[tuple[int, str, int, int]] = field(default_factory=list)
 
 
 def place(diagram: Diagram) -> Layout:
@@ -104,24 +117,52 @@ def place(diagram: Diagram) -> Layout:
     """
     table = rows(diagram)
     row_of = {box.id: number for number, row in enumerate(table) for box in row}
-    lanes = [_lane(diagram, device, table, row_of) for device in diagram.lanes]
+    reach = _reach(diagram, row_of)
+    lanes = [_lane(diagram, device, table, row_of, reach) for device in diagram.lanes]
+    sweeps = _SWEEPS if len(diagram.boxes) < _MANY_BOXES else _FEW_SWEEPS
     for lane in lanes:
-        _order(lane)
-        _spread(lane)
+        _order(lane, sweeps)
+        _spread(lane, sweeps)
     collectives = {b.id: (b, row_of[b.id]) for b in diagram.boxes if b.device is None}
     widest = max((box_width(box) for box, _ in collectives.values()), default=0.0)
     centre, width = _side_by_side(lanes, widest)
     heights = [
         COLLECTIVE_HEIGHT if any(box.device is None for box in row) else BOX_HEIGHT for row in table
     ]
+    frames = _frames(diagram, row_of)
+    headed = {first for _, _, first, _ in frames}
     tops, y = [], 0.0
-    for height in heights:
+    for number, height in enumerate(heights):
+        y += FRAME_HEAD if number in headed else 0.0
         tops.append(y)
         y += height + ROW_GAP
-    return Layout(lanes, collectives, centre, tops, heights, width, y - ROW_GAP if tops else 0.0)
+    height = y - ROW_GAP if tops else 0.0
+    return Layout(lanes, collectives, centre, tops, heights, width, height, frames)
 
 
-def _lane(diagram: Diagram, device: int, table: list[list[Box]], row_of: dict[int, int]) -> Lane:
+def _frames(diagram: Diagram, row_of: dict[int, int]) -> list[tuple[int, str, int, int]]:
+    spans: dict[tuple[int, str], list[int]] = {}
+    for box in diagram.boxes:
+        if box.task in diagram.tasks and box.device is not None:
+            spans.setdefault((box.device, str(box.task)), []).append(row_of[box.id])
+    return [(*where, min(found), max(found)) for where, found in spans.items()]
+
+
+def _reach(diagram: Diagram, row_of: dict[int, int]) -> int:
+    """How many rows a link may pass and still get a slot in each of them."""
+    spans: dict[tuple[int, int], int] = {}
+    for link in diagram.links:
+        trunk = (link.source, link.lane)
+        spans[trunk] = max(spans.get(trunk, 0), row_of[link.target] - row_of[link.source] - 1)
+    reach = max(spans.values(), default=0)
+    while reach and sum(min(span, reach) for span in spans.values()) > _SLOTS:
+        reach //= 2
+    return reach
+
+
+def _lane(
+    diagram: Diagram, device: int, table: list[list[Box]], row_of: dict[int, int], reach: int
+) -> Lane:
     """Collect the items of one device and join them with lines."""
     lane = Lane(device, [[] for _ in table])
     boxes = {box.id: box for box in diagram.boxes}
@@ -147,14 +188,19 @@ def _lane(diagram: Diagram, device: int, table: list[list[Box]], row_of: dict[in
                 item(box.id)
     trunks: dict[int, list[Item]] = {}
     for link in sorted(inside, key=lambda link: (row_of[link.source], row_of[link.target])):
-        trunk = trunks.setdefault(link.source, [item(link.source)])
-        target = item(link.target)
+        source, target = item(link.source), item(link.target)
+        if target.row - source.row - 1 > reach:
+            lane.far.append((link, [source, target]))
+            continue
+        trunk = trunks.setdefault(link.source, [source])
         while trunk[-1].row < target.row - 1:
             slot = Item(trunk[-1].row + 1, _SLOT)
             lane.rows[slot.row].append(slot)
             _join(trunk[-1], slot)
             trunk.append(slot)
-        _join(next(i for i in trunk if i.row == target.row - 1), target)
+        passed = trunk[: target.row - source.row]
+        _join(passed[-1], target)
+        lane.routes.append((link, [*passed, target]))
     return lane
 
 
@@ -168,10 +214,10 @@ def _join(upper: Item, lower: Item) -> None:
         lower.above.append(upper)
 
 
-def _order(lane: Lane) -> None:
+def _order(lane: Lane, sweeps: int) -> None:
     """Reorder every row by the mean place of its neighbours, sweeping down and up."""
     places = {id(item): k / max(1, len(row)) for row in lane.rows for k, item in enumerate(row)}
-    for sweep in range(_SWEEPS):
+    for sweep in range(sweeps):
         down = sweep % 2 == 0
         for row in lane.rows if down else reversed(lane.rows):
             keys = {}
@@ -190,11 +236,11 @@ def _gap(left: Item, right: Item) -> float:
     return (left.width + right.width) / 2 + gap
 
 
-def _spread(lane: Lane) -> None:
+def _spread(lane: Lane, sweeps: int) -> None:
     """Give every item an x near those it is joined with, without two touching each other."""
     for row in lane.rows:
         _settle(row, [0.0] * len(row))
-    for sweep in range(_SWEEPS):
+    for sweep in range(sweeps):
         down = sweep % 2 == 0
         for row in lane.rows if down else reversed(lane.rows):
             _settle(row, [_wish(item, down) for item in row])

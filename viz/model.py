@@ -1,47 +1,21 @@
 """What a picture shows, apart from where and how: boxes, links and notes.
 
-Everything that can be drawn becomes a `Diagram` first, so that folding, layout and the writers
-of SVG and DOT know one form only.
+Everything that can be drawn becomes a `Diagram` first, made from the content of a graph file, so
+that folding, layout and the writers of SVG and DOT know one form only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any
 
-ROLES = ("forward", "backward", "collective", "optimize", "lr_sched")
-"""Roles in the order of the legend; each has a colour."""
+from .load import FileError, GraphData
+from .style import ROLE_NAMES
+from .units import bytes_text
 
-
-class VarLike(Protocol):
-    """A version of a variable on a device, as SSAGraph holds it."""
-
-    name: str
-    version: int
-    device: int | None
-    shape: Sequence[int]
-    kind: str
-
-
-class OpLike(Protocol):
-    """An operator of an SSAGraph."""
-
-    id: int
-    name: str
-    kind: str
-    device: int | None
-    role: str
-    inputs: Sequence[VarLike]
-    outputs: Sequence[VarLike]
-
-
-class GraphLike(Protocol):
-    """What SSAGraph offers to a picture."""
-
-    ops: Sequence[OpLike]
-    places: Sequence[object]
-    bodies: Mapping[int, Sequence[int]]
+Value = Mapping[str, Any]
+"""A version of a variable on a device, as a graph file has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +26,13 @@ class Box:
         id: Unique in the diagram.
         label: First line, the operator.
         detail: Second line, what it produces; "" for none.
-        role: One of `ROLES`.
+        role: One of those that `style.ROLE_NAMES` names.
         device: The lane; None for a collective, which crosses the lanes.
         tooltip: Everything there is to say, a line each.
-        count: How many operators it stands for.
+        nodes: The operators that it stands for, as positions in the graph file.
         reaches: The devices that a collective writes to.
+        task: Key of the task of a plan that it belongs to.
+        bytes: What a collective takes from device to device; None when nobody knows before.
     """
 
     id: int
@@ -65,25 +41,32 @@ class Box:
     role: str
     device: int | None
     tooltip: str
-    count: int = 1
+    nodes: tuple[int, ...]
     reaches: tuple[int, ...] = ()
+    task: str | None = None
+    bytes: int | None = 0
+
+    @property
+    def count(self) -> int:
+        """How many operators it stands for."""
+        return len(self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Data, or an order, from one box to another.
+    """Data from one box to another.
 
     Args:
         source: id of the producing box.
         target: id of the consuming box.
         lane: The device whose variable it is.
-        variables: Names of what flows; empty when only the order matters.
+        values: What flows, as positions in the diagram's values.
     """
 
     source: int
     target: int
     lane: int
-    variables: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +77,23 @@ class Diagram:
         title: Heading.
         boxes: The operators.
         links: What flows between them.
+        values: The variables of the graph file.
         notes: Sentences below the heading.
-        remarks: What to say of a device besides its number.
+        lane_names: What stands above the lane of a device, if more than its number.
+        tasks: The tasks of a plan that has several operators in one, with those they wait for.
     """
 
     title: str
     boxes: tuple[Box, ...]
     links: tuple[Link, ...]
+    values: Sequence[Value] = ()
     notes: tuple[str, ...] = ()
-    remarks: Mapping[int, str] = field(default_factory=dict)
+    lane_names: Mapping[int, str] = field(default_factory=dict)
+    tasks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def lane_name(self, device: int) -> str:
         """What stands above the lane of a device."""
-        remark = self.remarks.get(device)
-        return f"device {device} · {remark}" if remark else f"device {device}"
+        return self.lane_names.get(device, f"device {device}")
 
     @property
     def lanes(self) -> tuple[int, ...]:
@@ -120,6 +106,109 @@ class Diagram:
         """Number of operators, those in folded boxes included."""
         return sum(box.count for box in self.boxes)
 
+    def flow(self, link: Link) -> str:
+        """What flows along a link in one line: shape, type and size, or how many values."""
+        values = [self.values[number] for number in link.values]
+        if len(values) == 1:
+            return value_text(values[0])
+        return f"{len(values)} values, {_total_text(values)}"
+
+    def flow_details(self, link: Link, most: int = 12) -> str:
+        """What flows along a link, a line per value; the largest first, at most so many."""
+        values = [self.values[number] for number in link.values]
+        values.sort(key=lambda value: -(value["bytes"] or 0))
+        lines = [value_text(value) for value in values[:most]]
+        if len(values) > most:
+            lines.append(f"and {len(values) - most} more; {_total_text(values)} in all")
+        return "\n".join(lines)
+
+
+def from_graph(data: GraphData, title: str | None = None) -> Diagram:
+    """Turn the content of a graph file into a diagram, a box per operator.
+
+    Args:
+        data: The graph; its operators keep their order.
+        title: Heading; None for the graph's own.
+
+    Returns:
+        A diagram. Links that only keep an order (dummy and control variables) are left out where
+        data flows between the two operators anyway, and counted in a note otherwise.
+
+    Raises:
+        FileError: An operator has a role that has no colour.
+    """
+    for node in data["nodes"]:
+        if node["role"] not in ROLE_NAMES:
+            name, role = node["name"], node["role"]
+            raise FileError(
+                f"op {node['id']} ({name}): role {role!r} is none of {tuple(ROLE_NAMES)}"
+            )
+    links, hidden = _links(data)
+    boxes = tuple(_box(node, data["vars"]) for node in data["nodes"])
+    notes = tuple(filter(None, (_moved(boxes), _order_note(hidden))))
+    names = _lane_names(data["devices"])
+    tasks: dict[str, tuple[str, ...]] = {}
+    if any(len(task["nodes"]) > 1 for task in data.get("tasks", ())):
+        tasks = {task["key"]: tuple(task["after"]) for task in data["tasks"]}
+    return Diagram(title or data["title"], boxes, links, data["vars"], notes, names, tasks)
+
+
+def _links(data: GraphData) -> tuple[tuple[Link, ...], int]:
+    """The links with data, and the number of pairs of operators that only an order joins."""
+    producers = {var: node for node in data["nodes"] for var in node["outputs"]}
+    values = data["vars"]
+    flows: dict[tuple[int, int, int], list[int]] = {}
+    orders: set[tuple[int, int]] = set()
+    for node in data["nodes"]:
+        for var in node["inputs"]:
+            producer = producers.get(var)
+            if producer is None:
+                continue
+            if values[var]["kind"] != "var":
+                orders.add((producer["id"], node["id"]))
+                continue
+            ends = (values[var]["device"], node["device"], producer["device"])
+            lane = next((device for device in ends if device is not None), 0)
+            flows.setdefault((producer["id"], node["id"], lane), []).append(var)
+    joined = {(source, target) for source, target, _ in flows}
+    links = tuple(Link(*ends, tuple(dict.fromkeys(found))) for ends, found in flows.items())
+    return links, len(orders - joined)
+
+
+def _order_note(hidden: int) -> str:
+    if not hidden:
+        return ""
+    what = (
+        "1 dependency that only keeps an order is"
+        if hidden == 1
+        else (f"{hidden} dependencies that only keep an order are")
+    )
+    return f"{what} not drawn"
+
+
+def _moved(boxes: Iterable[Box]) -> str:
+    """How much the collectives take from device to device in a step."""
+    totals: dict[str, list[int | None]] = {}
+    for box in boxes:
+        if box.role == "collective":
+            kind = box.label.split()[0].removeprefix("fused_")
+            totals.setdefault(kind, []).append(box.bytes)
+    parts = [f"{kind} of {_sum_text(sizes)}" for kind, sizes in totals.items()]
+    return f"in each step: {', '.join(parts)}" if parts else ""
+
+
+def _sum_text(sizes: Sequence[int | None]) -> str:
+    known = sum(size for size in sizes if size is not None)
+    unknown = sum(size is None for size in sizes)
+    if not unknown:
+        return bytes_text(known)
+    rest = f"{unknown} of unknown size"
+    return f"{bytes_text(known)} and {rest}" if known else rest
+
+
+def _total_text(values: Iterable[Value]) -> str:
+    return _sum_text([value["bytes"] for value in values])
+
 
 def shape_text(shape: Sequence[int]) -> str:
     """Return a shape the way people write it; "" for none, -1 for an unknown dimension.
@@ -131,89 +220,80 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]" if shape else ""
 
 
-def _describe(var: VarLike) -> str:
-    place = "" if var.device is None else f" on device {var.device}"
-    return f"{var.name} v{var.version} {shape_text(var.shape)}".rstrip() + place
+def value_text(value: Value) -> str:
+    """Return name, version, shape, type and size of a variable.
+
+    Example:
+        >>> value_text({"name": "x", "version": 0, "shape": [2], "dtype": "int64", "bytes": 16})
+        'x v0 [2] int64, 16 B'
+    """
+    parts = (f"{value['name']} v{value['version']}", shape_text(value["shape"]), value["dtype"])
+    text = " ".join(filter(None, parts))
+    return text if value["bytes"] is None else f"{text}, {bytes_text(value['bytes'])}"
 
 
-def _data(variables: Iterable[VarLike]) -> list[VarLike]:
-    return [var for var in variables if var.kind == "var"]
-
-
-def _box(op: OpLike) -> Box:
-    inputs, outputs = _data(op.inputs), _data(op.outputs)
-    lines = [f"{op.name} (op {op.id}, {op.role})"]
-    lines += [f"in: {_describe(var)}" for var in inputs]
-    lines += [f"out: {_describe(var)}" for var in outputs]
-    names = list(dict.fromkeys(var.name for var in outputs))
+def _box(node: Mapping[str, Any], values: Sequence[Value]) -> Box:
+    inputs = [values[v] for v in node["inputs"] if values[v]["kind"] == "var"]
+    outputs = [values[v] for v in node["outputs"] if values[v]["kind"] == "var"]
+    collective = node["role"] == "collective"
+    names = list(dict.fromkeys(value["name"] for value in outputs))
+    moved = {value["name"]: value["bytes"] for value in outputs} if collective else {}
+    sizes = list(moved.values())
+    size = None if None in sizes else sum(size or 0 for size in sizes)
     detail = names[0] if names else ""
     if len(names) > 1:
         detail += f" +{len(names) - 1}"
-    elif names and outputs[0].shape:
-        detail += " " + shape_text(outputs[0].shape)
-    collective = op.role == "collective"
-    label = op.name
-    if not collective:
-        return Box(op.id, op.name, detail, op.role, op.device, "\n".join(lines))
-    reaches = tuple(sorted({var.device for var in outputs if var.device is not None}))
-    label = op.name
-    if op.kind == "reduce" and len(reaches) == 1:
+    elif names and outputs[0]["shape"]:
+        detail += " " + shape_text(outputs[0]["shape"])
+    if collective and size:
+        detail += f", {bytes_text(size)}"
+    reaches = tuple(sorted({value["device"] for value in outputs})) if collective else ()
+    label = node["name"]
+    if node["kind"] == "reduce" and len(reaches) == 1:
         label += f" to device {reaches[0]}"
-    return Box(op.id, label, detail, op.role, None, "\n".join(lines), reaches=reaches)
+    return Box(
+        node["id"],
+        label,
+        detail,
+        node["role"],
+        None if collective else node["device"],
+        "\n".join(_facts(node, inputs, outputs)),
+        (node["id"],),
+        reaches,
+        node.get("task"),
+        size if collective else 0,
+    )
 
 
-def from_ssa(graph: GraphLike, title: str | None = None) -> Diagram:
-    """Turn an SSAGraph into a diagram.
-
-    Args:
-        graph: The graph; its operators keep their order.
-        title: Heading; None for one that counts devices and operators.
-
-    Returns:
-        One box per operator. Links that only keep an order (dummy and control variables) are left
-        out where data flows between the two operators anyway, and counted in a note otherwise.
-
-    Raises:
-        ValueError: An operator has a role that has no colour.
-    """
-    for op in graph.ops:
-        if op.role not in ROLES:
-            raise ValueError(f"op {op.id} ({op.name}): role {op.role!r} is none of {ROLES}")
-    producers = {id(var): op for op in graph.ops for var in op.outputs}
-    flows: dict[tuple[int, int, int], list[str]] = {}
-    orders: set[tuple[int, int]] = set()
-    for op in graph.ops:
-        for var in op.inputs:
-            producer = producers.get(id(var))
-            if producer is None:
-                continue
-            if var.kind != "var":
-                orders.add((producer.id, op.id))
-                continue
-            lane = next((d for d in (var.device, op.device, producer.device) if d is not None), 0)
-            names = flows.setdefault((producer.id, op.id, lane), [])
-            if var.name not in names:
-                names.append(var.name)
-    links = tuple(Link(s, t, lane, tuple(names)) for (s, t, lane), names in flows.items())
-    hidden = len(orders - {(link.source, link.target) for link in links})
-    notes = (f"{hidden} dependencies that only keep an order are not drawn",) if hidden else ()
-    boxes = tuple(_box(op) for op in graph.ops)
-    diagram = Diagram(title or "", boxes, links, notes, _remarks(graph))
-    return diagram if title else replace(diagram, title=_heading(diagram))
+def _facts(
+    node: Mapping[str, Any], inputs: Sequence[Value], outputs: Sequence[Value]
+) -> Iterable[str]:
+    yield f"{node['name']} (op {node['id']}, {node['role']})"
+    if node["line"]:
+        yield f"line: {node['line']}"
+    if node["scope"] != "/":
+        yield f"scope: {node['scope']}"
+    if node.get("task"):
+        yield f"task: {node['task']}"
+    collective = node["role"] == "collective"
+    for direction, values in (("in", inputs), ("out", outputs)):
+        for value in values:
+            place = f" on device {value['device']}" if collective else ""
+            yield f"{direction}: {value_text(value)}{place}"
 
 
-def _remarks(graph: GraphLike) -> dict[int, str]:
+def _lane_names(devices: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     """In a program with ParallelDos: where its devices are, and which are theirs."""
-    inner = {device for devices in graph.bodies.values() for device in devices}
+    if not any(device.get("parallel_do") for device in devices):
+        return {}
     return {
-        device: f"ParallelDo · {place}" if device in inner else str(place)
-        for device, place in enumerate(graph.places)
-        if inner
+        device["id"]: f"device {device['id']} · "
+        + ("ParallelDo · " if device["parallel_do"] else "")
+        + device["place"]
+        for device in devices
     }
 
 
-def _heading(diagram: Diagram) -> str:
-    devices = len(diagram.lanes)
-    collectives = sorted({box.label.split()[0] for box in diagram.boxes if box.device is None})
-    parts = [f"{devices} device" + "s" * (devices != 1), f"{diagram.operators} operators"]
-    return " · ".join(["SSA graph", *parts, *([" + ".join(collectives)] if collectives else [])])
+def with_notes(diagram: Diagram, *notes: str) -> Diagram:
+    """The diagram with further sentences in front of its own."""
+    return replace(diagram, notes=(*notes, *diagram.notes))

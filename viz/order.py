@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from itertools import product
 
 from .model import Box, Diagram
 
@@ -21,7 +22,7 @@ def topological(diagram: Diagram) -> list[int]:
     index = {box.id: place for place, box in enumerate(diagram.boxes)}
     missing = {box.id: 0 for box in diagram.boxes}
     targets: dict[int, list[int]] = {box.id: [] for box in diagram.boxes}
-    for source, target in {(link.source, link.target) for link in diagram.links}:
+    for source, target in _pairs(diagram):
         missing[target] += 1
         targets[source].append(target)
     ready = [(index[node], node) for node, count in missing.items() if count == 0]
@@ -40,6 +41,23 @@ def topological(diagram: Diagram) -> list[int]:
     return order
 
 
+def _pairs(diagram: Diagram) -> set[tuple[int, int]]:
+    """Which box comes above which: as links say, and as the tasks of a plan wait for each other."""
+    pairs = {(link.source, link.target) for link in diagram.links}
+    members: dict[str, list[int]] = {}
+    task_of = {box.id: box.task for box in diagram.boxes if box.task in diagram.tasks}
+    for node, key in task_of.items():
+        members.setdefault(str(key), []).append(node)
+    inside = {(s, t) for s, t in pairs if s in task_of and task_of[s] == task_of.get(t)}
+    starts, ends = {t for _, t in inside}, {s for s, _ in inside}
+    for key, after in diagram.tasks.items():
+        first = [node for node in members.get(key, ()) if node not in starts]
+        for before in after:
+            last = [node for node in members.get(before, ()) if node not in ends]
+            pairs.update(product(last, first))
+    return pairs
+
+
 def _ranks(diagram: Diagram) -> dict[int, int]:
     """Length of the longest path to each box, with three habits that make pictures readable.
 
@@ -51,9 +69,9 @@ def _ranks(diagram: Diagram) -> dict[int, int]:
     boxes = {box.id: box for box in diagram.boxes}
     before: dict[int, set[int]] = {node: set() for node in boxes}
     after: dict[int, set[int]] = {node: set() for node in boxes}
-    for link in diagram.links:
-        before[link.target].add(link.source)
-        after[link.source].add(link.target)
+    for source, target in _pairs(diagram):
+        before[target].add(source)
+        after[source].add(target)
     late = ("optimize", "lr_sched")
     floor: dict[int, bool] = {}  # whether an update lies upstream
     ranks: dict[int, int] = {}

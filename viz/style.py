@@ -44,7 +44,7 @@ def _colours(page: dict[str, str], roles: dict[str, tuple[str, str]]) -> list[st
         f".dpx .lane {{ fill: {page['lane']}; }}",
         f".dpx text {{ fill: {text}; }}",
         f".dpx .faint, .dpx .detail {{ fill: {faint}; }}",
-        f".dpx .line {{ stroke: {faint}; }}",
+        f".dpx .line, .dpx .frame {{ stroke: {faint}; }}",
         f".dpx .head {{ fill: {faint}; }}",
     ]
     for role, (line, fill) in roles.items():
@@ -66,6 +66,9 @@ def css() -> str:
         ".dpx rect { stroke-width: 1.4; }",
         ".dpx .page, .dpx .lane { stroke: none; }",
         ".dpx .line { fill: none; stroke-width: 1.1; }",
+        ".dpx .far { opacity: 0.35; stroke-width: 0.7; }",
+        ".dpx .across { stroke-dasharray: 4 3; }",
+        ".dpx .frame { fill: none; stroke-dasharray: 2 3; }",
         ".dpx .bus { fill: none; stroke-width: 2; }",
         *_colours(_LIGHT_PAGE, LIGHT),
         "@media (prefers-color-scheme: dark) {",

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from itertools import pairwise
 
-from .layout import BOX_HEIGHT, COLLECTIVE_HEIGHT, Item, Lane, Layout, box_width, place, shorten
-from .model import ROLES, Box, Diagram
+from .layout import (
+    BOX_HEIGHT,
+    COLLECTIVE_HEIGHT,
+    FRAME_HEAD,
+    Item,
+    Lane,
+    Layout,
+    box_width,
+    place,
+    shorten,
+)
+from .model import Box, Diagram, Link
 from .style import ROLE_NAMES, css
 
 _MARGIN = 24.0
@@ -47,7 +58,9 @@ class _Picture:
         ]
         for lane in self.layout.lanes:
             parts.extend(self._lane(lane))
+        parts.extend(self._frames())
         for lane in self.layout.lanes:
+            parts.extend(self._far(lane))
             parts.extend(self._lines(lane))
         parts.extend(self._across())
         for box, row in self.layout.collectives.values():
@@ -71,7 +84,7 @@ class _Picture:
 
     def _present(self) -> list[str]:
         used = {box.role for box in self.diagram.boxes}
-        return [role for role in ROLES if role in used]
+        return [role for role in ROLE_NAMES if role in used]
 
     def _legend_end(self) -> float:
         return 2 * _MARGIN + sum(34 + 7.5 * len(ROLE_NAMES[role]) for role in self._present())
@@ -100,29 +113,46 @@ class _Picture:
         name = self.diagram.lane_name(lane.device)
         yield _text(x + lane.width / 2, self.head + 22, "lane-name middle", name)
 
+    def _frames(self) -> Iterator[str]:
+        """The tasks of a plan, around their boxes."""
+        lanes = {lane.device: lane for lane in self.layout.lanes}
+        for device, key, first, last in self.layout.frames:
+            lane = lanes[device]
+            x, width = self.left + lane.x + 6, lane.width - 12
+            top, bottom = self._top(first) - FRAME_HEAD - 6, self._bottom(last) + 8
+            yield (
+                f'<rect class="frame" x="{_number(x)}" y="{_number(top)}" '
+                f'width="{_number(width)}" height="{_number(bottom - top)}" rx="8"/>'
+            )
+            yield _text(x + 8, top + 15, "faint", f"task {key}")
+
     def _lines(self, lane: Lane) -> Iterator[str]:
         starts, stops = _ends(lane)
-        lines, heads = [], []
-        for upper in lane.items():
-            for lower in upper.below:
+        for link, items in lane.routes:
+            path, y = "", 0.0
+            for upper, lower in pairwise(items):
                 x1 = self._x(upper) + starts[id(upper), id(lower)]
                 x2 = self._x(lower) + stops[id(upper), id(lower)]
-                y1 = self._leave(upper)
-                y2 = self._top(lower.row)
-                if lower.box:
-                    heads.append(_arrow(x2, y2))
-                    y2 -= _ARROW
-                half = (y1 + y2) / 2
-                lines.append(
-                    f"M{_number(x1)} {_number(y1)}C{_number(x1)} {_number(half)} "
-                    f"{_number(x2)} {_number(half)} {_number(x2)} {_number(y2)}"
-                )
+                path += f"M{_number(x1)} {_number(self._leave(upper))}" if not path else ""
+                path += _curve(x1, self._leave(upper), x2, self._enter(lower))
+                y = self._top(lower.row)
                 if lower.box is None:
-                    end = self._bus(lower.row) if lower.port_of else self._bottom(lower.row)
-                    lines.append(f"V{_number(end)}")
-        if lines:
-            yield f'<path class="line" d="{"".join(lines)}"/>'
-            yield f'<path class="head" d="{"".join(heads)}"/>'
+                    path += f"V{_number(self._leave(lower))}"
+            yield self._link(link, path, (x2, y) if items[-1].box else None)
+
+    def _far(self, lane: Lane) -> Iterator[str]:
+        for link, (upper, lower) in lane.far:
+            x1, y1, x2, y2 = self._x(upper), self._leave(upper), self._x(lower), self._enter(lower)
+            path = f"M{_number(x1)} {_number(y1)}" + _curve(x1, y1, x2, y2)
+            yield self._link(link, path, None, "line far")
+
+    def _link(
+        self, link: Link, path: str, head: tuple[float, float] | None, kind: str = "line"
+    ) -> str:
+        """A line that says what flows along it."""
+        arrow = f'<path class="head" d="{_arrow(*head)}"/>' if head else ""
+        said = escape(self.diagram.flow_details(link))
+        return f'<g><title>{said}</title><path class="{kind}" d="{path}"/>{arrow}</g>'
 
     def _bus(self, row: int) -> float:
         return self._top(row) + COLLECTIVE_HEIGHT / 2
@@ -133,10 +163,15 @@ class _Picture:
             return self._top(item.row) + BOX_HEIGHT
         return self._bus(item.row) if item.port_of else self._bottom(item.row)
 
+    def _enter(self, item: Item) -> float:
+        """Where the lines from above end."""
+        if item.box:
+            return self._top(item.row) - _ARROW
+        return self._top(item.row)
+
     def _across(self) -> Iterator[str]:
         """Lines between boxes of different lanes that no collective joins."""
         boxes = {i.box.id: i for lane in self.layout.lanes for i in _boxes(lane) if i.box}
-        lines, heads = [], []
         for link in self.diagram.links:
             upper, lower = boxes.get(link.source), boxes.get(link.target)
             if upper is None or lower is None or upper.box is None or lower.box is None:
@@ -145,14 +180,11 @@ class _Picture:
                 continue
             x1, y1 = self._x(upper), self._leave(upper)
             x2, y2 = self._x(lower), self._top(lower.row)
-            lines.append(
+            path = (
                 f"M{_number(x1)} {_number(y1)}C{_number(x1)} {_number(y1 + 30)} "
                 f"{_number(x2)} {_number(y2 - 30)} {_number(x2)} {_number(y2 - _ARROW)}"
             )
-            heads.append(_arrow(x2, y2))
-        if lines:
-            yield f'<path class="line" stroke-dasharray="4 3" d="{"".join(lines)}"/>'
-            yield f'<path class="head" d="{"".join(heads)}"/>'
+            yield self._link(link, path, (x2, y2), "line across")
 
     def _collective(self, box: Box, row: int) -> Iterator[str]:
         y = self._bus(row)
@@ -207,6 +239,13 @@ def _ends(lane: Lane) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int
 
 def _text(x: float, y: float, classes: str, content: str) -> str:
     return f'<text class="{classes}" x="{_number(x)}" y="{_number(y)}">{escape(content)}</text>'
+
+
+def _curve(x1: float, y1: float, x2: float, y2: float) -> str:
+    if x1 == x2:
+        return f"V{_number(y2)}"
+    half = _number((y1 + y2) / 2)
+    return f"C{_number(x1)} {half} {_number(x2)} {half} {_number(x2)} {_number(y2)}"
 
 
 def _arrow(x: float, y: float) -> str:

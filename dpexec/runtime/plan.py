@@ -98,7 +98,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The graph with the tasks that its nodes belong to, as plain values."""
-        return describe(self.graph, self.tasks)
+        title = f"plan · {len(self.tasks)} tasks · {len(self.nodes)} operators"
+        return describe(self.graph, self.tasks, title=title)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a JSON file, which ``dpexec.viz`` reads elsewhere.

@@ -1,8 +1,10 @@
-"""Hand-made graphs for the tests of the pictures; they look like SSAGraphs."""
+"""Hand-made graphs for the tests of the pictures, as graph files have them."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(eq=False)
@@ -29,8 +31,43 @@ class Op:
 class Graph:
     ops: list[Op] = field(default_factory=list)
     latest: dict[tuple[str, int], Var] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list)
-    bodies: dict[int, list[int]] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """The content of its graph file."""
+        variables = dict.fromkeys(v for op in self.ops for v in (*op.inputs, *op.outputs))
+        number = {var: k for k, var in enumerate(variables)}
+        devices = sorted({var.device for var in variables})
+        return {
+            "format": "dpexec.graph",
+            "version": 1,
+            "title": f"{len(devices)} devices, {len(self.ops)} operators",
+            "mode": "all_reduce",
+            "devices": [{"id": d, "place": "CPUPlace", "parallel_do": False} for d in devices],
+            "vars": [
+                {
+                    **vars(var),
+                    "shape": list(var.shape),
+                    "dtype": "float32",
+                    "bytes": None if -1 in var.shape else 4 * math.prod(var.shape),
+                    "persistable": ".w_" in var.name or ".b_" in var.name,
+                }
+                for var in variables
+            ],
+            "nodes": [
+                {
+                    **{
+                        name: getattr(op, name) for name in ("id", "name", "kind", "device", "role")
+                    },
+                    "scope": "/",
+                    "layer": (op.outputs or op.inputs)[0].name.split(".")[0].split("@")[0],
+                    "line": None,
+                    "inputs": [number[var] for var in op.inputs],
+                    "outputs": [number[var] for var in op.outputs],
+                    "task": None,
+                }
+                for op in self.ops
+            ],
+        }
 
     def var(self, name: str, device: int) -> Var:
         return self.latest.setdefault((name, device), Var(name, device))

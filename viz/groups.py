@@ -1,0 +1,213 @@
+"""Which operators belong together: a tree of stages, parts, name scopes and layers.
+
+Any cut through the tree, with some groups drawn as one box and others opened, is a graph without
+cycles: inside every group, what its parts exchange goes in one direction only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from .load import GraphData
+
+KINDS = ("stage", "part", "scope", "layer")
+"""Kinds of groups, from the outside to the inside."""
+
+_LAYERS_AT_A_GLANCE = 16  # a chain of more layers is cut into parts
+_PARTS = 8  # how many, where nothing better tells where to cut
+
+Path = tuple[tuple[str, str], ...]  # (kind, name) of the groups around a node, outermost first
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators that can be drawn as one box.
+
+    Args:
+        id: Position in the list of all groups; groups come after the one around them.
+        label: What people read.
+        kind: One of `KINDS`.
+        parent: id of the group around it.
+        depth: 0 for the outermost.
+        nodes: All operators in it, those of inner groups included.
+        own: The operators that are in no inner group.
+    """
+
+    id: int
+    label: str
+    kind: str
+    parent: int | None
+    depth: int
+    nodes: tuple[int, ...]
+    own: tuple[int, ...]
+
+
+def groups(data: GraphData) -> list[Group]:
+    """Return the groups of a graph: what one device does in one role, or a task of a plan.
+
+    Inside are name scopes and layers; where a network is deep and has no scopes, parts of it.
+
+    Args:
+        data: The content of a graph file.
+    """
+    return _Tree(data).groups
+
+
+def twins(data: GraphData) -> list[int | None]:
+    """Return for every operator the one on the first device that does the same.
+
+    For that one itself too; None where no other device does the same.
+    """
+    inner = {device["id"] for device in data["devices"] if device.get("parallel_do")}
+    values = [(value["name"], value["version"], value["kind"]) for value in data["vars"]]
+    first: dict[Hashable, int] = {}
+    found: list[int | None] = []
+    seen: dict[Hashable, int] = {}
+    shared: set[int] = set()
+    for node in data["nodes"]:
+        if node["role"] == "collective" or node["device"] in inner or node["device"] is None:
+            found.append(None)
+            continue
+        reads = tuple(values[var] for var in node["inputs"] if values[var][2] == "var")
+        writes = tuple(values[var] for var in node["outputs"] if values[var][2] == "var")
+        what = (node["name"], node["role"], reads, writes)
+        seen[node["device"], what] = seen.get((node["device"], what), -1) + 1
+        twin = first.setdefault((what, seen[node["device"], what]), node["id"])
+        if twin != node["id"]:
+            shared.add(twin)
+        found.append(twin)
+    return [twin if twin in shared else None for twin in found]
+
+
+class _Tree:
+    def __init__(self, data: GraphData) -> None:
+        self.data = data
+        self.groups: list[Group] = []
+        writer = {var: node["id"] for node in data["nodes"] for var in node["outputs"]}
+        self.before: list[list[int]] = [
+            sorted({writer[var] for var in node["inputs"] if var in writer} - {node["id"]})
+            for node in data["nodes"]
+        ]
+        parts = _parts(data)
+        self.paths = [_path(node, parts) for node in data["nodes"]]
+        self._grow(range(len(self.paths)), 0, None, 0)
+
+    def _grow(self, nodes: Sequence[int], level: int, parent: int | None, depth: int) -> list[int]:
+        """Make the groups among some nodes; return those that are in none."""
+        if len(nodes) < 2:
+            return list(nodes)
+        own = [node for node in nodes if len(self.paths[node]) <= level]
+        if len(own) == len(nodes):
+            return own
+        paths = self.paths
+
+        def key(node: int) -> Hashable:
+            return paths[node][level] if len(paths[node]) > level else node
+
+        for members in _split(nodes, self.before, key):
+            if len(paths[members[0]]) <= level:
+                continue
+            if len(members) == len(nodes) and parent is not None:
+                return self._grow(members, level + 1, parent, depth)
+            if len(members) == 1:
+                own += members
+                continue
+            kind, label = paths[members[0]][level]
+            number = len(self.groups)
+            self.groups.append(Group(number, label, kind, parent, depth, tuple(members), ()))
+            inside = self._grow(members, level + 1, number, depth + 1)
+            made = self.groups[number]
+            self.groups[number] = Group(
+                made.id, label, kind, parent, depth, made.nodes, tuple(sorted(inside))
+            )
+        return own
+
+
+def _split(
+    nodes: Sequence[int], before: Sequence[Sequence[int]], key: Callable[[int], Hashable]
+) -> Iterator[list[int]]:
+    """Put nodes with one key together, in several heaps where one would depend on itself.
+
+    Where keys go round in circles, a heap ends wherever the key changes along a path.
+    """
+    keys = {node: key(node) for node in nodes}
+    inner = {node: [other for other in before[node] if other in keys] for node in nodes}
+    tangled = _tangled(inner, keys)
+    phase: dict[int, int] = {}
+    heaps: dict[Hashable, list[int]] = {}
+    for node in nodes:  # in a topological order
+        mine = keys[node]
+        if mine in tangled:
+            found = (phase[o] + (keys[o] != mine) for o in inner[node] if keys[o] in tangled)
+            phase[node] = max(found, default=0)
+        heaps.setdefault((mine, phase.get(node)), []).append(node)
+    yield from heaps.values()
+
+
+def _tangled(inner: dict[int, list[int]], keys: dict[int, Hashable]) -> set[Hashable]:
+    """The keys on circles, and between two of them: neither end of them can be peeled off."""
+    ahead: dict[Hashable, set[Hashable]] = {key: set() for key in keys.values()}
+    behind: dict[Hashable, set[Hashable]] = {key: set() for key in ahead}
+    for node, others in inner.items():
+        for other in others:
+            if keys[other] != keys[node]:
+                ahead[keys[other]].add(keys[node])
+                behind[keys[node]].add(keys[other])
+    left: set[Hashable] = set(ahead)
+    for inward, outward in ((behind, ahead), (ahead, behind)):
+        missing = {key: len(inward[key] & left) for key in left}
+        ready = [found for found, count in missing.items() if not count]
+        while ready:
+            peeled = ready.pop()
+            left.discard(peeled)
+            for key in outward[peeled] & left:
+                missing[key] -= 1
+                if not missing[key]:
+                    ready.append(key)
+    return left
+
+
+def _path(node: dict[str, Any], parts: dict[str, str]) -> Path:
+    device = node["device"]
+    if node.get("task"):
+        stage = node["task"]
+    elif node["role"] == "collective":
+        stage = node["name"].removeprefix("fused_")
+    else:
+        stage = node["role"]
+    place = "" if node["role"] == "collective" else f" on device {device}"
+    path = [("stage", stage + ("" if node.get("task") else place))]
+    if node["layer"] in parts:
+        path.append(("part", parts[node["layer"]]))
+    names = [name for name in node["scope"].split("/") if name]
+    path += [("scope", name) for name in names if node["role"] != "optimize"]
+    if node["layer"]:
+        path.append(("layer", node["layer"]))
+    return tuple(path)
+
+
+def _parts(data: GraphData) -> dict[str, str]:
+    """The part of a deep network that each layer belongs to; {} if it needs none.
+
+    Images tell where to cut: where their size changes. Else parts of equal numbers of layers.
+    """
+    sizes: dict[str, tuple[int, ...]] = {}
+    for node in data["nodes"]:
+        if node["role"] != "forward":
+            continue
+        if node["scope"] != "/":
+            return {}  # the user's own names are better
+        shapes = [data["vars"][var]["shape"] for var in node["outputs"]]
+        pictures = [tuple(shape[2:]) for shape in shapes if len(shape) == 4]
+        sizes.setdefault(node["layer"], pictures[0] if pictures else ())
+    layers = list(sizes)
+    if len(layers) <= _LAYERS_AT_A_GLANCE:
+        return {}
+    runs = [list(run) for _, run in groupby(layers, key=sizes.__getitem__)]
+    if not 2 <= len(runs) <= _PARTS:
+        length = -(-len(layers) // _PARTS)
+        runs = [layers[start : start + length] for start in range(0, len(layers), length)]
+    return {layer: f"{run[0]} to {run[-1]}" for run in runs for layer in run}
