@@ -1,0 +1,114 @@
+"""Figures the way people read them."""
+
+from __future__ import annotations
+
+import math
+
+from .page_data import Unit
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def _digits(value: float) -> str:
+    """Three digits that count, without an exponent."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time with its unit.
+
+    Example:
+        >>> seconds_text(0.00123), seconds_text(4.2e-7), seconds_text(12), seconds_text(0)
+        ('1.23 ms', '420 ns', '12.0 s', '0 s')
+    """
+    if not seconds:
+        return "0 s"
+    size, unit = next((t for t in _TIMES if abs(seconds) >= t[0] * 0.9995), _TIMES[-1])
+    return f"{_digits(seconds / size)} {unit}"
+
+
+def bytes_text(size: float) -> str:
+    """Return a size with its unit.
+
+    Example:
+        >>> bytes_text(1536), bytes_text(17), bytes_text(3 << 30)
+        ('1.50 KiB', '17 B', '3.00 GiB')
+    """
+    factor, unit = next((s for s in _SIZES if abs(size) >= s[0]), _SIZES[-1])
+    return f"{size:.0f} B" if factor == 1 else f"{_digits(size / factor)} {unit}"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent.
+
+    Example:
+        >>> percent(0.2345), percent(0.0042), percent(0)
+        ('23%', '0.4%', '0%')
+    """
+    if share >= 0.0995 or not share:
+        return f"{share:.0%}"
+    return f"{share:.1%}" if share >= 0.0005 else "<0.1%"
+
+
+def figure_text(value: str | float | None, unit: Unit) -> str:
+    """Return a figure of a table; "" for an unknown one.
+
+    Example:
+        >>> figure_text(0.5, "fraction"), figure_text(12.345, "number"), figure_text(None, "bytes")
+        ('50%', '12.3', '')
+    """
+    if value is None or isinstance(value, str):
+        return value or ""
+    if unit == "seconds":
+        return seconds_text(value)
+    if unit == "bytes":
+        return bytes_text(value)
+    if unit == "fraction":
+        return percent(value)
+    if unit == "ratio":
+        return f"×{value:.2f}"
+    return f"{value:g}" if unit == "count" else _digits(value)
+
+
+def time_ticks(high: float, most: int = 10) -> list[tuple[float, str]]:
+    """Return round times from 0 to `high` seconds with their labels, all in one unit.
+
+    Example:
+        >>> time_ticks(0.0031, 4)
+        [(0.0, '0'), (0.001, '1 ms'), (0.002, '2 ms'), (0.003, '3 ms')]
+    """
+    size, unit = next((t for t in _TIMES if high >= t[0] * 0.9995), _TIMES[-1])
+    marks = round_steps(high / size, most)
+    return [(mark * size, f"{mark:g} {unit}" if mark else "0") for mark in marks]
+
+
+def size_ticks(high: float, most: int = 6) -> list[tuple[float, str]]:
+    """Return sizes from 0 to `high` bytes with their labels, all in one unit.
+
+    Example:
+        >>> size_ticks(5000)
+        [(0.0, '0'), (1024.0, '1 KiB'), (2048.0, '2 KiB'), (3072.0, '3 KiB'), (4096.0, '4 KiB')]
+    """
+    factor, unit = next((s for s in _SIZES if high >= s[0]), _SIZES[-1])
+    step = 1.0
+    while high / factor / step > most:
+        step *= 2
+    marks = [step * k for k in range(int(high / factor / step) + 1)]
+    return [(mark * factor, f"{mark:g} {unit}" if mark else "0") for mark in marks]
+
+
+def round_steps(high: float, most: int) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten from 0 to `high`, at most `most` + 1.
+
+    Example:
+        >>> round_steps(7.3, 4)
+        [0.0, 2.0, 4.0, 6.0]
+    """
+    if high <= 0:
+        return [0.0]
+    power = 10.0 ** math.floor(math.log10(high / most))
+    step = next(power * k for k in (1, 2, 5, 10, 20) if high / (power * k) <= most)
+    return [round(k * step, 12) for k in range(int(high / step + 1e-9) + 1)]
