@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from . import intervals
 from .schedule import Schedule
+from .units import percent
 
 if TYPE_CHECKING:
     from .analysis import DeviceUse, StepTime, Wait
@@ -15,6 +17,7 @@ WORTH_SAYING = 0.03
 """The share of a step from which on something is worth a sentence."""
 
 _AT_MOST = 6
+_OF_ONE_CAUSE = 2
 _FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
 
 
@@ -34,24 +37,19 @@ def advice(
         *_waits(waits, schedule),
         *_devices(devices),
         *_between_steps(steps),
+        *_too_few_cores(schedule),
     ]
     found.sort(key=lambda item: -item[0])
     found = [*found[:_AT_MOST], *_hot_spot(schedule, path)]
     return tuple(sentence for share, sentence in found if share >= WORTH_SAYING)
 
 
-def percent(share: float) -> str:
-    """Return a share the way people read it.
-
-    Example:
-        >>> percent(0.2345), percent(0.004)
-        ('23%', '0.4%')
-    """
-    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
-
-
 def _waits(waits: Sequence[Wait], schedule: Schedule) -> Iterator[tuple[float, str]]:
+    said: dict[str, int] = {}
     for wait in waits:
+        said[wait.cause] = said.get(wait.cause, 0) + 1
+        if said[wait.cause] > _OF_ONE_CAUSE:
+            continue
         who = f"device {wait.device} waits {percent(wait.share)} of the step"
         where = "" if wait.on_device is None else f" of device {wait.on_device}"
         if wait.cause == "straggler":
@@ -114,6 +112,21 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
         share,
         f"{percent(share)} of the whole time passes between the steps, outside of the network: a "
         "DataLoader with use_double_buffer reads while the step runs",
+    )
+
+
+def _too_few_cores(schedule: Schedule) -> Iterator[tuple[float, str]]:
+    meta = schedule.trace.meta
+    cores, places = meta.get("cpus"), meta.get("places") or ()
+    if not cores or meta.get("scheduler") == "distributed" or "CUDA" in str(places):
+        return
+    times = [(p.event.start, p.event.stop) for p in schedule.slices if p.depth == 0]
+    crowded = intervals.length(intervals.at_least(times, cores + 1))
+    share = crowded / sum(step.seconds for step in schedule.steps) if crowded else 0.0
+    yield (
+        share,
+        f"during {percent(share)} of the step more tasks run than there are processors ({cores}), "
+        f"which slows all of them: {cores} replicas would do as much",
     )
 
 

@@ -22,7 +22,7 @@ from .advice import advice
 from .critical_path import CriticalPath, critical_path
 from .intervals import Interval
 from .runs import Run, StepRuns
-from .schedule import COMMUNICATION, DATA, Schedule
+from .schedule import COMMUNICATION, DATA, Schedule, Step
 
 Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -141,7 +141,7 @@ class Analysis:
         }
 
 
-def analyse(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Analysis:
+def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Analysis:
     """Say where the time of a trace went.
 
     Args:
@@ -154,7 +154,7 @@ def analyse(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Anal
     schedule = trace if isinstance(trace, Schedule) else Schedule(trace, steps)
     found = [_StepAnalysis(StepRuns(schedule, step)) for step in schedule.steps]
     total = sum(step.seconds for step in schedule.steps)
-    devices = tuple(_use(device, found, total) for device in schedule.devices)
+    devices = _uses(schedule, found)
     waits = _waits(found, total)
     path = critical_path(schedule)
     times = _step_times(schedule)
@@ -166,6 +166,16 @@ def analyse(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> Anal
         path=path,
         advice=advice(schedule, times, devices, waits, path),
     )
+
+
+def device_uses(schedule: Schedule, steps: Sequence[Step]) -> tuple[DeviceUse, ...]:
+    """Say what each device did during some steps of a schedule."""
+    return _uses(schedule, [_StepAnalysis(StepRuns(schedule, step)) for step in steps])
+
+
+def _uses(schedule: Schedule, steps: Sequence[_StepAnalysis]) -> tuple[DeviceUse, ...]:
+    total = sum(step.runs.step.seconds for step in steps)
+    return tuple(_use(device, steps, total) for device in schedule.devices)
 
 
 def _step_times(schedule: Schedule) -> tuple[StepTime, ...]:

@@ -113,13 +113,13 @@ def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:
     chosen = schedule.step(step)
     work, before = _work(StepRuns(schedule, chosen))
     path, slack = longest_path([piece.own for piece in work], before)
-    nodes = (schedule.node_of(work[index]) for index in path)
+    nodes = (node for index in path for node in schedule.nodes_of(work[index]))
     return CriticalPath(
         step=chosen.number,
         seconds=sum(work[index].own for index in path),
         step_seconds=chosen.seconds,
         slices=tuple(work[index].id for index in path),
-        nodes=tuple(dict.fromkeys(node for node in nodes if node is not None)),
+        nodes=tuple(dict.fromkeys(nodes)),
         slack={piece.id: value for piece, value in zip(work, slack, strict=True)},
     )
 
@@ -160,17 +160,18 @@ def _data_order(schedule: Schedule, work: Sequence[Slice]) -> list[tuple[int, in
 
 
 def _task_order(runs: StepRuns, position: Mapping[int, int]) -> list[tuple[int, int]]:
-    ends = []
-    for run in runs.runs:
-        inside = [position[run.piece.id]] if run.piece.id in position else []
-        stack = list(runs.parts.get(run.piece.id, ()))
+    ends: dict[int, tuple[int, int]] = {}
+    for index, run in enumerate(runs.runs):
+        stack, inside = [run.piece], []
         while stack:
             part = stack.pop()
-            inside.append(position[part.id])
-            stack.extend(runs.parts.get(part.id, ()))
-        ends.append((min(inside), max(inside)))
+            inside += [position[part.id]] if part.id in position else []
+            stack += runs.parts.get(part.id, ())
+        if inside:
+            ends[index] = min(inside), max(inside)
     return [
         (ends[source][1], ends[index][0])
         for index, sources in enumerate(runs.before)
         for source in sources
+        if index in ends and source in ends
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -51,7 +51,8 @@ class GraphFacts:
         """By operator: what it does, whatever the device; twins on other devices have the same."""
         found = {}
         for node in self.nodes:
-            made = {(self.vars[v]["name"], self.vars[v]["version"]) for v in node["outputs"]}
+            outputs = [self.vars[v] for v in node["outputs"] if self.vars[v]["kind"] == "var"]
+            made = {(var["name"], var["version"]) for var in outputs}
             found[node["id"]] = (node["name"], node["kind"], *sorted(made))
         return found
 
@@ -65,10 +66,19 @@ class GraphFacts:
         ends = self.by_id[node]["inputs"] + self.by_id[node]["outputs"]
         return frozenset(self.vars[v]["device"] for v in ends if self.vars[v]["kind"] == "var")
 
-    def bytes_of(self, node: int) -> int | None:
-        """Bytes that an operator reads and writes; None if a dimension is unknown."""
-        ends = self.by_id[node]["inputs"] + self.by_id[node]["outputs"]
-        sizes = [self.vars[v]["bytes"] for v in ends if self.vars[v]["kind"] == "var"]
+    def label(self, node: int) -> str:
+        """What an operator is and what it makes."""
+        op = self.by_id[node]
+        made = [self.vars[v]["name"] for v in op["outputs"] if self.vars[v]["kind"] == "var"]
+        more = f" +{len(set(made)) - 1}" if len(set(made)) > 1 else ""
+        return f"{op['name']} → {made[0]}{more}" if made else str(op["name"])
+
+    def bytes_of(self, nodes: Iterable[int]) -> int | None:
+        """Bytes that operators read and write together; None if a dimension is unknown."""
+        members = [self.by_id[node] for node in nodes]
+        made = {var for op in members for var in op["outputs"]}
+        read = {var for op in members for var in op["inputs"]} - made
+        sizes = [self.vars[v]["bytes"] for v in made | read if self.vars[v]["kind"] == "var"]
         return None if None in sizes else sum(sizes)
 
     def output_bytes(self, node: int) -> int:

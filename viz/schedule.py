@@ -164,6 +164,27 @@ class Schedule:
             at = None if at.parent is None else self.by_id[at.parent]
         return None
 
+    def nodes_of(self, piece: Slice) -> tuple[int, ...]:
+        """The operators of the graph that an event stands for: several, if code does them at once.
+
+        Machine code names the first one; the others follow it in its task.
+        """
+        node, parts = piece.event.node, piece.event.args.get("parts") or ()
+        if node is None:
+            return ()
+        if self.facts is None or len(parts) < 2 or node not in self.facts.task_of:
+            return (node,)
+        members = self.facts.tasks[self.facts.task_of[node]]["nodes"]
+        at = self._places[node]
+        found = members[at : at + len(parts)]
+        named = [self.facts.by_id[member]["name"] for member in found]
+        return tuple(found) if named == list(parts) else (node,)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        tasks = self.facts.tasks.values() if self.facts else ()
+        return {node: at for task in tasks for at, node in enumerate(task["nodes"])}
+
     @cached_property
     def _roles(self) -> dict[int, str]:
         nodes = self.facts.nodes if self.facts else []
@@ -212,7 +233,7 @@ def _guess(event: Event) -> str:
     if "optimizer" in event.key:
         return "optimize"
     name = event.name.lower().replace(" ", "")
-    return "backward" if name.endswith("_grad") or name == "scalelossgrad" else "forward"
+    return "backward" if "_grad" in name or name == "scalelossgrad" else "forward"
 
 
 def _no_step(number: int, known: Sequence[int]) -> str:

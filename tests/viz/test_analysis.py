@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from dpexec.viz.analysis import CAUSES, analyse
+from dpexec.viz.analysis import CAUSES, analysis_of
 from hypothesis import given, settings
 
 from tests.viz.test_schedule import any_events
@@ -15,7 +15,7 @@ def shares(use):
 
 
 def test_a_straggler_is_named_with_what_it_costs():
-    found = analyse(straggling(2))
+    found = analysis_of(straggling(2))
     one, other = found.devices
     assert shares(one) == {"compute": 0.5, "communication": 0.1, "straggler": 0.4}
     assert shares(other) == {"compute": 0.85, "communication": 0.1, "scheduler": 0.05}
@@ -63,7 +63,7 @@ def test_a_wait_is_split_along_the_chain_of_what_it_waits_for():
         reduce_graph(),
         num_threads=2,
     )
-    one, other = analyse(made).devices
+    one, other = analysis_of(made).devices
     assert shares(one) == {
         "compute": 0.4,
         "communication": 0.05,
@@ -93,7 +93,7 @@ def test_a_ready_task_waits_for_a_thread_if_all_are_at_work():
         two_replicas(),
         num_threads=1,
     )
-    one, other = analyse(made).devices
+    one, other = analysis_of(made).devices
     assert shares(other) == {
         "compute": 0.45,
         "communication": 0.1,
@@ -102,7 +102,7 @@ def test_a_ready_task_waits_for_a_thread_if_all_are_at_work():
     # what it waits for is itself late because the only thread did its own work before
     assert shares(one)["compute"] == pytest.approx(0.45)
     assert one.idle == pytest.approx(0.45)
-    sentence = next(s for s in analyse(made).advice if "num_threads" in s)
+    sentence = next(s for s in analysis_of(made).advice if "num_threads" in s)
     assert "(now 1)" in sentence
 
 
@@ -112,7 +112,7 @@ def test_the_synchronous_scheduler_has_one_thread_whatever_num_threads_says():
         task("forward_backward_dev1-1", 1, 4, 8),
     ]
     made = trace(events, two_replicas(), num_threads=8, scheduler="sync")
-    assert analyse(made).devices[1].no_free_thread == pytest.approx(0.5)
+    assert analysis_of(made).devices[1].no_free_thread == pytest.approx(0.5)
 
 
 def test_communication_is_hidden_as_far_as_the_device_computes_meanwhile():
@@ -126,7 +126,7 @@ def test_communication_is_hidden_as_far_as_the_device_computes_meanwhile():
         ],
         graph,
     )
-    (use,) = analyse(made).devices
+    (use,) = analysis_of(made).devices
     assert use.overlap == pytest.approx(0.5)
     assert shares(use) == {"compute": 0.8, "communication": 0.2}
 
@@ -139,27 +139,27 @@ def test_time_between_the_operators_of_a_task_is_overhead():
             event("relu", "op", 0, "t", 5, 9),
         ]
     )
-    (use,) = analyse(made).devices
+    (use,) = analysis_of(made).devices
     assert shares(use) == {"compute": 0.7, "overhead": 0.3}
-    assert "between the operators" in analyse(made).advice[0]
+    assert "between the operators" in analysis_of(made).advice[0]
 
 
 def test_without_a_graph_the_cause_of_a_wait_is_unknown():
     made = trace([task("a", 0, 0, 2), task("b", 1, 1, 4, thread=1)])
-    one, other = analyse(made).devices
+    one, other = analysis_of(made).devices
     assert shares(one) == {"compute": 0.5, "unknown": 0.5}
     assert shares(other) == {"compute": 0.75, "unknown": 0.25}
 
 
 def test_a_device_of_the_graph_that_never_ran_waits_all_the_time():
     events = [task("forward_backward_dev0-0", 0, 0, 4)]
-    idle = analyse(trace(events, two_replicas())).devices[1]
+    idle = analysis_of(trace(events, two_replicas())).devices[1]
     assert idle.idle == pytest.approx(1.0) and idle.overlap is None
 
 
 def test_time_between_steps_is_named():
     made = trace([task("t", 0, 0, 6), task("t", 0, 10, 16, step=1)])
-    found = analyse(made)
+    found = analysis_of(made)
     assert found.steps[0].gap == pytest.approx(4.0)
     assert any(s.startswith("25% of the whole time passes between the steps") for s in found.advice)
 
@@ -167,7 +167,7 @@ def test_time_between_steps_is_named():
 @settings(deadline=None)
 @given(any_events())
 def test_fractions_of_every_device_add_up_to_one(made):
-    for use in analyse(made).devices:
+    for use in analysis_of(made).devices:
         assert all(value >= 0 for value in use.parts.values())
         whole = sum(use.parts.values())
         assert whole == pytest.approx(1.0 if made.span[1] > made.span[0] else 0.0)

@@ -1,0 +1,107 @@
+"""Memory: equal to a replay of the allocations, byte by byte."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from dpexec.viz.memory import KINDS, memory, memory_of, thinned
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpexec.trace import Trace
+from dpexec.trace.events import Allocation
+from tests.viz.traces import straggling, trace
+
+
+@st.composite
+def allocations(draw):
+    """Values that come and go, on two devices, several at the same moment."""
+    rows = []
+    for number in range(draw(st.integers(1, 30))):
+        time = float(draw(st.integers(0, 12)))
+        kind = draw(st.sampled_from([*KINDS, "arena"]))
+        row = (draw(st.integers(0, 1)), f"v{number % 7}", draw(st.integers(1, 1000)), kind)
+        rows.append(Allocation(time, *row))
+        if draw(st.booleans()):
+            later = time + draw(st.integers(0, 5))
+            rows.append(Allocation(later, row[0], row[1], -row[2], kind))
+    return tuple(sorted(rows, key=lambda row: row.time))
+
+
+def with_memory(rows):
+    return Trace(straggling().events, {}, None, tuple(rows))
+
+
+@given(allocations())
+def test_memory_equals_a_replay_to_the_byte(rows):
+    for used in memory_of(with_memory(rows)):
+        mine = [row for row in rows if row.device == used.device]
+        sums = {}
+        for time in sorted({row.time for row in mine}):
+            until = [row for row in mine if row.time <= time]
+            sums[time] = {
+                kind: sum(row.bytes for row in until if row.kind == kind) for kind in KINDS
+            }
+            at = list(used.times).index(time)
+            assert {kind: used.kinds[kind][at] for kind in KINDS} == sums[time]
+            reserved = sum(row.bytes for row in until if row.kind == "arena")
+            assert used.reserved[at] == reserved
+        highest = max(sum(kinds.values()) for kinds in sums.values())
+        assert used.peak.bytes == highest == used.alive.max()
+        assert sum(sums[used.peak.time].values()) == highest
+        assert sum(part.bytes for part in used.peak.parts) == highest
+        for part in used.peak.parts:
+            assert part.bytes == sum(
+                row.bytes
+                for row in mine
+                if row.time <= used.peak.time and (row.name, row.kind) == (part.name, part.kind)
+            )
+
+
+ROWS = [
+    Allocation(0.0, 0, "fc_0.w_0", 4 << 20, "parameter"),
+    Allocation(0.0, 0, "machine code", 8 << 20, "arena"),
+    Allocation(2.0, 0, "fc_0.tmp_0", 2 << 20, "temporary"),
+    Allocation(3.0, 0, "fc_0.w_0@GRAD", 4 << 20, "gradient"),
+    Allocation(4.0, 0, "fc_0.tmp_0", -(2 << 20), "temporary"),
+    Allocation(0.0, 1, "fc_0.w_0", 4 << 20, "parameter"),
+]
+
+
+def test_the_peak_is_attributed_to_variables():
+    view = memory(with_memory(ROWS))
+    one, other = view.devices
+    assert (one.peak.time, one.peak.bytes) == (3.0, 10 << 20)
+    assert [part.name for part in one.peak.parts] == ["fc_0.w_0", "fc_0.w_0@GRAD", "fc_0.tmp_0"]
+    assert other.peak.bytes == 4 << 20
+    assert one.to_json()["reserved"] == 8 << 20
+    assert view.title == "Memory · peak 10.0 MiB on device 0"
+    assert "device 0: peak 10.0 MiB\n    4.00 MiB  parameter  fc_0.w_0" in str(view)
+    data = view.payload()["devices"][0]
+    assert data["kinds"]["temporary"] == [0, 2 << 20, 2 << 20, 0]
+    assert data["reserved"] == [8 << 20] * 4
+    assert data["peak"]["time"] == 3_000_000_000
+
+
+def test_the_picture_names_areas_peak_and_variables():
+    svg = memory(with_memory(ROWS)).svg
+    ElementTree.fromstring(svg)
+    for text in ("peak 10.0 MiB", "4.00 MiB, 40%, parameter", ">gradient<", "reserved"):
+        assert text in svg
+
+
+def test_long_courses_keep_their_peak():
+    rows = [Allocation(0.0, 0, "w", 10, "parameter")]
+    for number in range(20_000):
+        rows.append(Allocation(1 + number, 0, "t", 5 + (number == 12_345), "temporary"))
+        rows.append(Allocation(1.5 + number, 0, "t", -5 - (number == 12_345), "temporary"))
+    data = memory(with_memory(rows)).payload()
+    device = data["devices"][0]
+    assert len(device["times"]) == 4000 and "4000 points" in data["notes"][0]
+    assert max(device["kinds"]["temporary"]) == 6
+    assert device["peak"]["bytes"] == 16
+    assert len(thinned(memory_of(with_memory(rows))[0].alive, 10)) == 10
+
+
+def test_a_trace_without_memory_says_so():
+    with pytest.raises(ValueError, match="holds no memory"):
+        memory(trace(straggling().events))

@@ -1,0 +1,133 @@
+"""Per-operator tables: figures by hand, and totals that are those of the timeline."""
+
+import csv
+import io
+import json
+
+import pytest
+from dpexec.viz.flops import flops
+from dpexec.viz.graph_facts import GraphFacts
+from dpexec.viz.schedule import Schedule
+from dpexec.viz.table import GROUPINGS, table
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.viz.test_schedule import any_events
+from tests.viz.traces import GraphFile, event, straggling, task, trace
+
+
+@settings(deadline=None)
+@given(any_events(), st.sampled_from([name for name in GROUPINGS if name != "layer"]))
+def test_totals_are_those_of_the_timeline(made, by):
+    outer = sum(p.event.duration for p in Schedule(made).slices if p.depth == 0)
+    found = table(made, by=by)
+    assert found.total == pytest.approx(outer)
+    assert sum(row.share for row in found.rows) == pytest.approx(1.0 if outer else 0.0)
+
+
+def test_figures_of_a_type():
+    found = table(straggling(2, seconds=1e-3))
+    rows = {row.name: row for row in found.rows}
+    grad = rows["mul_grad"]
+    assert (grad.role, grad.device, grad.calls) == ("backward", "all", 4)
+    assert (grad.total, grad.mean, grad.min, grad.max) == pytest.approx((12e-3, 3e-3, 2e-3, 4e-3))
+    assert grad.share == pytest.approx(12 / 29)
+    assert grad.bytes == 256  # three inputs, one output, 64 bytes each
+    assert grad.gflops == pytest.approx(4 * 2 * 4**3 / 12e-3 / 1e9)
+    assert grad.critical == pytest.approx(8 / 12)
+    assert grad.nodes == (1, 3)
+    assert rows["sgd"].gflops is None
+    assert [row.total for row in found.rows] == sorted((r.total for r in found.rows), reverse=True)
+
+
+def test_groups():
+    made = straggling(2)
+    assert next(r.name for r in table(made, by="role").rows) == "backward"
+    assert [r.device for r in table(made, per_device=True).rows if r.name == "mul"] == ["1", "0"]
+    nodes = table(made, by="node").rows
+    assert [(r.name, r.device) for r in nodes][:2] == [("mul_grad → w@GRAD", "1"), ("sgd → w", "1")]
+    tasks = {row.name: row for row in table(made, by="task").rows}
+    assert tasks["forward_backward_dev1-1"].critical == pytest.approx(1.0)
+    assert tasks["forward_backward_dev0-0"].critical == 0
+    assert [row.name for row in table(made, by="layer").rows] == ["fc_0"]
+    with pytest.raises(ValueError, match="by must be one of type, node, layer, task, role"):
+        table(made, by="place")
+    with pytest.raises(ValueError, match="holds no graph"):
+        table(trace([task("t", 0, 0, 1)]), by="layer")
+
+
+def test_time_between_operators_has_a_row():
+    made = trace([task("t", 0, 0, 10), event("mul", "op", 0, "t", 2, 6)])
+    assert {row.name: row.total for row in table(made).rows} == {"between operators": 6, "mul": 4}
+
+
+def test_sorting_puts_unknown_figures_last():
+    found = table(straggling(2))
+    assert [row.gflops is None for row in found.sorted("gflops").rows] == [False, False, True, True]
+    assert next(row.name for row in found.sorted("name").rows) == "all_reduce"
+    assert [row.calls for row in found.sorted("calls", up=True).rows] == [2, 4, 4, 4]
+    with pytest.raises(ValueError, match="no column 'speed'; there are name, role"):
+        found.sorted("speed")
+
+
+def test_csv_json_text_and_picture_hold_the_same_rows(tmp_path):
+    found = table(straggling(2))
+    rows = list(csv.DictReader(io.StringIO(found.csv)))
+    assert [row["name"] for row in rows] == [row.name for row in found.rows]
+    assert [float(row["total"]) for row in rows] == [row.total for row in found.rows]
+    assert rows[-1]["gflops"] == ""
+    assert [row["total"] for row in json.loads(found.json)["rows"]] == [r.total for r in found.rows]
+    assert found.save(tmp_path / "ops.csv").read_text() == found.csv
+    lines = str(found).splitlines()
+    assert lines[0].split()[:4] == ["name", "role", "device", "calls"]
+    assert lines[1].split()[:5] == ["mul_grad", "backward", "all", "4", "12.0"]
+    assert all(row.name in found.svg for row in found.rows)
+    data = found.payload()
+    assert data["totals"][data["sort"][0]] == pytest.approx(found.total)
+    assert len(data["nodes"]) == len(data["rows"]) == len(found.rows)
+
+
+def test_an_operator_that_code_does_with_others_counts_their_flops_and_nodes():
+    graph = GraphFile(1)
+    nodes = [graph.op("mul", 0, ["x", "w"], ["h"]), graph.op("relu", 0, ["h"], ["y"])]
+    graph.task("t-0", 0, nodes)
+    parts = {"parts": ["mul", "relu"]}
+    made = trace([event("mul+relu", "op", 0, "t-0", 0, 1e-9, node=0, **parts)], graph)
+    (row,) = table(made).rows
+    assert row.nodes == (0, 1)
+    assert row.gflops == pytest.approx(2 * 4**3)
+    assert row.bytes == 4 * 64  # x and w are read, h and y are written
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "made", "expected"),
+    [
+        ("mul", [(8, 16, 5), (80, 3)], [(8, 3)], 2 * 8 * 80 * 3),
+        ("matmul", [(7, 2, 3), (7, 3, 5)], [(7, 2, 5)], 2 * 7 * 2 * 3 * 5),
+        ("matmul", [(2, 3), (3, 5)], [(2, 5)], 2 * 2 * 3 * 5),
+        ("mul_grad", [(8, 80), (80, 3), (8, 3)], [(8, 80), (80, 3)], 2 * 2 * 8 * 80 * 3),
+        ("mul_grad", [(8, 80), (80, 3), (8, 3)], [(80, 3)], 2 * 8 * 80 * 3),
+        ("fc", [(8, 80), (80, 3), (3,)], [(8, 3)], 2 * 8 * 80 * 3),
+        (
+            "conv2d",
+            [(8, 3, 32, 32), (16, 3, 3, 3)],
+            [(8, 16, 30, 30)],
+            2 * 8 * 16 * 30 * 30 * 3 * 9,
+        ),
+        (
+            "conv2d_grad",
+            [(8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 30, 30)],
+            [(8, 3, 32, 32), (16, 3, 3, 3)],
+            2 * 2 * 8 * 16 * 30 * 30 * 3 * 9,
+        ),
+        ("mul", [(-1, 80), (80, 3)], [(-1, 3)], None),
+        ("relu", [(2, 3)], [(2, 3)], None),
+    ],
+)
+def test_flops(name, shapes, made, expected):
+    graph = GraphFile(1)
+    ins = [(f"i{n}", 0, shape) for n, shape in enumerate(shapes)]
+    outs = [(f"o{n}", 0, shape) for n, shape in enumerate(made)]
+    node = graph.op(name, 0, ins, outs)
+    found = flops(GraphFacts(graph.data), node)
+    assert found == (None if expected is None else pytest.approx(expected))

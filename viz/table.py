@@ -1,0 +1,343 @@
+"""`dpexec.viz.table`: what took how long, added up per operator, layer, task or role."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from dpexec.trace import Trace
+
+from .critical_path import critical_path
+from .flops import flops
+from .load import as_trace
+from .page_data import ColumnData, TableData, Unit
+from .schedule import Schedule, Slice
+from .table_svg import render
+from .units import figure_text
+from .view import View
+
+By = Literal["type", "node", "layer", "task", "role"]
+GROUPINGS: tuple[str, ...] = get_args(By)
+
+_UNITS: dict[str, tuple[str, Unit]] = {
+    "name": ("name", "text"),
+    "role": ("role", "text"),
+    "device": ("device", "text"),
+    "calls": ("calls", "count"),
+    "total": ("total", "seconds"),
+    "mean": ("mean", "seconds"),
+    "min": ("min", "seconds"),
+    "max": ("max", "seconds"),
+    "share": ("share", "fraction"),
+    "bytes": ("bytes/call", "bytes"),
+    "gflops": ("GFLOP/s", "number"),
+    "critical": ("critical", "fraction"),
+}
+
+_BETWEEN = "between operators"
+
+COLUMNS = tuple(_UNITS)
+"""Names of the columns, by which `Table.sorted` sorts."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What slices of one group took together.
+
+    Args:
+        name: The operator type, operator, layer, task or role.
+        role: "forward", "backward", ...; "" for a mixture, and for time between operators.
+        device: The device, or "all".
+        calls: How often it ran.
+        total: Seconds, parts that are listed by themselves excepted.
+        mean: Per call.
+        min: The shortest call.
+        max: The longest call.
+        share: Of the total of all rows.
+        bytes: Read and written per call; None where unknown.
+        gflops: Floating-point operations per second, in 10**9; None where unknown.
+        critical: The part of its time that lies on the critical path of its step.
+        nodes: The operators of the graph.
+    """
+
+    name: str
+    role: str
+    device: str
+    calls: int
+    total: float
+    mean: float
+    min: float
+    max: float
+    share: float
+    bytes: float | None
+    gflops: float | None
+    critical: float
+    nodes: tuple[int, ...] = ()
+
+
+class Table(View):
+    """What took how long, a row per group.
+
+    Args:
+        rows: The rows.
+        title: Heading.
+        order: The column that they are sorted by.
+    """
+
+    formats = (*View.formats, ".csv")
+
+    def __init__(self, rows: Sequence[Row], title: str, order: str = "total") -> None:
+        self.rows, self.title, self.order = tuple(rows), title, order
+
+    @property
+    def total(self) -> float:
+        """Seconds of all rows: the time of all slices of the timeline, parts counted once."""
+        return sum(row.total for row in self.rows)
+
+    def sorted(self, column: str, *, up: bool | None = None) -> Table:
+        """Return the table in another order.
+
+        Args:
+            column: One of `COLUMNS`.
+            up: Whether the smallest comes first; None for texts only.
+
+        Raises:
+            ValueError: There is no such column.
+        """
+        if column not in COLUMNS:
+            raise ValueError(f"no column {column!r}; there are {', '.join(COLUMNS)}")
+        texts = _UNITS[column][1] == "text"
+        downwards = not (texts if up is None else up)
+        known = [row for row in self.rows if getattr(row, column) is not None]
+        unknown = [row for row in self.rows if getattr(row, column) is None]
+        known.sort(key=lambda row: getattr(row, column), reverse=downwards)
+        return Table([*known, *unknown], self.title, column)
+
+    @cached_property
+    def svg(self) -> str:
+        """The table as an SVG document."""
+        labels = [(label, unit) for label, unit in _UNITS.values()]
+        return render(
+            self.title, labels, [_cells(row) for row in self.rows], COLUMNS.index("total")
+        )
+
+    def payload(self) -> TableData:
+        """Return what the interactive page draws."""
+        columns: list[ColumnData] = [
+            {"label": label, "unit": unit} for label, unit in _UNITS.values()
+        ]
+        totals: list[str | float | None] = [None] * len(columns)
+        totals[0] = "all"
+        totals[COLUMNS.index("calls")] = sum(row.calls for row in self.rows)
+        totals[COLUMNS.index("total")] = self.total
+        return {
+            "type": "table",
+            "title": self.title,
+            "notes": [],
+            "columns": columns,
+            "rows": [_cells(row) for row in self.rows],
+            "totals": totals,
+            "sort": (
+                COLUMNS.index(self.order),
+                "up" if _UNITS[self.order][1] == "text" else "down",
+            ),
+            "bars": [COLUMNS.index("total")],
+            "nodes": [row.nodes for row in self.rows],
+            "file": "operators.csv",
+        }
+
+    @property
+    def csv(self) -> str:
+        """The rows as comma-separated values, times in seconds."""
+        target = io.StringIO()
+        writer = csv.writer(target, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(["" if c is None else c for c in _cells(row)] for row in self.rows)
+        return target.getvalue()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rows as plain JSON values."""
+        rows = [asdict(row) for row in self.rows]
+        return {"title": self.title, "total": self.total, "rows": rows}
+
+    @property
+    def json(self) -> str:
+        """The rows as JSON."""
+        return json.dumps(self.to_json())
+
+    def __str__(self) -> str:
+        labels = [label for label, _ in _UNITS.values()]
+        units = [unit for _, unit in _UNITS.values()]
+        texts = [
+            [figure_text(cell, unit) for cell, unit in zip(_cells(row), units, strict=True)]
+            for row in self.rows
+        ]
+        widths = [max(map(len, column)) for column in zip(labels, *texts, strict=True)]
+        lines = []
+        for cells in (labels, *texts):
+            parts = [
+                cell.ljust(width) if unit == "text" else cell.rjust(width)
+                for cell, width, unit in zip(cells, widths, units, strict=True)
+            ]
+            lines.append("  ".join(parts).rstrip())
+        return "\n".join(lines)
+
+
+def _cells(row: Row) -> list[Any]:
+    return [getattr(row, column.name) for column in fields(row) if column.name != "nodes"]
+
+
+def table(
+    trace: Any, *, by: By = "type", steps: Iterable[int] | None = None, per_device: bool = False
+) -> Table:
+    """Add up what took how long.
+
+    Time inside a task that belongs to none of its operators has a row of its own, so that the
+    total is that of the timeline.
+
+    Args:
+        trace: A Trace, an executor that recorded one, or the path of a saved one.
+        by: What makes a row: "type" of operator, "node" of the graph, "layer", "task" or "role".
+        steps: Numbers of the steps to count; None for all.
+        per_device: Whether devices have rows of their own; nodes and tasks always do.
+
+    Returns:
+        The table, largest total first: `print` it, `.sorted("max")`, `.csv`, `.json`.
+
+    Raises:
+        FileError: The file is damaged, empty, or no trace.
+        ValueError: Another `by`; the trace has no such step; layers of a trace without a graph.
+    """
+    if by not in GROUPINGS:
+        raise ValueError(f"by must be one of {', '.join(GROUPINGS)}, not {by!r}")
+    return table_of(as_trace(trace), by, steps, per_device)
+
+
+def table_of(
+    trace: Trace, by: By = "type", steps: Iterable[int] | None = None, per_device: bool = False
+) -> Table:
+    """Add up what took how long in a trace; see `table`."""
+    schedule = Schedule(trace, steps)
+    if by == "layer" and schedule.facts is None:
+        raise ValueError("the trace holds no graph, which would say what layer an operator is of")
+    critical = {
+        index for step in schedule.steps for index in critical_path(schedule, step.number).slices
+    }
+    groups: dict[tuple[str, str, str], list[Slice]] = {}
+    key_of = _keys(schedule, by, per_device)
+    for piece in schedule.slices:
+        if by == "task" and piece.depth:
+            continue
+        groups.setdefault(key_of(piece), []).append(piece)
+    whole = sum(piece.event.duration for piece in schedule.slices if piece.depth == 0)
+    rows = [_row(schedule, key, group, whole, critical, by) for key, group in groups.items()]
+    rows = [row for row in rows if row.total > 0 or row.name != _BETWEEN]
+    count = len(schedule.steps)
+    title = f"Time by {by} · {count} step{'s' * (count != 1)}"
+    return Table(rows, title).sorted("total")
+
+
+def _keys(schedule: Schedule, by: By, per_device: bool) -> Callable[[Slice], tuple[str, str, str]]:
+    facts = schedule.facts
+
+    def key_of(piece: Slice) -> tuple[str, str, str]:
+        event = piece.event
+        own_device = "all" if event.device is None else str(event.device)
+        device = own_device if per_device or by in ("node", "task") else ""
+        if by == "task":
+            return event.key, schedule.role_of(piece), own_device
+        if not piece.is_leaf_work:
+            return _BETWEEN, "", device
+        role = schedule.role_of(piece)
+        if by == "role":
+            return role, role, device
+        node = schedule.node_of(piece)
+        known = facts is not None and node in facts.by_id
+        if by == "layer":
+            assert facts is not None
+            name = facts.by_id[node]["layer"] if known and node is not None else ""
+            return name or event.name, "", device
+        if by == "node" and known and facts is not None and node is not None:
+            return facts.label(node), role, device
+        return event.name, role, device
+
+    return key_of
+
+
+def _row(
+    schedule: Schedule,
+    key: tuple[str, str, str],
+    group: Sequence[Slice],
+    whole: float,
+    critical: set[int],
+    by: By,
+) -> Row:
+    name, role, device = key
+    times = [piece.event.duration if by == "task" else max(0.0, piece.own) for piece in group]
+    total = sum(times)
+    on_path = sum(piece.own for piece in group if piece.id in critical)
+    if by == "task":
+        tasks = {piece.id for piece in group}
+        on_path = sum(
+            piece.own for piece in schedule.slices
+            if piece.id in critical and (piece.parent in tasks or piece.id in tasks)
+        )  # fmt: skip
+    nodes = dict.fromkeys(node for piece in group for node in schedule.nodes_of(piece))
+    if not device:
+        devices = {piece.event.device for piece in group}
+        only = devices.pop() if len(devices) == 1 else None
+        device = "all" if only is None else str(only)
+    return Row(
+        name=name,
+        role=role,
+        device=device,
+        calls=len(group),
+        total=total,
+        mean=total / len(group),
+        min=min(times),
+        max=max(times),
+        share=total / whole if whole else 0.0,
+        bytes=_bytes(schedule, group),
+        gflops=_gflops(schedule, group, total),
+        critical=min(1.0, on_path / total) if total else 0.0,
+        nodes=tuple(nodes),
+    )
+
+
+def _bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:
+    """Bytes per call, as recorded or as the graph says."""
+    total = 0
+    for piece in group:
+        size = piece.event.args.get("bytes")
+        if size is None and schedule.facts is not None and piece.event.node is not None:
+            size = schedule.facts.bytes_of(schedule.nodes_of(piece))
+        if size is None:
+            return None
+        total += size
+    return total / len(group)
+
+
+def _gflops(schedule: Schedule, group: Sequence[Slice], seconds: float) -> float | None:
+    facts = schedule.facts
+    if facts is None or not seconds:
+        return None
+    known: dict[int, float | None] = {}
+    total = 0.0
+    for piece in group:
+        node = piece.event.node
+        if node is None:
+            return None
+        if node not in known:
+            parts = [flops(facts, part) for part in schedule.nodes_of(piece)]
+            products = [part for part in parts if part is not None]
+            known[node] = sum(products) if products else None
+        one = known[node]
+        if one is None:
+            return None
+        total += one
+    return total / seconds / 1e9

@@ -1,0 +1,129 @@
+"""`dpexec.viz.timeline`: what ran when, a row per device and thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from dpexec.trace import Trace
+
+from .critical_path import critical_path
+from .load import as_trace
+from .memory import live_counters
+from .page_data import SlicesData, TimelineData
+from .runs import StepRuns
+from .schedule import Schedule
+from .style import ROLE_NAMES
+from .timeline_svg import render
+from .units import seconds_text
+from .view import View
+
+_NANO = 1e9
+
+
+class Timeline(View):
+    """The slices of a run on their tracks.
+
+    Args:
+        trace: What was recorded.
+        steps: Numbers of the steps to show; None for all, of which the static picture shows the
+            typical one.
+
+    Raises:
+        ValueError: The trace is empty, or has no such step.
+    """
+
+    def __init__(self, trace: Trace, steps: Iterable[int] | None = None) -> None:
+        self._schedule = Schedule(trace, steps)
+        schedule = self._schedule
+        chosen = schedule.steps
+        times = f"{len(chosen)} steps" if len(chosen) > 1 else f"step {chosen[0].number}"
+        parts = [f"{len(schedule.devices)} devices", times, seconds_text(schedule.typical.seconds)]
+        self.title = "Timeline · " + " · ".join(parts) + (" each" if len(chosen) > 1 else "")
+
+    @cached_property
+    def svg(self) -> str:
+        """The typical step as an SVG document."""
+        return render(self._schedule, self._schedule.typical, self.title)
+
+    def payload(self) -> TimelineData:
+        """Return what the interactive page draws: all steps."""
+        schedule = self._schedule
+        origin = schedule.trace.span[0]
+        order = sorted(
+            schedule.slices, key=lambda p: (p.track, p.event.start, -p.event.stop, p.depth)
+        )
+        position = {piece.id: index for index, piece in enumerate(order)}
+        roles = list(ROLE_NAMES)
+        names: dict[str, int] = {}
+        events = [piece.event for piece in order]
+        slices: SlicesData = {
+            "track": [piece.track for piece in order],
+            "depth": [piece.depth for piece in order],
+            "start": [round((event.start - origin) * _NANO) for event in events],
+            "duration": [round(event.duration * _NANO) for event in events],
+            "name": [names.setdefault(event.name, len(names)) for event in events],
+            "role": [roles.index(schedule.role_of(piece)) for piece in order],
+            "node": [event.node for event in events],
+            "step": [event.step for event in events],
+        }
+        last = max(event.stop for event in events)
+        return {
+            "type": "timeline",
+            "title": self.title,
+            "notes": [],
+            "span": (min(slices["start"]), round((last - origin) * _NANO)),
+            "tracks": [
+                {"name": track.name, "group": track.group, "device": track.device}
+                for track in schedule.tracks
+            ],
+            "names": list(names),
+            "roles": roles,
+            "slices": slices,
+            "flows": [(position[a], position[b]) for a, b in _flows(schedule)],
+            "critical": [
+                position[index]
+                for step in schedule.steps
+                for index in critical_path(schedule, step.number).slices
+            ],
+            "counters": live_counters(schedule.trace),
+            "details": {
+                str(position[piece.id]): _facts(piece.event.args)
+                for piece in order
+                if piece.event.args and piece.event.kind != "op"
+            },
+        }
+
+
+def _facts(args: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(args)
+
+
+def _flows(schedule: Schedule) -> list[tuple[int, int]]:
+    """For every run the one that it waited for last, by the ids of their slices."""
+    found = []
+    for step in schedule.steps:
+        runs = StepRuns(schedule, step)
+        for run, sources in zip(runs.runs, runs.before, strict=True):
+            if sources:
+                last = max(sources, key=lambda index: runs.runs[index].stop)
+                found.append((runs.runs[last].piece.id, run.piece.id))
+    return found
+
+
+def timeline(trace: Any, *, steps: Iterable[int] | None = None) -> Timeline:
+    """Show what ran when: tasks with their operators, a row per device and thread.
+
+    Args:
+        trace: A Trace, an executor that recorded one, or the path of a saved one.
+        steps: Numbers of the steps to show; None for all.
+
+    Returns:
+        A view: the static picture shows the typical step, the page all of them.
+
+    Raises:
+        FileError: The file is damaged, empty, or no trace.
+        ValueError: The trace has no such step.
+    """
+    return Timeline(as_trace(trace), steps)
