@@ -9,12 +9,13 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Protocol
 
 from .page_data import ViewData
 from .style import DARK, LIGHT, ROLE_NAMES
 
+_STATIC = Path(__file__).with_name("static")
 _COMPRESS_ABOVE = 20_000  # characters of JSON; smaller pages stay readable in a text editor
 _NOTEBOOK_HEIGHT = 640  # CSS pixels of a view in a notebook
 
@@ -99,21 +100,17 @@ def _data_element(content: str) -> str:
 
 @cache
 def _static(name: str) -> str:
-    text = files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+    text = (_STATIC / name).read_text(encoding="utf-8")
     return re.sub(r"</(?=script|style)", r"<\\/", text)
 
 
 @cache
 def _colours() -> str:
-    """The roles' colours as custom properties, for the system's theme and for the page's switch."""
+    """The roles' colours as custom properties, for light and dark pages."""
 
     def rules(roles: dict[str, tuple[str, str]]) -> str:
         return "".join(
             f"--{role}-line:{line};--{role}-fill:{fill};" for role, (line, fill) in roles.items()
         )
 
-    return (
-        f":root{{{rules(LIGHT)}}}\n"
-        f"@media (prefers-color-scheme: dark){{:root:not([data-theme=light]){{{rules(DARK)}}}}}\n"
-        f":root[data-theme=dark]{{{rules(DARK)}}}"
-    )
+    return f":root{{{rules(LIGHT)}}}\n:root[data-theme=dark]{{{rules(DARK)}}}"

@@ -1,1 +1,23 @@
-document.documentElement.dataset["page"] = "dpexec";
+// Starts the page: reads the data, makes tabs, hides the static pictures.
+
+import { Bus, type Context } from "./bus";
+import { readData } from "./data";
+import { h } from "./dom";
+import { shell } from "./shell";
+
+async function start(): Promise<void> {
+  const source = document.getElementById("data");
+  if (!source) return;
+  const data = await readData(source);
+  const context: Context = { bus: new Bus(), roles: data.roles };
+  const page = shell(data, context);
+  document.getElementById("static")?.setAttribute("hidden", "");
+  document.body.prepend(page);
+  document.documentElement.dataset["ready"] = "yes";
+}
+
+start().catch((error: unknown) => {
+  const text = error instanceof Error ? error.message : String(error);
+  document.body.prepend(h("p", { role: "alert", class: "alert" }, `The interactive page did not start: ${text}`));
+  throw error;
+});

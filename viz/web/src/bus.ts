@@ -1,0 +1,46 @@
+// What is selected, for all views of the page.
+
+export type Kind = "graph" | "timeline";
+type Listener = (nodes: readonly number[], origin: object) => void;
+
+/** Views tell here what was selected in them and hear what was selected elsewhere. */
+export class Bus {
+  nodes: readonly number[] = [];
+  private listeners: Listener[] = [];
+  private openers = new Map<Kind, () => void>();
+
+  listen(listener: Listener): void {
+    this.listeners.push(listener);
+  }
+
+  select(nodes: readonly number[], origin: object): void {
+    this.nodes = nodes;
+    for (const listener of this.listeners) listener(nodes, origin);
+  }
+
+  /** Register how the tab with this kind of view is opened. */
+  offer(kind: Kind, open: () => void): void {
+    if (!this.openers.has(kind)) this.openers.set(kind, open);
+  }
+
+  has(kind: Kind): boolean {
+    return this.openers.has(kind);
+  }
+
+  /** Select nodes and go to the view that shows them. */
+  open(kind: Kind, nodes: readonly number[], origin: object): void {
+    this.openers.get(kind)?.(); // first, so that a view which was never shown exists
+    this.select(nodes, origin);
+  }
+}
+
+export interface Panel {
+  element: HTMLElement;
+  /** Called whenever the tab becomes visible. */
+  reveal?: () => void;
+}
+
+export interface Context {
+  bus: Bus;
+  roles: Record<string, string>;
+}

@@ -1,0 +1,205 @@
+// The page's data; viz/page_data.py holds the same types for Python, with what they mean.
+
+export type Unit = "text" | "count" | "seconds" | "bytes" | "fraction" | "ratio" | "number";
+export type Cell = string | number | null;
+
+export interface VarFile {
+  name: string;
+  version: number;
+  device: number | null;
+  kind: "var" | "dummy" | "control";
+  shape: number[];
+  dtype: string;
+  bytes: number | null;
+  persistable: boolean;
+}
+
+export interface NodeFile {
+  id: number;
+  name: string;
+  kind: string;
+  device: number | null;
+  role: string;
+  scope: string;
+  layer: string;
+  line: string | null;
+  inputs: number[];
+  outputs: number[];
+  task: string | null;
+}
+
+export interface GraphFile {
+  title: string;
+  mode: string;
+  devices: { id: number; place: string; parallel_do: boolean }[];
+  vars: VarFile[];
+  nodes: NodeFile[];
+}
+
+export interface GroupData {
+  label: string;
+  kind: string;
+  parent: number | null;
+  nodes: number[];
+  folded: boolean;
+}
+
+export interface OverlayData {
+  time?: (number | null)[];
+  memory?: (number | null)[];
+  slack?: (number | null)[];
+  critical?: number[];
+}
+
+interface Base {
+  title: string;
+  notes: string[];
+}
+
+export interface GraphData extends Base {
+  type: "graph";
+  graph: GraphFile;
+  groups: GroupData[];
+  twins: (number | null)[];
+  fold_replicas: boolean;
+  overlay?: OverlayData;
+  parts?: Record<string, string[]>;
+}
+
+export interface TimelineData extends Base {
+  type: "timeline";
+  span: [number, number];
+  tracks: { name: string; group: string; device: number | null }[];
+  names: string[];
+  roles: string[];
+  slices: {
+    track: number[];
+    depth: number[];
+    start: number[];
+    duration: number[];
+    name: number[];
+    role: number[];
+    node: (number | null)[];
+    step: number[];
+  };
+  flows: [number, number][];
+  critical: number[];
+  counters: CounterData[];
+  details?: Record<string, Record<string, unknown>>;
+}
+
+export interface CounterData {
+  name: string;
+  device: number | null;
+  unit: Unit;
+  times: number[];
+  values: number[];
+}
+
+export interface TableData extends Base {
+  type: "table";
+  columns: { label: string; unit: Unit }[];
+  rows: Cell[][];
+  totals?: Cell[];
+  sort?: [number, "up" | "down"];
+  bars?: number[];
+  nodes?: number[][];
+  file?: string;
+}
+
+export interface DeviceMemory {
+  name: string;
+  times: number[];
+  kinds: Record<string, number[]>;
+  reserved?: number[];
+  peak: { time: number; bytes: number; parts: [string, string, number][] };
+}
+
+export interface MemoryData extends Base {
+  type: "memory";
+  devices: DeviceMemory[];
+}
+
+export interface PassNode {
+  id: number;
+  name: string;
+  detail: string;
+  role: string;
+  device: number | null;
+  lines: string[];
+}
+
+export interface PassStage {
+  name: string;
+  note: string;
+  nodes: number[];
+  links: [number, number][];
+  added: number[];
+  removed: number[];
+  changed: number[];
+}
+
+export interface PassesData extends Base {
+  type: "passes";
+  nodes: PassNode[];
+  stages: PassStage[];
+}
+
+export interface CompareData extends Base {
+  type: "compare";
+  sides: [{ name: string; step: number }, { name: string; step: number }];
+  rows: [string, number, number, number[]][];
+  unmatched: [string[], string[]];
+}
+
+export interface ChartData extends Base {
+  type: "chart";
+  x: { label: string; unit: Unit };
+  y: { label: string; unit: Unit };
+  series: { name: string; x: number[]; y: number[]; dashed?: boolean }[];
+}
+
+export interface TextSection {
+  heading: string;
+  figures?: { label: string; value: number | null; unit: Unit; hint?: string }[];
+  bars?: { label: string; unit: Unit; parts: [string, number][] }[];
+  sentences?: { text: string; tone: "plain" | "good" | "warn"; nodes?: number[] }[];
+}
+
+export interface TextData extends Base {
+  type: "text";
+  sections: TextSection[];
+}
+
+export interface StackData extends Base {
+  type: "stack";
+  views: ViewData[];
+}
+
+export type ViewData =
+  | GraphData
+  | TimelineData
+  | TableData
+  | MemoryData
+  | PassesData
+  | CompareData
+  | ChartData
+  | TextData
+  | StackData;
+
+export interface PageData {
+  title: string;
+  roles: Record<string, string>;
+  views: ViewData[];
+}
+
+/** Read the data element; large pages carry it as zlib in base64. */
+export async function readData(element: HTMLElement): Promise<PageData> {
+  const text = element.textContent ?? "";
+  if (element.getAttribute("type") === "application/json") {
+    return JSON.parse(text) as PageData;
+  }
+  const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return (await new Response(stream).json()) as PageData;
+}

@@ -1,0 +1,170 @@
+// The panel that says everything about what is selected in the graph.
+
+import { type Child, h } from "../dom";
+import { bytes, figure, plural, seconds, shape } from "../format";
+import { SIGNS } from "../theme";
+import type { Visible } from "./fold";
+import type { GraphModel } from "./model";
+
+export interface Actions {
+  roles: Record<string, string>;
+  choose: (node: number) => void; // position
+  expand: (group: number) => void;
+  fold: (group: number) => void;
+  timeline: ((nodes: number[]) => void) | null;
+}
+
+const MOST = 60; // rows of a list before it is cut
+
+/** Details of a box: one operator, or what is folded into the box. */
+export function details(model: GraphModel, shown: Visible, box: number, actions: Actions): Child[] {
+  const group = shown.groups[box] ?? -1;
+  const members = shown.members[box] ?? [];
+  return group < 0
+    ? operator(model, members, actions)
+    : folded(model, shown, box, group, members, actions);
+}
+
+function operator(model: GraphModel, members: number[], actions: Actions): Child[] {
+  const position = members[0] as number;
+  const node = model.node(position);
+  const parts = model.parts(position);
+  const facts: [string, Child][] = [
+    ["role", `${SIGNS[node.role] ?? ""} ${actions.roles[node.role] ?? node.role}`],
+    ["device", device(model, members)],
+    ["op", `${node.id} (${node.kind})`],
+  ];
+  if (node.layer) facts.push(["layer", node.layer]);
+  if (node.scope && node.scope !== "/") facts.push(["scope", node.scope]);
+  if (node.line) facts.push(["your line", h("code", {}, node.line)]);
+  if (node.task) facts.push(["task", h("code", {}, node.task)]);
+  facts.push(...measured(model, members));
+  return [
+    h("h3", {}, node.name, members.length > 1 ? ` ×${members.length}` : ""),
+    list(facts),
+    buttons(model, members, position, actions),
+    parts.length ? [h("h4", {}, `Fused from ${parts.length}`), h("ul", {}, parts.map((part) => h("li", {}, part)))] : null,
+    variables(model, "Inputs", node.inputs),
+    variables(model, "Outputs", node.outputs),
+    neighbours(model, position, actions),
+  ];
+}
+
+function folded(model: GraphModel, shown: Visible, box: number, group: number, members: number[], actions: Actions): Child[] {
+  const data = model.data.groups[group];
+  const names = new Map<string, number>();
+  for (const member of members) {
+    const { name } = model.node(member);
+    names.set(name, (names.get(name) ?? 0) + 1);
+  }
+  const sorted = [...names].sort((a, b) => b[1] - a[1]);
+  return [
+    h("h3", {}, shown.boxes[box]?.label ?? ""),
+    list([
+      ["folded", `${plural(members.length, "operator")} of one ${data?.kind ?? "group"}`],
+      ["device", device(model, members)],
+      ...measured(model, members),
+    ]),
+    h(
+      "p",
+      { class: "buttons" },
+      h("button", { onclick: () => actions.expand(group) }, "Expand"),
+      timelineButton(model, members, actions),
+    ),
+    h("h4", {}, "Holds"),
+    h("ul", { class: "plain" }, sorted.map(([name, n]) => h("li", {}, n > 1 ? `${name} ×${n}` : name))),
+    h("h4", {}, "Operators"),
+    nodeList(model, members, actions),
+  ];
+}
+
+function list(facts: [string, Child][]): HTMLElement {
+  return h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function device(model: GraphModel, members: number[]): string {
+  const found = [...new Set(members.map((member) => model.node(member).device))];
+  if (found.includes(null)) return "all";
+  return found.sort().join(", ");
+}
+
+function measured(model: GraphModel, members: number[]): [string, Child][] {
+  const sum = (values: (number | null)[] | undefined): number | null => {
+    const known = members.map((member) => values?.[member] ?? null).filter((v): v is number => v !== null);
+    return known.length ? known.reduce((a, b) => a + b, 0) : null;
+  };
+  const { time, memory, slack } = model.overlay;
+  const facts: [string, Child][] = [];
+  const total = sum(time);
+  if (total !== null) facts.push(["time per step", seconds(total)]);
+  const size = sum(memory);
+  if (size !== null) facts.push(["memory at peak", bytes(size)]);
+  const slacks = members.map((member) => slack?.[member] ?? null).filter((v): v is number => v !== null);
+  if (slacks.length) facts.push(["slack", seconds(Math.min(...slacks))]);
+  if (members.some((member) => model.critical.has(member))) facts.push(["critical path", "yes"]);
+  return facts;
+}
+
+function buttons(model: GraphModel, members: number[], position: number, actions: Actions): HTMLElement {
+  const groups = [...model.groupsOf(position)];
+  return h(
+    "p",
+    { class: "buttons" },
+    timelineButton(model, members, actions),
+    groups.map((group) =>
+      h("button", { onclick: () => actions.fold(group) }, `Fold ${model.data.groups[group]?.label ?? ""}`),
+    ),
+  );
+}
+
+function timelineButton(model: GraphModel, members: number[], actions: Actions): Child {
+  const { timeline } = actions;
+  if (!timeline) return null;
+  const ids = members.map((member) => model.node(member).id);
+  return h("button", { onclick: () => timeline(ids) }, "Show in timeline");
+}
+
+function variables(model: GraphModel, heading: string, ids: number[]): Child {
+  const data = ids.filter((id) => model.variable(id).kind === "var");
+  if (!data.length) return null;
+  const rows = data.slice(0, MOST).map((id) => {
+    const variable = model.variable(id);
+    return h(
+      "li",
+      {},
+      h("code", {}, variable.name),
+      h("span", { class: "more" },
+        `${shape(variable.shape)} ${variable.dtype} · ${figure(variable.bytes, "bytes")}` +
+          `${variable.persistable ? " · kept" : ""}${variable.device === null ? "" : ` · device ${variable.device}`}`,
+      ),
+    );
+  });
+  return [h("h4", {}, `${heading} (${data.length})`), h("ul", { class: "plain" }, rows), rest(data.length)];
+}
+
+function neighbours(model: GraphModel, position: number, actions: Actions): Child {
+  const before = (model.incoming[position] ?? []).map((edge) => model.edge(edge).source);
+  const after = (model.outgoing[position] ?? []).map((edge) => model.edge(edge).target);
+  return [
+    before.length ? [h("h4", {}, "Needs"), nodeList(model, before, actions)] : null,
+    after.length ? [h("h4", {}, "Needed by"), nodeList(model, after, actions)] : null,
+  ];
+}
+
+function nodeList(model: GraphModel, positions: number[], actions: Actions): Child {
+  const items = positions.slice(0, MOST).map((position) => {
+    const node = model.node(position);
+    const where = node.device === null ? "" : ` · device ${node.device}`;
+    return h(
+      "li",
+      {},
+      h("button", { class: "link", onclick: () => actions.choose(position) }, `${SIGNS[node.role] ?? ""} ${node.name}`),
+      h("span", { class: "more" }, `${model.detail(position)}${where}`),
+    );
+  });
+  return [h("ul", { class: "plain" }, items), rest(positions.length)];
+}
+
+function rest(total: number): Child {
+  return total > MOST ? h("p", { class: "more" }, `and ${total - MOST} more`) : null;
+}

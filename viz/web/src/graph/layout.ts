@@ -1,0 +1,270 @@
+// Places a diagram: a lane per device side by side, rows in the order of execution from top to
+// bottom, collectives in a lane between them. A link to the next row is a curve; a longer one leaves
+// between the rows, runs on a rail beside its lane and never passes behind a box.
+
+import { BOX_HEIGHT, type Diagram, type Span, boxWidth } from "./diagram";
+import { type Item, spread } from "./lane";
+import { type Long, rails } from "./rails";
+import { type Rows, assignRows } from "./rows";
+
+export const ROW_GAP = 34;
+export const LANE_HEAD = 44;
+const PORT_WIDTH = 16;
+const BUS_HEIGHT = 34;
+const PADDING = 20;
+const SHORT = 12; // rows
+const LANE_GAP = 28;
+export const BRACKET = 16; // width of a column of brackets
+
+export interface Route {
+  link: number;
+  points: number[]; // x, y, x, y ...; four points of a curve, else a line with corners
+  curve: boolean;
+  top: number;
+  bottom: number;
+}
+
+export interface LaneBox {
+  lane: number;
+  name: string;
+  x: number;
+  width: number;
+}
+
+export interface BusLine {
+  box: number;
+  y: number;
+  left: number;
+  right: number;
+  ports: number[];
+}
+
+export interface Bracket {
+  group: number;
+  label: string;
+  x: number;
+  top: number;
+  bottom: number;
+}
+
+export interface Layout {
+  x: Float64Array; // left edge of every box
+  y: Float64Array;
+  w: Float64Array;
+  h: Float64Array;
+  row: Int32Array;
+  byRow: number[][]; // boxes of every row, left to right
+  tops: Float64Array; // y of every row
+  routes: Route[];
+  lanes: LaneBox[];
+  buses: BusLine[];
+  brackets: Bracket[];
+  width: number;
+  height: number;
+}
+
+interface LanePlan {
+  lane: number;
+  rows: Item[][];
+  items: Map<number, Item>; // by box
+  rails: Map<number, number>; // x by link
+  brackets: Map<number, number>; // x by span
+  left: number;
+  right: number;
+}
+
+export function layout(diagram: Diagram): Layout {
+  const numbers = [...diagram.lanes.keys()];
+  if (!numbers.length) numbers.push(0);
+  const bus = numbers.length > 1;
+  const rows = assignRows(diagram, bus);
+  const plans = numbers.map((lane) => plan(diagram, rows, lane, bus));
+  const total = diagram.boxes.length;
+  const result: Layout = {
+    x: new Float64Array(total),
+    y: new Float64Array(total),
+    w: Float64Array.from(diagram.boxes, boxWidth),
+    h: new Float64Array(total),
+    row: rows.row,
+    byRow: Array.from({ length: rows.total }, () => []),
+    tops: new Float64Array(rows.total + 1),
+    routes: [],
+    lanes: [],
+    buses: [],
+    brackets: [],
+    width: 0,
+    height: 0,
+  };
+  stackRows(result, rows);
+  sideBySide(diagram, rows, result, plans, bus);
+  route(diagram, result, plans);
+  result.byRow.forEach((row) => row.sort((a, b) => (result.x[a] as number) - (result.x[b] as number)));
+  return result;
+}
+
+function plan(diagram: Diagram, rows: Rows, lane: number, bus: boolean): LanePlan {
+  const items = new Map<number, Item>();
+  const table: Item[][] = Array.from({ length: rows.total }, () => []);
+  const here = (box: number): boolean => {
+    const device = diagram.boxes[box]?.lane;
+    return device === lane || (device === null && !bus);
+  };
+  const add = (box: number, port: boolean): Item => {
+    const found = items.get(box);
+    if (found) return found;
+    const row = rows.row[box] as number;
+    const width = port ? PORT_WIDTH : boxWidth(diagram.boxes[box] as never);
+    const item: Item = { box, port, row, width, x: 0, place: 0, pull: 1, near: [] };
+    items.set(box, item);
+    table[row]?.push(item);
+    return item;
+  };
+  diagram.boxes.forEach((_, box) => here(box) && add(box, false));
+  const long: Long[] = [];
+  diagram.links.forEach((link, key) => {
+    const [from, to] = [here(link.source), here(link.target)];
+    const outside = (box: number): boolean => diagram.boxes[box]?.lane === null;
+    if (!(from || to) || !((from || outside(link.source)) && (to || outside(link.target)))) return;
+    const source = add(link.source, !from);
+    const target = add(link.target, !to);
+    const weight = (link.order ? 0.1 : 1) / (Math.abs(target.row - source.row) || 1) ** 2;
+    source.near.push({ item: target, weight });
+    target.near.push({ item: source, weight });
+    if (target.row === source.row + 1 || link.order) return;
+    const [top, bottom] = [Math.min(source.row, target.row), Math.max(source.row, target.row)];
+    // What goes far shares one rail per source; what only skips a few rows keeps its own, near.
+    long.push({ key, trunk: bottom - top > SHORT ? link.source : -1 - key, top, bottom });
+  });
+  spread(table);
+  return { lane, rows: table, items, ...beside(diagram, rows, table, items, long) };
+}
+
+/** Rails on the right of the boxes, brackets of open groups on the left. */
+function beside(
+  diagram: Diagram,
+  rows: Rows,
+  table: Item[][],
+  items: Map<number, Item>,
+  long: Long[],
+): Pick<LanePlan, "rails" | "brackets" | "left" | "right"> {
+  const rightOf = (row: Item[]): number => row.reduce((most, item) => Math.max(most, item.x + item.width / 2), 0);
+  const leftOf = (row: Item[]): number => row.reduce((most, item) => Math.max(most, item.width / 2 - item.x), 0);
+  const right = Float64Array.from(table, rightOf);
+  const left = Float64Array.from(table, leftOf);
+  const trunks = new Set(long.map(({ trunk }) => trunk)).size;
+  const lines = rails(long, right, Math.min(9, 500 / Math.max(1, trunks)));
+  const spans: Long[] = diagram.spans.flatMap((span, key) => {
+    const mine = span.boxes.filter((box) => items.get(box)?.port === false);
+    if (mine.length < 2) return []; // nothing to hold together
+    const at = mine.map((box) => rows.row[box] as number);
+    return [{ key, trunk: key, top: Math.min(...at), bottom: Math.max(...at) }];
+  });
+  const brackets = rails(spans, left, BRACKET);
+  brackets.forEach((x, key) => brackets.set(key, -x));
+  return { rails: lines, brackets, left: -Math.max(60, ...left), right: Math.max(60, ...right) };
+}
+
+function stackRows(result: Layout, rows: Rows): void {
+  let y = LANE_HEAD;
+  for (let row = 0; row < rows.total; row++) {
+    result.tops[row] = y;
+    y += (rows.collective[row] ? BUS_HEIGHT : BOX_HEIGHT) + ROW_GAP;
+  }
+  result.tops[rows.total] = y;
+  result.height = y - ROW_GAP + PADDING;
+  result.row.forEach((row, box) => {
+    result.y[box] = result.tops[row] as number;
+    result.h[box] = rows.collective[row] ? BUS_HEIGHT : BOX_HEIGHT;
+    result.byRow[row]?.push(box);
+  });
+}
+
+function sideBySide(diagram: Diagram, rows: Rows, result: Layout, plans: LanePlan[], bus: boolean): void {
+  const collectives = diagram.boxes.flatMap((box, number) => (bus && box.lane === null ? [number] : []));
+  const middle = collectives.length ? Math.ceil(plans.length / 2) : -1;
+  const widest = Math.max(0, ...collectives.map((box) => result.w[box] as number));
+  let [x, centre] = [0, 0];
+  plans.forEach((plan, number) => {
+    if (number === middle) {
+      centre = x + widest / 2;
+      x += widest + LANE_GAP;
+    }
+    const title = 8 * (diagram.lanes.get(plan.lane)?.length ?? 0);
+    const inner = Math.max(plan.right - plan.left, title);
+    const shift = x + PADDING - plan.left + (inner - plan.right + plan.left) / 2;
+    for (const item of plan.items.values()) {
+      item.x += shift;
+      if (!item.port) result.x[item.box] = item.x - item.width / 2;
+    }
+    plan.rails.forEach((at, key) => plan.rails.set(key, at + shift));
+    const width = inner + 2 * PADDING;
+    result.lanes.push({ lane: plan.lane, name: diagram.lanes.get(plan.lane) ?? "", x, width });
+    plan.brackets.forEach((at, span) => {
+      const { group, label, boxes } = diagram.spans[span] as Span;
+      const mine = boxes.filter((box) => plan.items.has(box)).map((box) => rows.row[box] as number);
+      const top = result.tops[Math.min(...mine)] as number;
+      const bottom = (result.tops[Math.max(...mine)] as number) + BOX_HEIGHT;
+      result.brackets.push({ group, label, x: at + shift + 4, top, bottom });
+    });
+    x += width + LANE_GAP;
+  });
+  for (const box of collectives) result.x[box] = centre - (result.w[box] as number) / 2;
+  result.width = Math.max(0, x - LANE_GAP);
+  for (const box of collectives) {
+    const ports = plans.flatMap((plan) => plan.items.get(box)?.x ?? []);
+    const y = (result.y[box] as number) + (result.h[box] as number) / 2;
+    const left = Math.min(...ports, centre);
+    result.buses.push({ box, y, left, right: Math.max(...ports, centre), ports });
+  }
+}
+
+function route(diagram: Diagram, result: Layout, plans: LanePlan[]): void {
+  const drawn = new Set<number>();
+  const ends = (item: Item, down: boolean): number => {
+    const y = result.tops[item.row] as number;
+    if (item.port) return y + BUS_HEIGHT / 2;
+    return down ? y + (result.h[item.box] as number) : y;
+  };
+  for (const plan of plans) {
+    diagram.links.forEach((link, at) => {
+      const [source, target] = [plan.items.get(link.source), plan.items.get(link.target)];
+      if (!source || !target || (source.port && target.port)) return;
+      drawn.add(at);
+      const [y1, y2] = [ends(source, true), ends(target, false)];
+      const shift = (item: Item, down: boolean): number => offset(item, down ? target : source);
+      const [x1, x2] = [source.x + shift(source, true), target.x + shift(target, false)];
+      const x = plan.rails.get(at);
+      if (x === undefined) {
+        result.routes.push(curve(at, x1, y1, x2, y2));
+        return;
+      }
+      const low = 5 + (link.source % 4) * 3; // lines that leave at one height stay apart
+      const under = (result.tops[source.row + 1] as number) - ROW_GAP + low;
+      const over = (result.tops[target.row] as number) - 8 - low;
+      result.routes.push(line(at, [x1, y1, x1, under, x, under, x, over, x2, over, x2, y2]));
+    });
+  }
+  diagram.links.forEach((link, at) => {
+    if (drawn.has(at)) return; // from lane to lane, or between collectives
+    const x = (box: number): number => (result.x[box] as number) + (result.w[box] as number) / 2;
+    const y1 = (result.y[link.source] as number) + (result.h[link.source] as number);
+    result.routes.push(curve(at, x(link.source), y1, x(link.target), result.y[link.target] as number));
+  });
+}
+
+/** Lines leave and enter a box a little towards where they go, so that they stay apart. */
+function offset(item: Item, other: Item): number {
+  if (item.port) return 0;
+  return Math.max(-item.width / 4, Math.min(item.width / 4, (other.x - item.x) * 0.15));
+}
+
+function curve(link: number, x1: number, y1: number, x2: number, y2: number): Route {
+  const bend = Math.max(12, Math.abs(y2 - y1) / 2);
+  const points = [x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2];
+  return { link, points, curve: true, top: Math.min(y1, y2 - bend), bottom: Math.max(y1 + bend, y2) };
+}
+
+function line(link: number, points: number[]): Route {
+  const ys = points.filter((_, k) => k % 2 === 1);
+  return { link, points, curve: false, top: Math.min(...ys), bottom: Math.max(...ys) };
+}

@@ -1,0 +1,126 @@
+// A graph file with what the page asks of it all the time.
+
+import type { GraphData, NodeFile, OverlayData, VarFile } from "../data";
+import { shape } from "../format";
+
+export interface Edge {
+  source: number; // positions of nodes
+  target: number;
+  vars: number[]; // what flows; empty when only the order matters
+}
+
+export class GraphModel {
+  readonly nodes: NodeFile[];
+  readonly vars: VarFile[];
+  readonly edges: Edge[] = [];
+  readonly incoming: number[][];
+  readonly outgoing: number[][];
+  readonly overlay: OverlayData;
+  readonly critical: Set<number>;
+  /** Innermost group of every node, -1 for none. */
+  readonly groupOf: Int32Array;
+  private readonly positions = new Map<number, number>();
+  private texts: string[] | null = null;
+
+  constructor(readonly data: GraphData) {
+    this.nodes = data.graph.nodes;
+    this.vars = data.graph.vars;
+    this.overlay = data.overlay ?? {};
+    this.nodes.forEach((node, position) => this.positions.set(node.id, position));
+    this.incoming = this.nodes.map(() => []);
+    this.outgoing = this.nodes.map(() => []);
+    this.groupOf = new Int32Array(this.nodes.length).fill(-1);
+    data.groups.forEach((group, number) => {
+      for (const id of group.nodes) this.groupOf[this.position(id)] = number;
+    });
+    this.critical = new Set(this.overlay.critical?.map((id) => this.position(id)));
+    this.connect();
+  }
+
+  position(id: number): number {
+    return this.positions.get(id) ?? -1;
+  }
+
+  node(position: number): NodeFile {
+    return this.nodes[position] as NodeFile;
+  }
+
+  variable(id: number): VarFile {
+    return this.vars[id] as VarFile;
+  }
+
+  edge(number: number): Edge {
+    return this.edges[number] as Edge;
+  }
+
+  /** The node on the first device that does the same; the node itself where there is none. */
+  twin(position: number): number {
+    const id = this.data.twins[position];
+    return id === null || id === undefined ? position : this.position(id);
+  }
+
+  /** Groups around a node, innermost first. */
+  *groupsOf(position: number): Generator<number> {
+    let group = this.groupOf[position] ?? -1;
+    while (group >= 0) {
+      yield group;
+      group = this.data.groups[group]?.parent ?? -1;
+    }
+  }
+
+  /** Operators that a node was fused from. */
+  parts(position: number): string[] {
+    return this.data.parts?.[String(this.node(position).id)] ?? [];
+  }
+
+  /** What a search looks through: everything that names the node, in lower case. */
+  text(position: number): string {
+    this.texts ??= this.nodes.map((node, number) => this.searchable(node, number));
+    return this.texts[position] ?? "";
+  }
+
+  /** First output that is data: what the second line of a box shows. */
+  detail(position: number): string {
+    const outputs = this.node(position)
+      .outputs.map((id) => this.variable(id))
+      .filter((variable) => variable.kind === "var");
+    const first = outputs[0];
+    if (!first) return "";
+    const names = new Set(outputs.map((variable) => variable.name));
+    if (names.size > 1) return `${first.name} +${names.size - 1}`;
+    return first.shape.length ? `${first.name} ${shape(first.shape)}` : first.name;
+  }
+
+  private searchable(node: NodeFile, position: number): string {
+    const parts = [node.name, node.kind, node.role, node.scope, node.layer, node.line ?? ""];
+    parts.push(node.device === null ? "all devices" : `device ${node.device}`, `op ${node.id}`);
+    parts.push(...this.parts(position));
+    for (const id of [...node.inputs, ...node.outputs]) {
+      const variable = this.variable(id);
+      if (variable.kind === "var") parts.push(`${variable.name} ${shape(variable.shape)} ${variable.dtype}`);
+    }
+    return parts.join("\n").toLowerCase();
+  }
+
+  private connect(): void {
+    const producers = new Int32Array(this.vars.length).fill(-1);
+    this.nodes.forEach((node, position) => {
+      for (const id of node.outputs) producers[id] = position;
+    });
+    this.nodes.forEach((node, target) => {
+      const found = new Map<number, number[]>();
+      for (const id of node.inputs) {
+        const source = producers[id] ?? -1;
+        if (source < 0 || source === target) continue;
+        const flowing = found.get(source) ?? [];
+        if (this.variable(id).kind === "var") flowing.push(id);
+        found.set(source, flowing);
+      }
+      for (const [source, vars] of found) {
+        this.outgoing[source]?.push(this.edges.length);
+        this.incoming[target]?.push(this.edges.length);
+        this.edges.push({ source, target, vars });
+      }
+    });
+  }
+}

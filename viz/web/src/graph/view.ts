@@ -1,0 +1,428 @@
+// The graph: lanes, folding, search, colours, details, keyboard.
+
+import type { Context, Panel } from "../bus";
+import type { GraphData } from "../data";
+import { checkbox, choice, h } from "../dom";
+import { bytes, seconds } from "../format";
+import { SearchList } from "../list";
+import { frame, helpText } from "../panel";
+import { ROLE_ORDER, SIGNS, heat } from "../theme";
+import { DiagramCanvas } from "./canvas";
+import { details } from "./details";
+import { type FoldState, type Visible, flowText, visible } from "./fold";
+import { layout } from "./layout";
+import { GraphModel } from "./model";
+import { type Look, type Scene, plainLook } from "./paint";
+
+type ColourBy = "role" | "time" | "memory" | "slack";
+
+export class GraphView implements Panel {
+  readonly element: HTMLElement;
+  readonly model: GraphModel;
+  readonly canvas: DiagramCanvas;
+  shown: Visible;
+  selected = -1; // box
+  private readonly state: FoldState;
+  private readonly side = h("aside", { class: "details", "aria-label": "Details of the selection" });
+  private readonly summary = h("p", { class: "summary", role: "status" });
+  private readonly legend = h("ul", { class: "legend", "aria-label": "Legend" });
+  private readonly tip = h("div", { class: "tip", hidden: true });
+  private readonly search: SearchList;
+  private colourBy: ColourBy = "role";
+  private critical = false;
+  private hits: Set<number> | null = null; // boxes
+  private foundNodes: Set<number> | null = null;
+  private near = new Set<number>(); // boxes joined with the selected one
+  private values: (number | null)[] = []; // by box, of the chosen colour
+  private largest = 0;
+
+  constructor(
+    private readonly data: GraphData,
+    private readonly context: Context,
+  ) {
+    this.model = new GraphModel(data);
+    const folded = data.groups.flatMap((group, number) => (group.folded ? [number] : []));
+    this.state = { folded: new Set(folded), replicas: data.fold_replicas };
+    this.shown = visible(this.model, this.state);
+    this.canvas = new DiagramCanvas(this.scene(), {
+      click: (box) => this.pick(box),
+      open: (box) => this.open(box),
+      bracket: (bracket) => this.fold(bracket.group),
+      hover: (box, x, y) => this.hover(box, x, y),
+    });
+    this.search = this.makeSearch();
+    this.element = this.build();
+    this.canvas.element.addEventListener("keydown", (event) => this.key(event));
+    context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
+    this.refresh();
+    if (context.bus.nodes.length) this.showNodes(context.bus.nodes);
+  }
+
+  reveal(): void {
+    this.canvas.redraw();
+  }
+
+  /** Open or close groups; what is selected stays where it is on the screen. */
+  setFolded(folded: Set<number>, replicas = this.state.replicas, keep = -1): void {
+    const anchor = keep >= 0 ? keep : (this.shown.members[this.selected]?.[0] ?? -1);
+    const from = anchor >= 0 ? (this.shown.boxOf[anchor] as number) : -1;
+    this.state.folded = folded;
+    this.state.replicas = replicas;
+    this.shown = visible(this.model, this.state);
+    const to = anchor >= 0 ? (this.shown.boxOf[anchor] as number) : -1;
+    this.selected = this.selected >= 0 ? to : -1;
+    this.canvas.show(this.scene(), anchor >= 0 ? { from, to } : undefined);
+    this.refresh();
+  }
+
+  expand(group: number): void {
+    const folded = new Set(this.state.folded);
+    folded.delete(group);
+    this.setFolded(folded, this.state.replicas, this.data.groups[group] ? this.firstOf(group) : -1);
+  }
+
+  fold(group: number): void {
+    this.setFolded(new Set(this.state.folded).add(group), this.state.replicas, this.firstOf(group));
+  }
+
+  /** Select nodes by id; those hidden in a box select the box. */
+  showNodes(ids: readonly number[]): void {
+    const positions = ids.map((id) => this.model.position(id)).filter((position) => position >= 0);
+    const first = positions[0];
+    if (first === undefined) return;
+    const box = this.shown.boxOf[first] as number;
+    this.select(box, true);
+    if (this.shown.groups[box] === -1) this.search.mark(first);
+  }
+
+  private firstOf(group: number): number {
+    for (let position = 0; position < this.model.nodes.length; position++) {
+      for (const around of this.model.groupsOf(position)) if (around === group) return position;
+    }
+    return -1;
+  }
+
+  private build(): HTMLElement {
+    const { overlay } = this.model;
+    const colours: [string, string][] = [["role", "role"]];
+    if (overlay.time) colours.push(["time", "time"]);
+    if (overlay.memory) colours.push(["memory", "memory"]);
+    if (overlay.slack) colours.push(["slack", "slack"]);
+    const tools: HTMLElement[] = [];
+    const levels = this.levels();
+    if (levels.length > 1) {
+      const level = choice("Show", levels, this.openingLevel(), (value) => this.setLevel(Number(value)));
+      tools.push(level.element);
+    }
+    if (this.data.twins.some((twin) => twin !== null)) {
+      tools.push(checkbox("Equal devices as one", this.state.replicas, (value) => this.setFolded(this.state.folded, value)).element);
+    }
+    if (colours.length > 1) {
+      tools.push(choice("Colour by", colours, "role", (value) => this.recolour(value as ColourBy)).element);
+    }
+    if (this.model.critical.size) {
+      tools.push(checkbox("Critical path", false, (value) => this.overlayCritical(value)).element);
+    }
+    tools.push(
+      h("span", { class: "zoom" },
+        h("button", { title: "Zoom out (−)", "aria-label": "Zoom out", onclick: () => this.canvas.zoom(1 / 1.4) }, "−"),
+        h("button", { title: "Zoom in (+)", "aria-label": "Zoom in", onclick: () => this.canvas.zoom(1.4) }, "+"),
+        h("button", { title: "Show everything (0)", onclick: () => this.canvas.fit(true) }, "Fit"),
+      ),
+    );
+    this.canvas.element.setAttribute("aria-label", `Graph ${this.data.title}. Arrow keys follow its links, Enter opens a folded box, / searches. The list of operators has the same content.`);
+    this.canvas.element.append(this.tip);
+    return frame({
+      notes: this.data.notes,
+      tools,
+      summary: this.summary,
+      legend: this.legend,
+      left: this.search.element,
+      main: this.canvas.element,
+      right: this.side,
+      help: helpText("graph"),
+    });
+  }
+
+  private makeSearch(): SearchList {
+    return new SearchList({
+      noun: "operator",
+      hint: "name, op, device, shape, file line; /regular expression/",
+      total: () => this.model.nodes.length,
+      text: (position) => this.model.text(position),
+      entry: (position) => {
+        const node = this.model.node(position);
+        const where = node.device === null ? "" : ` · device ${node.device}`;
+        return { title: node.name, detail: this.model.detail(position) + where, sign: SIGNS[node.role] ?? "", role: node.role };
+      },
+      choose: (position) => this.choose(position),
+      found: (hits) => {
+        this.foundNodes = hits;
+        this.markHits();
+        this.canvas.redraw();
+      },
+    });
+  }
+
+  /** Select one node, opening the groups around it. */
+  private choose(position: number): void {
+    const around = [...this.model.groupsOf(position)];
+    const shownAs = this.shown.members[this.shown.boxOf[position] as number] ?? [];
+    const byTwin = this.state.replicas && this.model.twin(position) !== position;
+    if (around.some((group) => this.state.folded.has(group)) || (byTwin && shownAs.length > 1)) {
+      const folded = new Set(this.state.folded);
+      for (const group of [...around, ...this.model.groupsOf(this.model.twin(position))]) folded.delete(group);
+      this.setFolded(folded, this.state.replicas, position);
+    }
+    this.select(this.shown.boxOf[position] as number, true);
+    this.tell([position]);
+  }
+
+  private levels(): [string, string][] {
+    const deepest = Math.max(-1, ...this.data.groups.map((_, group) => this.depth(group)));
+    const names: [string, string][] = [];
+    for (let level = 0; level <= deepest; level++) {
+      const kinds = new Set(this.data.groups.filter((_, group) => this.depth(group) === level).map((group) => group.kind));
+      names.push([String(level), `${[...kinds].join(" and ")}s`]);
+    }
+    return [...names, [String(deepest + 1), "operators"]];
+  }
+
+  private depth(group: number): number {
+    let [depth, parent] = [0, this.data.groups[group]?.parent ?? null];
+    while (parent !== null) {
+      depth++;
+      parent = this.data.groups[parent]?.parent ?? null;
+    }
+    return depth;
+  }
+
+  private openingLevel(): string {
+    const depths = [...this.state.folded].map((group) => this.depth(group));
+    return String(depths.length ? Math.min(...depths) : Math.max(-1, ...this.data.groups.map((_, g) => this.depth(g))) + 1);
+  }
+
+  private setLevel(level: number): void {
+    const folded = this.data.groups.flatMap((_, group) => (this.depth(group) >= level ? [group] : []));
+    this.setFolded(new Set(folded));
+  }
+
+  private pick(box: number): void {
+    this.select(box, false);
+    this.tell(box < 0 ? [] : (this.shown.members[box] ?? []));
+    if (box >= 0 && this.shown.groups[box] === -1) this.search.mark(this.shown.members[box]?.[0] ?? -1);
+  }
+
+  private tell(positions: number[]): void {
+    this.context.bus.select(positions.map((position) => this.model.node(position).id), this);
+  }
+
+  private open(box: number): void {
+    const group = this.shown.groups[box] ?? -1;
+    if (group >= 0) this.expand(group);
+  }
+
+  private select(box: number, centre: boolean): void {
+    this.selected = box;
+    this.near = new Set();
+    for (const link of this.shown.links) {
+      if (link.source === box) this.near.add(link.target);
+      if (link.target === box) this.near.add(link.source);
+    }
+    this.canvas.scene.selected = box;
+    if (box >= 0) this.canvas.reveal(box, centre);
+    this.canvas.redraw();
+    this.showDetails();
+  }
+
+  private showDetails(): void {
+    const { bus, roles } = this.context;
+    this.side.hidden = this.selected < 0;
+    if (this.selected < 0) return this.side.replaceChildren();
+    const content = details(this.model, this.shown, this.selected, {
+      roles,
+      choose: (node) => this.choose(node),
+      expand: (group) => this.expand(group),
+      fold: (group) => this.fold(group),
+      timeline: bus.has("timeline") ? (nodes) => bus.open("timeline", nodes, this) : null,
+    });
+    const close = h("button", { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1) }, "×");
+    this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
+  }
+
+  /** Bring everything that depends on the visible boxes up to date. */
+  private refresh(): void {
+    this.summary.textContent = this.shown.summary;
+    this.measure();
+    this.markHits();
+    this.select(this.selected, false);
+    this.showLegend();
+  }
+
+  private measure(): void {
+    const column = this.colourBy === "role" ? undefined : this.model.overlay[this.colourBy];
+    this.values = this.shown.members.map((members) => {
+      const known = members.map((member) => column?.[member] ?? null).filter((v): v is number => v !== null);
+      if (!known.length) return null;
+      return this.colourBy === "slack" ? Math.min(...known) : known.reduce((a, b) => a + b, 0);
+    });
+    this.largest = this.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0);
+  }
+
+  private markHits(): void {
+    this.hits = this.foundNodes && new Set([...this.foundNodes].map((node) => this.shown.boxOf[node] as number));
+  }
+
+  private scene(): Scene {
+    return {
+      diagram: this.shown,
+      layout: layout(this.shown),
+      look: (box) => this.look(box),
+      linkState: (link) => this.linkState(link),
+      linkLabel: (link) => flowText(this.model, this.shown.linkEdges[link] ?? []),
+      selected: this.selected,
+    };
+  }
+
+  private look(number: number): Look | null {
+    const box = this.shown.boxes[number];
+    if (!box) return null;
+    const look = plainLook(box);
+    const value = this.values[number];
+    if (this.colourBy !== "role") {
+      const share = value === null || value === undefined || !this.largest ? null : value / this.largest;
+      look.fill = share === null ? "transparent" : heat(this.colourBy === "slack" ? 1 - share : Math.sqrt(share));
+      look.detail = value === null || value === undefined ? "not measured" : this.figure(value);
+    }
+    if (this.hits) look.dim = !this.hits.has(number);
+    else if (this.selected >= 0) look.dim = number !== this.selected && !this.near.has(number);
+    look.strong = this.hits !== null && this.hits.has(number);
+    if (this.critical) {
+      look.strong = (this.shown.members[number] ?? []).some((member) => this.model.critical.has(member));
+      look.dim = !look.strong && this.selected < 0;
+    }
+    return look;
+  }
+
+  private figure(value: number): string {
+    return this.colourBy === "memory" ? bytes(value) : seconds(value);
+  }
+
+  private linkState(link: number): ReturnType<Scene["linkState"]> {
+    const data = this.shown.links[link];
+    if (!data) return "hidden";
+    if (this.selected >= 0 && (data.source === this.selected || data.target === this.selected)) return "strong";
+    if (this.critical && this.isCritical(link)) return "critical";
+    if (data.order) return "hidden"; // said in a note, drawn for the selected box only
+    return this.selected >= 0 || this.critical || this.hits ? "dim" : "plain";
+  }
+
+  private isCritical(link: number): boolean {
+    const { critical } = this.model;
+    return (this.shown.linkEdges[link] ?? []).some((number) => {
+      const edge = this.model.edge(number);
+      return critical.has(edge.source) && critical.has(edge.target);
+    });
+  }
+
+  private recolour(by: ColourBy): void {
+    this.colourBy = by;
+    this.measure();
+    this.showLegend();
+    this.canvas.redraw();
+  }
+
+  private overlayCritical(on: boolean): void {
+    this.critical = on;
+    this.showLegend();
+    this.canvas.redraw();
+  }
+
+  private showLegend(): void {
+    const items: HTMLElement[] = [];
+    if (this.colourBy === "role") {
+      const used = new Set(this.model.nodes.map((node) => node.role));
+      for (const role of ROLE_ORDER.filter((role) => used.has(role))) {
+        const style = `border-color:var(--${role}-line);background:var(--${role}-fill)`;
+        items.push(h("li", {}, h("i", { style }, SIGNS[role] ?? ""), this.context.roles[role] ?? role));
+      }
+    } else {
+      const [low, high] = this.colourBy === "slack" ? [this.figure(this.largest), this.figure(0)] : [this.figure(0), this.figure(this.largest)];
+      items.push(h("li", {}, low, h("i", { class: "scale" }), `${high} ${this.colourBy}`));
+    }
+    if (this.critical) items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
+    this.legend.replaceChildren(...items);
+  }
+
+  private hover(box: number, x: number, y: number): void {
+    this.tip.hidden = box < 0;
+    if (box < 0) return;
+    const data = this.shown.boxes[box];
+    const members = this.shown.members[box] ?? [];
+    const node = this.model.node(members[0] as number);
+    const lines = [data?.label ?? "", data?.detail ?? ""];
+    if (data?.folded) lines.push("double click or Enter: expand");
+    else if (node.line) lines.push(node.line);
+    this.tip.replaceChildren(...lines.filter(Boolean).map((line, k) => h(k ? "div" : "b", {}, line)));
+    const { clientWidth, clientHeight } = this.canvas.element;
+    this.tip.style.left = `${Math.min(x + 14, clientWidth - this.tip.offsetWidth - 8)}px`;
+    this.tip.style.top = `${Math.min(y + 16, clientHeight - this.tip.offsetHeight - 8)}px`;
+  }
+
+  private key(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.canvas.element) return;
+    const commands: Record<string, () => void> = {
+      ArrowDown: () => this.step(0, 1),
+      ArrowUp: () => this.step(0, -1),
+      ArrowLeft: () => this.step(-1, 0),
+      ArrowRight: () => this.step(1, 0),
+      Enter: () => this.open(this.selected),
+      Escape: () => this.pick(-1),
+      "+": () => this.canvas.zoom(1.4),
+      "=": () => this.canvas.zoom(1.4),
+      "-": () => this.canvas.zoom(1 / 1.4),
+      "0": () => this.canvas.fit(true),
+      "/": () => this.search.field.focus(),
+      f: () => this.foldAround(),
+      t: () => this.selected >= 0 && this.context.bus.has("timeline") && this.openTimeline(),
+    };
+    const command = commands[event.key];
+    if (!command) return;
+    event.preventDefault();
+    command();
+  }
+
+  private openTimeline(): void {
+    const members = this.shown.members[this.selected] ?? [];
+    this.context.bus.open("timeline", members.map((member) => this.model.node(member).id), this);
+  }
+
+  /** Fold the innermost open group around the selection. */
+  private foldAround(): void {
+    const first = this.shown.members[this.selected]?.[0];
+    if (first === undefined) return;
+    const group = [...this.model.groupsOf(this.model.twin(first))].find((around) => !this.state.folded.has(around));
+    if (group !== undefined) this.fold(group);
+  }
+
+  /** Go along the links (down, up) or to the next box of the row. */
+  private step(across: number, down: number): void {
+    const { layout } = this.canvas.scene;
+    if (this.selected < 0) return this.pick(layout.byRow[0]?.[0] ?? -1);
+    if (across) {
+      const row = layout.byRow[layout.row[this.selected] as number] ?? [];
+      const next = row[row.indexOf(this.selected) + across];
+      if (next !== undefined) this.pick(next);
+      return;
+    }
+    const ends = this.shown.links.flatMap((link) => {
+      if (down > 0) return link.source === this.selected ? [link.target] : [];
+      return link.target === this.selected ? [link.source] : [];
+    });
+    const distance = (box: number): number =>
+      Math.abs((layout.row[box] as number) - (layout.row[this.selected] as number)) * 1e4 +
+      Math.abs((layout.x[box] as number) - (layout.x[this.selected] as number));
+    const nearest = ends.sort((a, b) => distance(a) - distance(b))[0];
+    if (nearest !== undefined) this.pick(nearest);
+  }
+}

@@ -1,0 +1,74 @@
+// The frame that graph, passes and timeline share: tools above, list left, details right.
+
+import { type Child, h } from "./dom";
+
+interface Parts {
+  notes: string[];
+  tools: Child[];
+  summary?: HTMLElement;
+  legend?: HTMLElement;
+  left?: HTMLElement;
+  main: HTMLElement;
+  right?: HTMLElement;
+  help: Child;
+}
+
+export function frame(parts: Parts): HTMLElement {
+  const help = h("div", { class: "help", hidden: true }, parts.help);
+  const ask = h(
+    "button",
+    {
+      "aria-expanded": "false",
+      title: "Mouse and keyboard",
+      onclick: () => {
+        help.hidden = !help.hidden;
+        ask.setAttribute("aria-expanded", String(!help.hidden));
+      },
+    },
+    "Keys",
+  );
+  return h(
+    "div",
+    { class: "panel" },
+    h("div", { class: "tools", role: "group", "aria-label": "View" }, parts.tools, ask),
+    help,
+    h("div", { class: "said" }, parts.summary, parts.notes.map((note) => h("p", { class: "note" }, note)), parts.legend),
+    h("div", { class: "columns" }, parts.left && h("div", { class: "left" }, parts.left), parts.main, parts.right),
+  );
+}
+
+const HELP: Record<string, [string, string][]> = {
+  graph: [
+    ["wheel, + −", "zoom"],
+    ["drag", "move"],
+    ["click, arrow keys", "select a box, follow its links"],
+    ["double click, Enter", "expand a folded box"],
+    ["click a bracket, f", "fold a group again"],
+    ["/", "search"],
+    ["t", "show the selection in the timeline"],
+    ["0", "show everything"],
+    ["Esc", "select nothing"],
+  ],
+  passes: [
+    ["← →", "pass before, pass after"],
+    ["wheel, + −", "zoom"],
+    ["drag", "move"],
+    ["click", "what a box is"],
+    ["0", "show everything"],
+  ],
+  timeline: [
+    ["wheel, w s, + −, ↑ ↓", "zoom in time"],
+    ["drag, a d, ← →, shift wheel", "move in time"],
+    ["click", "select a slice"],
+    [", .", "slice before, slice after"],
+    ["f", "zoom to the selection"],
+    ["g", "show the selection in the graph"],
+    ["/", "search"],
+    ["0", "show everything"],
+    ["Esc", "select nothing"],
+  ],
+};
+
+export function helpText(view: "graph" | "passes" | "timeline"): Child {
+  return h("dl", {}, (HELP[view] ?? []).flatMap(([keys, what]) => [h("dt", {}, keys), h("dd", {}, what)]));
+}

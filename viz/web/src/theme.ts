@@ -1,0 +1,65 @@
+// Light and dark; canvases need the colours as values.
+
+const listeners: (() => void)[] = [];
+const system = matchMedia("(prefers-color-scheme: dark)");
+let cache = new Map<string, string>();
+
+export function isDark(): boolean {
+  return document.documentElement.dataset["theme"] === "dark";
+}
+
+export function setDark(dark: boolean): void {
+  document.documentElement.dataset["theme"] = dark ? "dark" : "light";
+  cache = new Map();
+  for (const listener of listeners) listener();
+}
+
+setDark(system.matches);
+system.addEventListener("change", () => setDark(system.matches));
+
+export function onTheme(listener: () => void): void {
+  listeners.push(listener);
+}
+
+/** Value of a custom property, e.g. colour("text"). */
+export function colour(name: string): string {
+  let value = cache.get(name);
+  if (value === undefined) {
+    value = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    cache.set(name, value);
+  }
+  return value;
+}
+
+/** Signs that stand for the roles where colour alone would have to. */
+export const SIGNS: Record<string, string> = {
+  forward: "▸",
+  backward: "◂",
+  collective: "⇄",
+  optimize: "✚",
+  lr_sched: "η",
+  feed: "↧",
+  fetch: "↥",
+  transfer: "→",
+  task: "▭",
+};
+
+export const ROLE_ORDER = [
+  "forward", "backward", "collective", "optimize", "lr_sched", "feed", "fetch", "transfer",
+];
+
+export function roleLine(role: string): string {
+  return colour(`${role}-line`) || colour("faint");
+}
+
+export function roleFill(role: string): string {
+  return colour(`${role}-fill`) || colour("lane");
+}
+
+/** A colour of the heat scale for 0..1; pale to strong in light, dim to bright in dark. */
+export function heat(value: number): string {
+  const t = Math.max(0, Math.min(1, value));
+  return isDark()
+    ? `hsl(${265 - 215 * t} ${45 + 45 * t}% ${20 + 42 * t}%)`
+    : `hsl(${50 - 40 * t} 90% ${94 - 40 * t}%)`;
+}
