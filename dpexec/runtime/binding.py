@@ -63,6 +63,7 @@ class Binding:
         native: the libraries to make machine code with where that is possible; nothing: none.
         memory: what such code works in.
         halves: matrix products in code round their operands to bfloat16.
+        runs: how often it ran, or began to.
     """
 
     plan: Plan
@@ -70,6 +71,7 @@ class Binding:
     native: Mapping[str, str]
     memory: Memory
     halves: bool = False
+    runs: int = 0
 
     @functools.cached_property
     def steps(self) -> list[list[Step]]:

@@ -18,7 +18,7 @@ from dpexec.runtime.steps import Step
 if TYPE_CHECKING:
     from dpexec.runtime.task_code import Piece, TaskCode
 
-__all__ = ["CodeRun", "Place"]
+__all__ = ["CodeRun", "Place", "result_of", "word_of"]
 
 
 class Place:
@@ -123,24 +123,24 @@ class CodeRun:
                     words.append(0)
                 else:
                     words.append(_word(place, argument))
-        self._numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
-        self._words = np.array([0 if callable(word) else word for word in words], np.int64)
+        self.numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
+        self.words = np.array([0 if callable(word) else word for word in words], np.int64)
         self._kept = [place.inner, place.lasting, *calls]  # the words are addresses
-        base = self._words.ctypes.data
+        base = self.words.ctypes.data
         table = [
             [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
         ]
-        self._table = np.array(table, np.int64).reshape(-1, 2)
-        self._brought = list(brought.values())
-        self._made = piece.made
+        self.table = np.array(table, np.int64).reshape(-1, 2)
+        self.brought = list(brought.values())
+        self.made = piece.made
         self._place = place
         published = [
             (name, value, place.arrays(value))
             for name, value in piece.made.items()
             if (value.buffer and value.buffer.lasting) or not value.size
         ]
-        self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
-        self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
+        self.dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self.sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
@@ -149,7 +149,7 @@ class CodeRun:
     @property
     def rows(self) -> int:
         """How many kernels it calls."""
-        return len(self._table)
+        return len(self.table)
 
     def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
         """Run it on the values of a device.
@@ -159,27 +159,27 @@ class CodeRun:
             stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
             at: where in ``stamps``.
         """
-        for source in self._brought:
+        for source in self.brought:
             array = env[source.name]
             if array is not source.seen():
-                source.update(self._words, array)
-        for at_word, number in self._numbers:
-            self._words[at_word] = _bits(number(env.shard))
-        end = len(self._table)
+                source.update(self.words, array)
+        for at_word, number in self.numbers:
+            self.words[at_word] = word_of(number(env.shard))
+        end = len(self.table)
         if stamps is None:
-            row = machine.run(self._table, 0, end)
+            row = machine.run(self.table, 0, end)
         else:
-            row = machine.run_timed(self._table, 0, end, stamps, at)
+            row = machine.run_timed(self.table, 0, end, stamps, at)
         if row != end:
             self._refused(row, env)
-        for name, array in self._dense:
+        for name, array in self.dense:
             env[name] = np.asarray(array, order="C")
-        for name, value, arrays in self._sparse:
-            env[name] = _result(value, arrays)
+        for name, value, arrays in self.sparse:
+            env[name] = result_of(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
         """Name, address and bytes of what it computes; values may lie in one place in turn."""
-        for name, value in self._made.items():
+        for name, value in self.made.items():
             for part, array in zip(value.parts, self._place.arrays(value), strict=True):
                 if self._place.holds(part):
                     yield name, array.__array_interface__["data"][0], array.nbytes
@@ -195,7 +195,7 @@ class CodeRun:
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
-            {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
+            {name: result_of(value, self._place.arrays(value)) for name, value in self.made.items()}
         )
         assert step.node.op is not None
         try:
@@ -215,7 +215,7 @@ def _part(found: SelectedRows, value: Value) -> Any:
     return array
 
 
-def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
     if isinstance(value, Value):
         return arrays[0]
@@ -227,8 +227,9 @@ def _word(place: Place, argument: Any) -> Any:
     """An argument as a word; functions that give it when a run begins stay functions."""
     if isinstance(argument, Value):
         return place.address(argument)
-    return argument if callable(argument) else _bits(argument)
+    return argument if callable(argument) else word_of(argument)
 
 
-def _bits(number: Any) -> int:
+def word_of(number: Any) -> int:
+    """A number as a word of 64 bits."""
     return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

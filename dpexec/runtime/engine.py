@@ -5,6 +5,7 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import threading
 import warnings
@@ -103,7 +104,7 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self.local = LocalRunner(execution_strategy, self.num_threads)
+        self.local = LocalRunner(execution_strategy, self.num_threads, len(self.places))
         self._bindings: dict[Any, Binding] = {}
         self._memory = Memory()
         self._rules = Rules()
@@ -250,13 +251,21 @@ class Engine:
     def _run_step(
         self, binding: Binding, feeds: Feeds, merged: bool, recording: Recording | None
     ) -> list[Any]:
-        shards = self._shards(feeds)
         if self._on_cluster:
+            shards = self._shards(feeds)
             cluster = self._cluster_runner()
             results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
-        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recording)
+        return self.local.step(
+            binding,
+            feeds,
+            functools.partial(self._shards, feeds),
+            self.replicas,
+            merged,
+            self.label,
+            recording,
+        )
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
