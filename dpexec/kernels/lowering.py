@@ -52,6 +52,7 @@ _FAMILIES = (
     "elementwise",
     "embedding",
     "fused",
+    "groups",
     "layer_norm",
     "linear",
     "losses",
@@ -59,6 +60,7 @@ _FAMILIES = (
     "pooling",
     "products",
     "shapes",
+    "softmax",
     "sparse",
 )
 
