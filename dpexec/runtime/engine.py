@@ -224,6 +224,8 @@ class Engine:
         return binding
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        if self._on_cluster:
+            self._cluster_runner()  # brings a watcher along
         watcher = live.watcher()
         if watcher is None:
             return self._one_step(binding, feeds, merged)
@@ -287,7 +289,11 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            self._cluster = ClusterRunner(self.execution_strategy.scheduler, self.compilation)
+            client = self.execution_strategy.scheduler
+            self._cluster = ClusterRunner(client, self.compilation)
+            from dpexec import dashboard  # imported when it is used
+
+            dashboard.attach(client, self, self._cluster.token[:8])
         return self._cluster
 
     @property
