@@ -97,6 +97,6 @@ def _panels(source: Source, doc: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def draw(board: Board | None, name: str) -> str:
     """A panel as HTML; with no board, the style sheet of all panels."""
-    from dpexec.viz import live
+    from dpexec.viz import live_view
 
-    return live.css() if board is None else live.panel(board, name)
+    return live_view.css() if board is None else live_view.panel(board, name)
