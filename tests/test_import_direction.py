@@ -22,11 +22,7 @@ ALLOWED = {
     "autodiff": {"ops", "ir", "core", "errors"},
     "graph": {"ir", "core", "errors"},
     "passes": {"graph", "ir", "core", "errors"},
-    "dashboard": {"graph", "core", "errors", "trace"},
-    "runtime": {
-        *("passes", "graph", "ops", "ir", "core", "errors", "trace", "kernels", "version"),
-        "dashboard",
-    },
+    "runtime": {"passes", "graph", "ops", "ir", "core", "errors", "trace", "kernels", "version"},
 }
 # May import everything, and nobody imports them:
 ENTRY = {"", "__main__", "cli", "examples", "paddle_alias"}

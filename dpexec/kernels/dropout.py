@@ -23,8 +23,9 @@ _ZERO = np.float32(0)
 @kernel
 def _dropout(p: int) -> int:
     n, x, out, mask = count(p, 0), floats(p, 1), floats(p, 2), octets(p, 3)
-    state, first = np.uint64(count(p, 4)), np.uint64(count(p, 5))
-    lowest, factor = np.uint64(count(p, 6)), number(p, 7)
+    state, first_sample, samples = np.uint64(count(p, 4)), count(p, 5), count(p, 6)
+    lowest, factor = np.uint64(count(p, 7)), number(p, 8)
+    first = np.uint64(0 if n % samples else first_sample * (n // samples))
     for i in range(n):
         word = (first + np.uint64(i)) * _GOLDEN + state
         word = (word ^ (word >> _S30)) * _MIX_1
@@ -69,7 +70,7 @@ def dropout(
     lowest = math.ceil(dropout_prob * 2**_BITS) << (64 - _BITS)
     code.emit(
         _dropout, x.size, x, out, mask, lambda shard: _signed(rng(shard).state),
-        lambda shard: rng(shard).first(x.size), _signed(lowest),
+        lambda shard: rng(shard).first_sample, lambda shard: rng(shard).samples, _signed(lowest),
         _factor(dropout_prob, dropout_implementation),
     )  # fmt: skip
 

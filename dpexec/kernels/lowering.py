@@ -31,11 +31,13 @@ import numpy as np
 
 from dpexec.kernels.layouts import turn
 from dpexec.kernels.machine import Kernel
+from dpexec.kernels.values import Buffer, Constant, Late, Sparse, Value
 
 __all__ = [
     "Buffer",
     "Code",
     "Constant",
+    "Late",
     "Lowering",
     "Sparse",
     "Value",
@@ -52,7 +54,6 @@ _FAMILIES = (
     "elementwise",
     "embedding",
     "fused",
-    "groups",
     "layer_norm",
     "linear",
     "losses",
@@ -60,175 +61,14 @@ _FAMILIES = (
     "pooling",
     "products",
     "shapes",
-    "softmax",
     "sparse",
 )
 
 Argument = Any
-"""An int (or what int() takes), a float, a Value, which stands for its address, or a function that
-gives the number when it is called with the device's Shard at the begin of a run."""
+"""An int (or what int() takes), a float, a Size or Quotient, a Value, which stands for its address,
+a Late, or a function that gives the number when it is called with the device's Shard at the begin
+of a run; such a function must not use sizes."""
 Layout = Literal["plain", "pointwise", "own"]
-
-
-@dataclass(eq=False)
-class Buffer:
-    """Memory that values lie in.
-
-    Args:
-        nbytes: size.
-        first: number of the first call that uses it.
-        last: number of the last call that uses it.
-        lasting: holds a value that is needed outside of the code.
-    """
-
-    nbytes: int
-    first: int = -1
-    last: int = -1
-    lasting: bool = False
-
-    def used_by(self, call: int) -> None:
-        """Note a call that uses it."""
-        self.first = call if self.first < 0 else self.first
-        self.last = call
-
-
-@dataclass(eq=False)
-class Value:
-    """An array that code works on.
-
-    Args:
-        shape: all dimensions.
-        dtype: element type.
-        buffer: where it lies; None for an array that the run brings along.
-        name: of the variable; ``""`` for scratch memory.
-        channels_last: axis 1 comes last in memory.
-        source: for a copy that is yet to be made, the same value in the other layout.
-        part: for an array of a :class:`Sparse`: which.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    buffer: Buffer | None = None
-    name: str = ""
-    channels_last: bool = False
-    source: Value | None = None
-    part: str = ""
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self.size * self.dtype.itemsize
-
-    @property
-    def has_planes(self) -> bool:
-        """Whether it matters if the channels are last."""
-        return len(self.shape) > 2 and self.shape[1] > 1 and math.prod(self.shape[2:]) > 1
-
-    def same_memory(self, other: Value) -> bool:
-        """Whether both are one array."""
-        return self is other or (self.buffer is not None and self.buffer is other.buffer)
-
-    @property
-    def parts(self) -> tuple[Value, ...]:
-        """All arrays: this one."""
-        return (self,)
-
-
-@dataclass(eq=False)
-class Sparse:
-    """Some rows of a tall matrix (``SelectedRows``): three arrays.
-
-    Args:
-        height: rows of the full matrix.
-        rows: row numbers, int64, with room for as many as there can be.
-        value: the rows, with as much room.
-        count: int64 ``(1,)``, how many there are.
-        name: of the variable; ``""`` for scratch memory.
-    """
-
-    height: int
-    rows: Value
-    value: Value
-    count: Value
-    name: str = ""
-
-    @classmethod
-    def like(
-        cls, shape: tuple[int, ...], dtype: Any, room: int, name: str = "", own: bool = True
-    ) -> Sparse:
-        """Rows of a matrix of some shape.
-
-        Args:
-            shape: of the full matrix.
-            dtype: element type.
-            room: how many rows there can be.
-            name: of the variable.
-            own: it gets buffers; else the run brings the arrays along.
-        """
-        rows = Value((room,), np.dtype(np.int64), None, name, part="rows")
-        value = Value((room, *shape[1:]), np.dtype(dtype), None, name, part="value")
-        number = Value((1,), np.dtype(np.int64), None, name, part="count")
-        made = cls(shape[0], rows, value, number, name)
-        if own:
-            for part in made.parts:
-                part.buffer = Buffer(part.nbytes)
-        return made
-
-    @property
-    def parts(self) -> tuple[Value, ...]:
-        """All arrays."""
-        return self.rows, self.value, self.count
-
-    @property
-    def buffer(self) -> Buffer | None:
-        """Where one of the arrays lies that it shares with nothing else."""
-        return self.count.buffer
-
-    channels_last = has_planes = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """All dimensions of the full matrix."""
-        return (self.height, *self.value.shape[1:])
-
-    @property
-    def room(self) -> int:
-        """How many rows there can be."""
-        return self.rows.size
-
-    @property
-    def width(self) -> int:
-        """Elements of a row."""
-        return math.prod(self.value.shape[1:])
-
-    @property
-    def size(self) -> int:
-        """Number of elements that there can be."""
-        return self.value.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-        return self.value.dtype
-
-
-class Constant:
-    """Numbers that a kernel reads and nobody changes. ``int()`` is their address.
-
-    Args:
-        array: the numbers.
-    """
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = np.ascontiguousarray(array)
-
-    def __int__(self) -> int:
-        return int(self._array.ctypes.data)
 
 
 @dataclass(eq=False)
@@ -335,7 +175,7 @@ class Lowering:
         """Emit the calls; False: the operator must run on NumPy."""
         if self.layout != "own":
             values = list(flat(inputs))
-            same_shape = len({value.shape for value in values}) == 1
+            same_shape = bool(values) and all(v.shape == values[0].shape for v in values)
             last = (
                 self.layout == "pointwise" and same_shape and any(v.channels_last for v in values)
             )

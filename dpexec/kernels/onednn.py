@@ -12,18 +12,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import itertools
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
 
-from dpexec.kernels.lowering import Code, Constant, Value
-from dpexec.kernels.machine import count, intrinsic, kernel
+from dpexec.ir.sizes import Rows
+from dpexec.kernels.lowering import Code, Late, Value
+from dpexec.kernels.onednn_calls import execute
 
 __all__ = [
     "FLOAT32",
@@ -32,9 +31,13 @@ __all__ = [
     "available",
     "convolution",
     "described",
+    "emit",
     "lacks_halves",
     "product",
     "reorder",
+    "rounding",
+    "sgemm_address",
+    "thread_functions",
     "version",
 ]
 
@@ -243,22 +246,15 @@ class Primitive:
 
     def emit(self, code: Code, arguments: Mapping[int, Value]) -> None:
         """Call it on arrays, which must lie as it wants them."""
-        if self._scratch:
-            arguments = {**arguments, SCRATCHPAD: code.scratch(self._scratch, dtype=np.uint8)}
-        memories = [self._memory(number) for number in arguments]
-        pairs = zip(memories, arguments.values(), strict=True)
-        numbers = [*zip(arguments, map(int, memories), strict=True)]
-        code.emit(
-            execute,
-            *map(_address, _CALLED), self.primitive, _stream(), len(arguments),
-            Constant(np.array(numbers, np.int64)), *(item for pair in pairs for item in pair),
-        )  # fmt: skip
+        emit(code, arguments, lambda count: self)
 
     @functools.cached_property
-    def _scratch(self) -> int:
+    def scratch(self) -> int:
+        """Bytes of temporary memory that it needs."""
         return self.layout(SCRATCHPAD).nbytes
 
-    def _memory(self, argument: int) -> Handle:
+    def memory(self, argument: int) -> Handle:
+        """An object for the address of an argument."""
         description = self.layout(argument).description
         return _certain(_create("dnnl_memory_create", description, _engine(), None))
 
@@ -336,6 +332,18 @@ def product(
     return Primitive(_certain(made))
 
 
+@functools.cache
+def sgemm_address() -> int:
+    """Address of a product of two float32 matrices for which nothing has to be made before."""
+    return _address("dnnl_sgemm")
+
+
+@functools.cache
+def thread_functions() -> tuple[int, int]:
+    """Addresses of what asks for and sets the number of the library's threads."""
+    return _address("omp_get_max_threads"), _address("omp_set_num_threads")
+
+
 def lacks_halves() -> str:
     """What is missing for products of halves; empty if nothing is."""
     if not available():
@@ -357,44 +365,50 @@ def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
     return Primitive(_certain(made))
 
 
+@functools.lru_cache(_KEPT)
+def rounding(size: int) -> Primitive:
+    """Round some float32 numbers to halves: arguments SRC and DST."""
+    return reorder(described([size], [0]), described([size], [0], HALF))
+
+
 # ---- in code
 
-_CALLED = (
-    "omp_get_max_threads",
-    "omp_set_num_threads",
-    "dnnl_memory_set_data_handle",
-    "dnnl_primitive_execute",
-)
+_CALLED = "dnnl_memory_set_data_handle", "dnnl_primitive_execute"
 
 
-@intrinsic
-def _c(typing_context: Any, address: Any, *arguments: Any) -> Any:
-    """Call the function in C at an address with words; it returns an ``int``."""
-    signature = types.int64(types.int64, types.StarArgTuple(arguments))
+def emit(
+    code: Code,
+    arguments: Mapping[int, Value],
+    primitive: Callable[[int], Primitive],
+    rows: Rows | None = None,
+) -> None:
+    """Call a primitive on arrays, which must lie as it wants them.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        words = cgutils.unpack_tuple(builder, args[1])
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * len(words))
-        made = builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
-        return builder.sext(made, ir.IntType(64))
-
-    return signature, generate
-
-
-@kernel
-def execute(p: int) -> int:
-    """Run a primitive in this thread alone.
-
-    Arguments: addresses of the functions ``_CALLED``, the primitive, the stream, the number of
-    arguments, their list, and for each its memory object and the address of its array.
+    Args:
+        code: takes the call.
+        arguments: the arrays.
+        primitive: gives it for the rows of a batch.
+        rows: of the batch, if the primitive depends on them.
     """
-    threads = _c(count(p, 0))
-    _c(count(p, 1), 1)
-    n = count(p, 6)
-    status = 0
-    for i in range(n):
-        status |= _c(count(p, 2), count(p, 8 + 2 * i), count(p, 9 + 2 * i))
-    if status == 0:
-        status = _c(count(p, 3), count(p, 4), count(p, 5), n, count(p, 7))
-    _c(count(p, 1), threads)
-    return status
+    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else (0,))]
+    room = max(example.scratch for example in examples)
+    if room:
+        arguments = {**arguments, SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
+
+    @functools.lru_cache(1)
+    def found(count: int) -> Primitive:
+        made = primitive(count)
+        if made.scratch > room:
+            raise TypeError("more temporary memory than for other numbers of rows")
+        return made
+
+    memories = [
+        (number, Late(lambda count, number=number: found(count).memory(number)))  # type: ignore[misc]
+        for number in arguments
+    ]
+    code.emit(
+        execute,
+        *thread_functions(), *map(_address, _CALLED),
+        Late(lambda count: found(count).primitive), _stream(), len(arguments),
+        *itertools.chain(*memories), *arguments.values(),
+    )  # fmt: skip

@@ -32,7 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.kernels import onednn
+from dpexec.ir.sizes import Rows, at
+from dpexec.kernels import onednn, onednn_calls
 from dpexec.kernels.blas import gemm, sgemm_address
 from dpexec.kernels.lowering import Code, Value, lowering
 
@@ -67,7 +68,8 @@ def matrix_product(
     Returns:
         Whether it was possible, which it always is without a bias.
     """
-    library = onednn.available() and min(*sizes, times) > 0 and (times == 1 or apart[2])
+    some = all(size > 0 for size in (*sizes, times))
+    library = onednn.available() and some and (times == 1 or apart[2])
     if code.bias and not (library and code.bias.shape == (sizes[1],) != (1,) and alpha == 1.0):
         return False  # the library would scale the bias, too
     if library:
@@ -89,37 +91,62 @@ def _by_onednn(
     apart: tuple[bool, bool, bool],
 ) -> None:
     m, n, k = sizes
+    if times == 1 and not code.halves and _needs_no_primitive(m, n, k, flips[1]):
+        code.emit(
+            onednn_calls.product,
+            *(*onednn.thread_functions(), onednn.sgemm_address(), *flips, m, n, k, float(alpha)),
+            *(a, m if flips[0] else k, b, k if flips[1] else n, out),
+            *(code.bias is not None, 0 if code.bias is None else code.bias),
+        )
+        return
     if n == 1:  # a column is computed as a row
         m, n, a, b = n, m, b, a
         flips, apart = (not flips[1], not flips[0]), (apart[1], apart[0], apart[2])
     number = onednn.HALF if code.halves else onednn.FLOAT32
-
-    def laid(rows: int, columns: int, many: bool, flip: bool, number: int) -> onednn.Handle:
-        shape, order = [rows, columns], [1, 0] if flip else [0, 1]
-        if times > 1:
-            shape, order = [times if many else 1, *shape], [0, *(axis + 1 for axis in order)]
-        return onednn.described(shape, order, number)
-
     bias = code.bias
-    product = onednn.product(
-        laid(m, k, apart[0], flips[0], number),
-        laid(k, n, apart[1], flips[1], number),
-        laid(m, n, True, False, onednn.FLOAT32),
-        laid(1, n, False, False, onednn.FLOAT32) if bias else None,
-        alpha,
-    )
+
+    def primitive(count: int) -> onednn.Primitive:
+        def laid(
+            rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32
+        ) -> onednn.Handle:
+            shape, order = [at(rows, count), at(columns, count)], [1, 0] if flip else [0, 1]
+            if times > 1:
+                shape = [at(times, count) if many else 1, *shape]
+                order = [0, *(axis + 1 for axis in order)]
+            return onednn.described(shape, order, number)
+
+        return onednn.product(
+            laid(m, k, apart[0], flips[0], number),
+            laid(k, n, apart[1], flips[1], number),
+            laid(m, n, True, False),
+            laid(1, n, False, False) if bias else None,
+            alpha,
+        )
+
     left, right = (_half(code, value) for value in (a, b)) if code.halves else (a, b)
     more = {onednn.BIAS: bias} if bias else {}
-    product.emit(code, {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out})
+    arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out}
+    onednn.emit(code, arguments, primitive, Rows.of(m, n, k, times))
+
+
+_FEW, _MANY = 2**22, 2**26
+
+
+def _needs_no_primitive(m: int, n: int, k: int, flipped: bool) -> bool:
+    """Whether sgemm is as fast: else, or for long products, making a primitive pays."""
+    return n == 1 or m * n * k <= (_FEW if flipped else _MANY)
 
 
 def _half(code: Code, value: Value) -> Value:
     """A value rounded to bfloat16, made when the first product reads it."""
     if value not in code.rounded:
         half = code.scratch(*value.shape, dtype=np.uint16)
-        line = [value.size]
-        ends = [onednn.described(line, [0], kind) for kind in (onednn.FLOAT32, onednn.HALF)]
-        onednn.reorder(*ends).emit(code, {onednn.SRC: value, onednn.DST: half})
+        onednn.emit(
+            code,
+            {onednn.SRC: value, onednn.DST: half},
+            lambda count: onednn.rounding(at(value.size, count)),
+            Rows.of(value.size),
+        )
         code.rounded[value] = half
     return code.rounded[value]
 

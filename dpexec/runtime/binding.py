@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
+from dpexec.ir.sizes import Rows, at
 from dpexec.ir.spec import Spec
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.steps import Step
+
+if TYPE_CHECKING:
+    from dpexec.runtime.native import PlanCode
 
 __all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
 
@@ -59,19 +63,31 @@ class Binding:
 
     Args:
         plan: the plan.
-        specs: of every value of a run, per device.
+        given: specs of every value of a run, per device.
         native: the libraries to make machine code with where that is possible; nothing: none.
         memory: what such code works in.
         halves: matrix products in code round their operands to bfloat16.
-        runs: how often it ran, or began to.
+        rows: of every device's batch, if the specs leave them open.
+        code: if it was made.
     """
 
     plan: Plan
-    specs: Sequence[Mapping[str, Spec]]
+    given: Sequence[Mapping[str, Spec]]
     native: Mapping[str, str]
     memory: Memory
     halves: bool = False
-    runs: int = 0
+    rows: Sequence[int] = ()
+    code: PlanCode | None = None
+
+    @functools.cached_property
+    def specs(self) -> Sequence[Mapping[str, Spec]]:
+        """Of every value of a run, per device."""
+        if not self.rows:
+            return self.given
+        return [
+            {name: _closed(spec, rows) for name, spec in specs.items()}
+            for specs, rows in zip(self.given, self.rows, strict=True)
+        ]
 
     @functools.cached_property
     def steps(self) -> list[list[Step]]:
@@ -83,15 +99,33 @@ class Binding:
         """
         if not self.native or self.plan.checked:  # who looks at every result needs every result
             return self.plan.steps
+        with no_cycles_sought():
+            code = self.code or self.make_code()
+            return code.steps(self.memory, self.rows or [0] * len(self.given))
+
+    def make_code(self, rows: Rows | None = None) -> PlanCode:
+        """Make code for what can be code.
+
+        Args:
+            rows: what the specs depend on, if it is open how many there are.
+        """
         kernels.require(self.native)
         if self.halves:
             kernels.require_halves()
-        from dpexec.runtime.native import bind_native
+        from dpexec.runtime.native import make_code
 
-        with no_cycles_sought():
-            return bind_native(self.plan, self.specs, self.memory, self.halves)
+        self.code = make_code(self.plan, self.given, self.halves, rows)
+        return self.code
+
+    def closed(self, rows: Sequence[int]) -> Binding:
+        """The same for a number of rows on every device, which was left open."""
+        return replace(self, rows=rows)
 
     @functools.cached_property
     def recording(self) -> Recording:
         """The steps, made to note when they run."""
         return Recording(self)
+
+
+def _closed(spec: Spec, rows: int) -> Spec:
+    return spec.replace(shape=tuple(at(size, rows) for size in spec.shape))

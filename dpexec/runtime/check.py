@@ -98,7 +98,7 @@ def check_run(
     graph: SSAGraph,
     nodes: Sequence[OpNode],
     missing: set[VarNode],
-    feeds: Sequence[Mapping[str, Any]],
+    feeds: Sequence[Mapping[str, Spec]],
     replicas: Replicas,
     rules: Rules | None = None,
 ) -> list[dict[str, Spec]]:
@@ -108,7 +108,7 @@ def check_run(
         graph: the graph.
         nodes: those of its nodes that run, in order.
         missing: variables that have no value, on idle devices.
-        feeds: arrays by name, per device.
+        feeds: specs of what is fed by name, per device.
         replicas: the persistable variables.
         rules: those of the graph's operators, if it was checked before.
 
@@ -124,7 +124,7 @@ def check_run(
     def stored(op: Operator, name: str, device: int) -> Spec:
         return _stored_spec(op, name, device, replicas, specs[device])
 
-    specs = [{name: array_spec(a) for name, a in feed.items()} for feed in feeds]
+    specs = [dict(feed) for feed in feeds]
     for node in nodes:
         if node.is_collective:
             follow_collective(node, specs, missing, stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.core.tensors import SelectedRows
+from dpexec.ir.sizes import at, at_most
 from dpexec.kernels import machine
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
+from dpexec.runtime.code_table import bits
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
     from dpexec.runtime.task_code import Piece, TaskCode
 
-__all__ = ["CodeRun", "Place", "result_of", "word_of"]
+__all__ = ["CodeRun", "Place"]
 
 
 class Place:
@@ -28,14 +31,20 @@ class Place:
         code: the code.
         inner: memory for what only code uses.
         lasting: memory for what is needed outside of the task.
+        rows: of the device's batch, on which sizes may depend.
     """
 
     def __init__(
-        self, code: TaskCode, inner: np.ndarray[Any, Any], lasting: np.ndarray[Any, Any]
+        self,
+        code: TaskCode,
+        inner: np.ndarray[Any, Any],
+        lasting: np.ndarray[Any, Any],
+        rows: int,
     ) -> None:
         self.code = code
         self.inner, self.lasting = inner, lasting
-        self._starts = inner.ctypes.data, lasting.ctypes.data
+        self.rows = rows
+        self.starts = inner.ctypes.data, lasting.ctypes.data
 
     def arrays(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
         """The memory of all parts of a value that code computes."""
@@ -43,29 +52,23 @@ class Place:
 
     def _array(self, value: Value) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
+        shape = [at(size, self.rows) for size in value.shape]
         if value.buffer in self.code.lasting:
             start, memory = self.code.lasting[value.buffer], self.lasting
         elif value.buffer in self.code.places:
             start, memory = self.code.places[value.buffer], self.inner
         else:  # of size 0, or no kernel needs it
-            return np.empty(value.shape, value.dtype)
-        flat_array = memory[start : start + value.nbytes].view(value.dtype)
+            return np.empty(shape, value.dtype)
+        end = start + math.prod(shape) * value.dtype.itemsize
+        flat_array = memory[start:end].view(value.dtype)
         if not value.channels_last:
-            return flat_array.reshape(value.shape)
-        batch, channels, *size = value.shape
+            return flat_array.reshape(shape)
+        batch, channels, *size = shape
         return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
 
     def holds(self, value: Value) -> bool:
         """Whether a value has memory: none has it that no kernel needs."""
         return value.buffer in self.code.lasting or value.buffer in self.code.places
-
-    def address(self, value: Value) -> int:
-        """Where a value lies that code computes."""
-        assert value.buffer is not None
-        inner, lasting = self._starts
-        if value.buffer in self.code.lasting:
-            return lasting + self.code.lasting[value.buffer]
-        return inner + self.code.places[value.buffer] if value.nbytes else inner
 
 
 class _Brought:
@@ -73,10 +76,10 @@ class _Brought:
 
     __slots__ = ("copy", "name", "positions", "seen", "value")
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, positions: list[int]) -> None:
         self.name = value.name
         self.value = value
-        self.positions: list[int] = []
+        self.positions = positions
         self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
         self.copy: Any = None
 
@@ -103,44 +106,22 @@ class CodeRun:
     """
 
     def __init__(self, place: Place, piece: Piece, own: Mapping[int, Step]) -> None:
+        table = piece.table
         self.parts = [
             ([own[id(step.node)] for step in steps], end - piece.first)
             for steps, end in piece.steps
         ]
         """The steps that it does, together where one kernel does several, and behind which row."""
-        calls = place.code.code.calls[piece.first : piece.steps[-1][1]]
-        brought: dict[Value, _Brought] = {}
-        words: list[Any] = []
-        starts: list[int] = []
-        for _, arguments in calls:
-            starts.append(len(words))
-            for argument in arguments:
-                if type(argument) is int:
-                    words.append(argument)
-                elif isinstance(argument, Value) and argument.buffer is None:
-                    source = brought.setdefault(argument, _Brought(argument))
-                    source.positions.append(len(words))
-                    words.append(0)
-                else:
-                    words.append(_word(place, argument))
-        self.numbers = [(at, word) for at, word in enumerate(words) if callable(word)]
-        self.words = np.array([0 if callable(word) else word for word in words], np.int64)
-        self._kept = [place.inner, place.lasting, *calls]  # the words are addresses
-        base = self.words.ctypes.data
-        table = [
-            [kernel.address, base + 8 * at] for (kernel, _), at in zip(calls, starts, strict=True)
-        ]
-        self.table = np.array(table, np.int64).reshape(-1, 2)
-        self.brought = list(brought.values())
-        self.made = piece.made
+        self._words, kept = table.words(place.rows, *place.starts)
+        self._table = table.rows(self._words.ctypes.data)
+        self._kept = [place.inner, place.lasting, table, *kept]  # the words are addresses
+        self._numbers = table.numbers
+        self._brought = [_Brought(value, found) for value, found in table.brought.items()]
+        self._made = piece.made
         self._place = place
-        published = [
-            (name, value, place.arrays(value))
-            for name, value in piece.made.items()
-            if (value.buffer and value.buffer.lasting) or not value.size
-        ]
-        self.dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
-        self.sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
+        published = [(name, value, place.arrays(value)) for name, value in piece.published]
+        self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
@@ -149,7 +130,7 @@ class CodeRun:
     @property
     def rows(self) -> int:
         """How many kernels it calls."""
-        return len(self.table)
+        return len(self._table)
 
     def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
         """Run it on the values of a device.
@@ -159,27 +140,27 @@ class CodeRun:
             stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
             at: where in ``stamps``.
         """
-        for source in self.brought:
+        for source in self._brought:
             array = env[source.name]
             if array is not source.seen():
-                source.update(self.words, array)
-        for at_word, number in self.numbers:
-            self.words[at_word] = word_of(number(env.shard))
-        end = len(self.table)
+                source.update(self._words, array)
+        for at_word, number in self._numbers:
+            self._words[at_word] = bits(number(env.shard))
+        end = len(self._table)
         if stamps is None:
-            row = machine.run(self.table, 0, end)
+            row = machine.run(self._table, 0, end)
         else:
-            row = machine.run_timed(self.table, 0, end, stamps, at)
+            row = machine.run_timed(self._table, 0, end, stamps, at)
         if row != end:
             self._refused(row, env)
-        for name, array in self.dense:
+        for name, array in self._dense:
             env[name] = np.asarray(array, order="C")
-        for name, value, arrays in self.sparse:
-            env[name] = result_of(value, arrays)
+        for name, value, arrays in self._sparse:
+            env[name] = _result(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
         """Name, address and bytes of what it computes; values may lie in one place in turn."""
-        for name, value in self.made.items():
+        for name, value in self._made.items():
             for part, array in zip(value.parts, self._place.arrays(value), strict=True):
                 if self._place.holds(part):
                     yield name, array.__array_interface__["data"][0], array.nbytes
@@ -195,7 +176,7 @@ class CodeRun:
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
-            {name: result_of(value, self._place.arrays(value)) for name, value in self.made.items()}
+            {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
         )
         assert step.node.op is not None
         try:
@@ -210,26 +191,15 @@ def _part(found: SelectedRows, value: Value) -> Any:
     if value.part == "count":
         return np.array([len(found.row_array)])
     array = found.row_array if value.part == "rows" else found.value
-    if len(array) > value.shape[0]:
-        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
+    room = at_most(value.shape[0])
+    if len(array) > room:
+        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {room}")
     return array
 
 
-def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
     if isinstance(value, Value):
         return arrays[0]
     rows, array, count = arrays
     return SelectedRows(rows[: count[0]], value.height, array[: count[0]])
-
-
-def _word(place: Place, argument: Any) -> Any:
-    """An argument as a word; functions that give it when a run begins stay functions."""
-    if isinstance(argument, Value):
-        return place.address(argument)
-    return argument if callable(argument) else word_of(argument)
-
-
-def word_of(number: Any) -> int:
-    """A number as a word of 64 bits."""
-    return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

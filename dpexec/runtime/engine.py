@@ -5,7 +5,6 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 
 from __future__ import annotations
 
-import functools
 import secrets
 import threading
 import warnings
@@ -19,8 +18,9 @@ from dpexec.core.places import Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
-from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.check import Rules, check_fetch_names, check_merge, check_run
+from dpexec.runtime.binder import Binder
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.inner import (
@@ -104,10 +104,9 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self.local = LocalRunner(execution_strategy, self.num_threads, len(self.places))
+        self.local = LocalRunner(execution_strategy, self.num_threads)
         self._bindings: dict[Any, Binding] = {}
-        self._memory = Memory()
-        self._rules = Rules()
+        self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
         self._sampled: Recorder | None = None
         self._busy = threading.Lock()
@@ -210,22 +209,13 @@ class Engine:
         key = (plan, _shapes(feeds), merged, self.replicas.generation)
         binding = self._bindings.pop(key, None)
         if binding is None:
-            specs = check_run(
-                self.graph, plan.live, plan.missing, feeds.values, self.replicas, self._rules
-            )
-            for name in plan.fetch:
-                found = [specs[device].get(name) for device in plan.active]
-                check_merge(name, found if merged else found[:1])
-            compiled = self.compilation
-            binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
+            binding = self._binder.bind(plan, feeds, merged)
         self._bindings[key] = binding  # the latest used is last
         if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._bindings[next(iter(self._bindings))]
         return binding
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if self._on_cluster:
-            self._cluster_runner()  # brings a watcher along
         watcher = live.watcher()
         if watcher is None:
             return self._one_step(binding, feeds, merged)
@@ -253,21 +243,13 @@ class Engine:
     def _run_step(
         self, binding: Binding, feeds: Feeds, merged: bool, recording: Recording | None
     ) -> list[Any]:
+        shards = self._shards(feeds)
         if self._on_cluster:
-            shards = self._shards(feeds)
             cluster = self._cluster_runner()
             results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
-        return self.local.step(
-            binding,
-            feeds,
-            functools.partial(self._shards, feeds),
-            self.replicas,
-            merged,
-            self.label,
-            recording,
-        )
+        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recording)
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
@@ -289,11 +271,7 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            client = self.execution_strategy.scheduler
-            self._cluster = ClusterRunner(client, self.compilation)
-            from dpexec import dashboard  # imported when it is used
-
-            dashboard.attach(client, self, self._cluster.token[:8])
+            self._cluster = ClusterRunner(self.execution_strategy.scheduler, self.compilation)
         return self._cluster
 
     @property

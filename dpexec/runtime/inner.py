@@ -12,7 +12,7 @@ from dpexec.core.places import CPUPlace, Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
-from dpexec.runtime.check import check_run
+from dpexec.runtime.check import array_spec, check_run
 from dpexec.runtime.collectives import on_place
 from dpexec.runtime.feed import Feeds, SplitTensor, even_rows
 from dpexec.runtime.partition import Busy, live_nodes
@@ -104,7 +104,8 @@ def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, i
         end = next((n for n in unknown if nodes[n].body not in rows), None)
         if end is None:
             return rows
-        specs = check_run(graph, nodes[: end + 1], missing, feeds.values, replicas)
+        known = [{name: array_spec(a) for name, a in values.items()} for values in feeds.values]
+        specs = check_run(graph, nodes[: end + 1], missing, known, replicas)
         rows[nodes[end].body] = specs[0][nodes[end].inputs[0].name].shape[0]
 
 

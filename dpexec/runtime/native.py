@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.core.places import CUDAPlace
+from dpexec.ir.sizes import Rows
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Memory
 from dpexec.runtime.plan import Plan
@@ -22,19 +23,57 @@ from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step
 from dpexec.runtime.task_code import TaskCode
 
-__all__ = ["bind_native"]
+__all__ = ["PlanCode", "make_code"]
 
 
-def bind_native(
-    plan: Plan, specs: Sequence[Mapping[str, Spec]], memory: Memory, halves: bool = False
-) -> list[list[Step]]:
-    """The steps of a plan's tasks, with code for what can be code.
+@dataclass(eq=False)
+class PlanCode:
+    """The code of a plan's tasks.
+
+    Args:
+        plan: the plan.
+        codes: by task; the others have none.
+        homes: by task: the first task of those that may use one memory, as they run in turn.
+        needed: bytes of that memory.
+    """
+
+    plan: Plan
+    codes: dict[int, TaskCode]
+    homes: Mapping[int, int]
+    needed: dict[int, int]
+
+    def steps(self, memory: Memory, rows: Sequence[int]) -> list[list[Step]]:
+        """The steps of all tasks, where values have a place.
+
+        Args:
+            memory: where values lie.
+            rows: of every device's batch, on which sizes may depend.
+        """
+        found = []
+        for task, steps in zip(self.plan.tasks, self.plan.steps, strict=True):
+            if task.id in self.codes:
+                assert task.device is not None
+                code, home = self.codes[task.id], self.homes[task.id]
+                inner = memory.block(("inner", home), self.needed[home])
+                lasting = memory.block(("lasting", task.id), code.lasting_bytes)
+                steps = code.finish(inner, lasting, steps, rows[task.device])
+            found.append(steps)
+        return found
+
+
+def make_code(
+    plan: Plan,
+    specs: Sequence[Mapping[str, Spec]],
+    halves: bool = False,
+    rows: Rows | None = None,
+) -> PlanCode:
+    """Code for what can be code.
 
     Args:
         plan: the plan; on GPUs nothing becomes code.
         specs: of every value of a run, per device.
-        memory: where values lie.
         halves: matrix products round their operands to bfloat16.
+        rows: what the specs depend on, if it is open how many there are.
     """
     facts = _facts(plan)
     home, places = facts.homes, plan.graph.places
@@ -47,19 +86,10 @@ def bind_native(
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
         code = codes[task.id] = facts.kinds[task.id].code(
-            task.id, steps, specs[device], limits[device], halves
+            steps, specs[device], limits[device], halves, rows
         )
         needed[home[task.id]] = max(needed.get(home[task.id], 0), code.inner_bytes)
-    return [
-        codes[task.id].finish(
-            memory.block(("inner", home[task.id]), needed[home[task.id]]),
-            memory.block(("lasting", task.id), codes[task.id].lasting_bytes),
-            steps,
-        )
-        if task.id in codes
-        else steps
-        for task, steps in zip(plan.tasks, plan.steps, strict=True)
-    ]
+    return PlanCode(plan, codes, home, needed)
 
 
 def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[str, Spec]]:
@@ -90,34 +120,33 @@ class _Kind:
         overwritten: names of persistable variables that are updated in place.
         names: of all variables.
         fetched: names whose values are results of a run.
-        latest: codes, each with the shapes that it is for, and its task if it is for no other.
+        latest: codes, each with the rows that are open in it and the shapes that it is for.
     """
 
     outside: frozenset[str]
     overwritten: frozenset[str]
     names: list[str]
     fetched: Collection[str]
-    latest: list[tuple[list[Any], int | None, TaskCode]] = field(default_factory=list)
+    latest: list[tuple[Rows | None, list[Any], TaskCode]] = field(default_factory=list)
 
     def code(
         self,
-        task: int,
         steps: Sequence[Step],
         specs: Mapping[str, Spec],
         limits: Mapping[str, int],
         halves: bool,
+        rows: Rows | None,
     ) -> TaskCode:
         """The code of a task for some shapes."""
         shapes: list[Any] = [specs.get(name) for name in self.names]
         shapes += [limits.get(name) for name in self.names]
-        for before, owner, code in self.latest:
-            if owner in (None, task) and before == shapes:
+        for for_rows, before, code in self.latest:
+            if for_rows is rows and before == shapes:
                 return code
         made = TaskCode(specs, self.outside, self.overwritten, limits, halves, self.fetched)
         made.take(steps)
         made.layout()
-        owner = None if made.shareable else task
-        self.latest = [(shapes, owner, made), *self.latest[: _CODES_KEPT - 1]]
+        self.latest = [(rows, shapes, made), *self.latest[: _CODES_KEPT - 1]]
         return made
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dpexec.core.dtypes import VarType
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.operator import Operator
+from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
 
 __all__ = ["row_limits"]
@@ -27,6 +28,7 @@ def row_limits(
 
     Returns:
         Per device, the number of rows by name; without the values of which it is not known.
+        Devices may have different numbers of rows where these are open.
     """
     limits: list[dict[str, int]] = [{} for _ in specs]
     for node in nodes:
@@ -61,7 +63,7 @@ def _follow_collective(
     for var in targets:
         parts = made_of.get(var.name, [None])
         if None not in parts:
-            limits[var.device][var.name] = sum(part for part in parts if part is not None)
+            limits[var.device][var.name] = sum(at_most(part) for part in parts)
 
 
 def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:

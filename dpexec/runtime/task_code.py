@@ -11,11 +11,13 @@ import numpy as np
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
+from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
-from dpexec.kernels.lowering import Buffer, Code, Constant, Sparse, Value, flat
+from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
 from dpexec.runtime.binding import ALIGNMENT
 from dpexec.runtime.code_run import CodeRun, Place
+from dpexec.runtime.code_table import CodeTable
 from dpexec.runtime.epilogues import adds_bias
 from dpexec.runtime.steps import Step, overwrites, random_stream
 
@@ -34,6 +36,8 @@ class Piece:
         brought: the values that come from outside, by name.
         writes: names of what it computes or updates in place.
         drops: names whose values nobody needs afterwards.
+        table: its calls, when it is known where values lie.
+        published: what the env gets: values that lie in lasting memory, or nowhere.
     """
 
     first: int
@@ -42,6 +46,8 @@ class Piece:
     brought: dict[str, Value | Sparse] = field(default_factory=dict)
     writes: set[str] = field(default_factory=set)
     drops: list[str] = field(default_factory=list)
+    table: CodeTable = field(init=False)
+    published: list[tuple[str, Value | Sparse]] = field(default_factory=list)
 
 
 class TaskCode:
@@ -76,17 +82,6 @@ class TaskCode:
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
         self.last_read: dict[str, int] = {}
         self.inner_bytes = self.lasting_bytes = 0
-        self._finished: dict[int, tuple[Place, list[Step]]] = {}  # by the steps that it is for
-
-    @property
-    def shareable(self) -> bool:
-        """Whether several tasks may run it at once: no call has a state of its own."""
-        stateless = (int, float, Value, Constant)
-        return all(
-            isinstance(argument, stateless) or callable(argument)
-            for _, arguments in self.code.calls
-            for argument in arguments
-        )
 
     # ---- what becomes code
 
@@ -290,17 +285,27 @@ class TaskCode:
         for buffer in dict.fromkeys((*buffers, *(value.buffer for value in self._made()))):
             if buffer is not None and buffer.lasting:
                 self.lasting[buffer] = self.lasting_bytes
-                self.lasting_bytes += -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
-        inner = sorted((b for b in buffers if not b.lasting), key=lambda b: (-b.nbytes, b.first))
-        lives = np.array([(b.first, b.last) for b in inner], np.int64).reshape(-1, 2)
+                self.lasting_bytes += -(-at_most(buffer.nbytes) // ALIGNMENT) * ALIGNMENT
+        inner = [(at_most(b.nbytes), b) for b in buffers if not b.lasting]
+        inner.sort(key=lambda item: (-item[0], item[1].first))
+        lives = np.array([(b.first, b.last) for _, b in inner], np.int64).reshape(-1, 2)
         bounds = np.zeros((len(inner), 2), np.int64)
-        for number, buffer in enumerate(inner):
+        for number, (nbytes, buffer) in enumerate(inner):
             before = lives[:number]
             rivals = (before[:, 0] <= buffer.last) & (before[:, 1] >= buffer.first)
-            place = _lowest_gap(bounds[:number][rivals], buffer.nbytes)
+            place = _lowest_gap(bounds[:number][rivals], nbytes)
             self.places[buffer] = place
-            bounds[number] = place, -(-(place + buffer.nbytes) // ALIGNMENT) * ALIGNMENT
-        self.inner_bytes = max((p + b.nbytes for b, p in self.places.items()), default=0)
+            bounds[number] = place, -(-(place + nbytes) // ALIGNMENT) * ALIGNMENT
+            self.inner_bytes = max(self.inner_bytes, place + nbytes)
+        for piece in self.order:
+            if isinstance(piece, Piece):
+                calls = self.code.calls[piece.first : piece.steps[-1][1]]
+                piece.table = CodeTable(calls, self.places, self.lasting)
+                piece.published = [
+                    (name, value)
+                    for name, value in piece.made.items()
+                    if (value.buffer and value.buffer.lasting) or not value.size
+                ]
         return self.inner_bytes
 
     def _made(self) -> Iterable[Value]:
@@ -314,6 +319,7 @@ class TaskCode:
         inner: np.ndarray[Any, Any],
         lasting: np.ndarray[Any, Any],
         steps: Sequence[Step],
+        rows: int = 0,
     ) -> list[Step]:
         """The steps of a task, when there is memory for inner and for lasting values.
 
@@ -321,20 +327,16 @@ class TaskCode:
             inner: memory for what only code uses.
             lasting: memory for what is needed outside of the task.
             steps: of the task, which is this one or one of another device.
+            rows: of the device's batch, if sizes depend on them.
         """
-        place, made = self._finished.get(id(steps), (None, []))
-        if place is None or place.inner is not inner or place.lasting is not lasting:
-            place = Place(self, inner, lasting)
-            pairs = zip(self.steps, steps, strict=True)
-            own = {id(mine.node): theirs for mine, theirs in pairs}
-            made = [
-                Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
-                if isinstance(item, Step)
-                else CodeRun(place, item, own).step(tuple(item.drops))
-                for item in self.order
-            ]
-            self._finished[id(steps)] = place, made
-        return made
+        place = Place(self, inner, lasting, rows)
+        own = {id(mine.node): theirs for mine, theirs in zip(self.steps, steps, strict=True)}
+        return [
+            Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
+            if isinstance(item, Step)
+            else CodeRun(place, item, own).step(tuple(item.drops))
+            for item in self.order
+        ]
 
 
 def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:

@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec import kernels
 from dpexec.kernels import machine, onednn, products
-from dpexec.kernels.lowering import Code, Value
+from dpexec.kernels.lowering import Code, Late, Value
 
 ROUNDING = 2.0**-8  # relative, of a number in bfloat16
 NEEDS_ONEDNN = pytest.mark.skipif(not onednn.available(), reason="oneDNN is not installed")
@@ -34,7 +34,7 @@ def client():
 
 def run(code, arrays):
     """Run calls on arrays: one for each value; the others get memory of their own."""
-    words, table = [], []
+    words, table, kept = [], [], []
     for kernel, arguments in code.calls:
         row = []
         for item in arguments:
@@ -43,6 +43,9 @@ def run(code, arrays):
                 row.append(array.ctypes.data)
             elif isinstance(item, float):
                 row.append(int(np.float64(item).view(np.int64)))
+            elif isinstance(item, Late):
+                kept.append(item.at(0))
+                row.append(int(kept[-1]))
             else:
                 row.append(int(item))
         words.append(np.array(row, np.int64))
@@ -256,13 +259,14 @@ def linear(axis=-1, shared=False):
     ("options", "together"), [({}, True), ({"axis": 0}, False), ({"shared": True}, False)]
 )
 def test_products_with_a_bias_train_as_on_numpy(options, together, monkeypatch):
-    biases, product = [], onednn.product
+    biases, multiply = [], products.matrix_product
 
-    def spy(a, b, out, bias, factor):
-        biases.append(bias is not None)
-        return product(a, b, out, bias, factor)
+    def spy(code, *rest, **options):
+        made = multiply(code, *rest, **options)
+        biases.append(made and code.bias is not None)
+        return made
 
-    monkeypatch.setattr(onednn, "product", spy)
+    monkeypatch.setattr(products, "matrix_product", spy)
     found = []
     for native_kernels, fetch_product in ((True, False), (True, True), (False, True)):
         main, startup, loss, total = linear(**options)

@@ -186,7 +186,7 @@ def test_reduce_mode_leaves_no_second_copy_resident():
         gradients = sum(v.nbytes for n, v in run.state.items() if n[4:] in (".w_0", ".b_0"))
         run.state.clear()
         gc.collect()
-        resident = tracemalloc.get_traced_memory()[0] - run.compiled._engine._memory.nbytes
+        resident = tracemalloc.get_traced_memory()[0] - run.compiled._engine._binder.memory.nbytes
     finally:
         tracemalloc.stop()
     assert parameters > 2.9e6

@@ -1,0 +1,107 @@
+"""The calls of a piece of code as words, wherever its memory is and however many rows there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.ir.sizes import Quotient, Size
+from dpexec.kernels.lowering import Argument, Buffer, Late, Value
+from dpexec.kernels.machine import Kernel
+
+__all__ = ["CodeTable", "bits"]
+
+
+class CodeTable:
+    """Kernels and their arguments.
+
+    Args:
+        calls: kernels and arguments.
+        inner: where buffers lie in the memory for what only code uses.
+        lasting: where buffers lie in the memory for what is needed outside of the task.
+
+    Attributes:
+        numbers: positions of words that are found when a run begins, and the functions for it.
+        brought: values that the run brings along, and the positions of their addresses.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[tuple[Kernel, Sequence[Argument]]],
+        inner: Mapping[Buffer, int],
+        lasting: Mapping[Buffer, int],
+    ) -> None:
+        self._calls = calls  # constants live as long
+        self._inner, self._lasting = inner, lasting
+        self.numbers: list[tuple[int, Callable[[Any], Any]]] = []
+        self.brought: dict[Value, list[int]] = {}
+        self._late: list[tuple[int, Late | Quotient]] = []
+        self._places: tuple[list[int], list[int]] = ([], [])  # positions of addresses
+        self._sizes: list[int] = []
+        self._slopes: list[int] = []
+        words: list[int] = []
+        starts: list[int] = []
+        for _, arguments in calls:
+            starts.append(len(words))
+            for argument in arguments:
+                word = argument if type(argument) is int else self._word(len(words), argument)
+                words.append(word)
+        self._fixed = np.array(words, np.int64)
+        self._starts = [8 * start for start in starts]
+
+    def _word(self, position: int, argument: Any) -> int:
+        """What does not depend on memory, rows and the run."""
+        if isinstance(argument, Value):
+            return self._address(position, argument)
+        if isinstance(argument, Size):
+            self._sizes.append(position)
+            self._slopes.append(argument.slope)
+            return argument.offset
+        if isinstance(argument, Late | Quotient):
+            self._late.append((position, argument))
+            return 0
+        if callable(argument):
+            self.numbers.append((position, argument))
+            return 0
+        return bits(argument)
+
+    def _address(self, position: int, value: Value) -> int:
+        buffer = value.buffer
+        if buffer is None:
+            self.brought.setdefault(value, []).append(position)
+            return 0
+        lasts = buffer in self._lasting
+        self._places[lasts].append(position)
+        return self._lasting[buffer] if lasts else self._inner.get(buffer, 0)
+
+    def words(self, rows: int, inner: int, lasting: int) -> tuple[np.ndarray[Any, Any], list[Any]]:
+        """All words, and what they are addresses of.
+
+        Args:
+            rows: of the device's batch.
+            inner: address of the memory for what only code uses.
+            lasting: address of the memory for what is needed outside of the task.
+        """
+        made = self._fixed.copy()
+        if self._sizes:
+            made[self._sizes] += np.multiply(self._slopes, rows)
+        for positions, start in zip(self._places, (inner, lasting), strict=True):
+            made[positions] += start
+        kept = [argument.at(rows) for _, argument in self._late]
+        for (position, _), found in zip(self._late, kept, strict=True):
+            made[position] = bits(found)
+        return made, kept
+
+    def rows(self, words: int) -> np.ndarray[Any, Any]:
+        """The table for :func:`dpexec.kernels.machine.run`, for words at an address."""
+        made = np.empty((len(self._starts), 2), np.int64)
+        made[:, 0] = [kernel.address for kernel, _ in self._calls]
+        made[:, 1] = np.add(self._starts, words)
+        return made
+
+
+def bits(number: Any) -> int:
+    """A number as a word."""
+    return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

@@ -1,0 +1,134 @@
+"""Batches whose size changes: cheap, and with the bits that a size alone would give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime.binder import Binder
+from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, classifier, train, words
+
+pytest.importorskip("numba", reason="kernels in machine code need numba")
+
+from dpexec import kernels
+
+SIZES = [12, 7, 9, 30, 2, 8, 40, 1, 5, 12, 33, 3, 6, 20, 64, 17]
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda: True)
+
+
+def feeds(sizes, features=8):
+    rng = np.random.RandomState(4)
+    return [
+        {
+            "x": rng.randn(rows, features).astype("float32"),
+            "y": rng.randint(0, 3, (rows, 1)).astype("int64"),
+        }
+        for rows in sizes
+    ]
+
+
+def word_feeds(sizes):
+    rng = np.random.RandomState(4)
+    return [
+        {"x": rng.randint(0, 12, (rows, 4)).astype("int64"), "y": rng.randint(0, 3, (rows, 1))}
+        for rows in sizes
+    ]
+
+
+def closed(monkeypatch):
+    """From now on every size is bound by itself."""
+    monkeypatch.setattr(Binder, "_opened", lambda *arguments: None)
+
+
+NETS = {
+    "dense": (lambda: classifier(fluid.optimizer.Adam(0.01)), feeds),
+    "dropout": (lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9), dropout=0.4), feeds),
+    "batch_norm": (lambda: classifier(batch_norm=True), feeds),
+    "sparse": (words, word_feeds),
+    "sparse Adagrad": (lambda: words(fluid.optimizer.Adagrad(0.1)), word_feeds),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "mode"),
+    [
+        ("dense", 1, AllReduce),
+        ("dense", 2, AllReduce),
+        ("dense", 3, Reduce),
+        ("dropout", 2, AllReduce),
+        ("batch_norm", 2, Reduce),
+        ("sparse", 2, AllReduce),
+        ("sparse", 2, Reduce),
+        ("sparse Adagrad", 3, AllReduce),
+    ],
+)
+def test_open_sizes_give_the_bits_of_closed_ones(name, devices, mode, monkeypatch):
+    make, batches = NETS[name]
+    sizes = [max(size, devices) for size in SIZES]
+    opened = train(make(), batches(sizes), devices, mode)
+    closed(monkeypatch)
+    assert_same_bits(opened, train(make(), batches(sizes), devices, mode))
+
+
+def test_fifty_sizes_are_lowered_a_few_times(monkeypatch):
+    made = []
+    make = Binder._opened
+    monkeypatch.setattr(
+        Binder, "_opened", lambda *arguments: made.append(make(*arguments)) or made[-1]
+    )
+    sizes = np.random.RandomState(0).permutation(np.arange(10, 110))[:50]
+    opened = train(classifier(), feeds(sizes), 2)
+    assert 1 <= len(made) <= 6
+    assert None not in made
+    closed(monkeypatch)
+    assert_same_bits(opened, train(classifier(), feeds(sizes), 2))
+
+
+def test_results_do_not_depend_on_the_sizes_before():
+    net = classifier(fluid.optimizer.SGD(0.0))
+    sizes = [4, 9, 25, 6, 50, 13, 31]
+    forward = train(net, feeds(sizes), 2)
+    backward = train(net, feeds(sizes)[::-1], 2)
+    for size, one, other in zip(sizes, forward.losses, backward.losses[::-1], strict=True):
+        assert np.array_equal(one, other), size
+
+
+def reshaped(rows_of):
+    """A program that makes rows of four numbers of a vector, or of every second row."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2], "float32")
+        out = fluid.layers.scale(rows_of(x), 2.0)
+    return main, out
+
+
+def run(main, out, sizes):
+    exe = fluid.Executor(fluid.CPUPlace())
+    rng = np.random.RandomState(1)
+    arrays = [rng.randn(size, 2).astype("float32") for size in sizes]
+    with fluid.scope_guard(fluid.Scope()):
+        return arrays, [exe.run(main, feed={"x": x}, fetch_list=[out])[0] for x in arrays]
+
+
+def test_rows_that_depend_on_a_half_of_the_batch():
+    main, out = reshaped(lambda x: fluid.layers.reshape(x, [-1, 4]))
+    for x, found in zip(*run(main, out, [4, 8, 6, 2, 20]), strict=True):
+        assert np.array_equal(found, 2 * x.reshape(-1, 4))
+
+
+def test_a_size_that_does_not_fit_is_refused_after_sizes_that_do():
+    main, out = reshaped(lambda x: fluid.layers.reshape(x, [-1, 4]))
+    with pytest.raises(EnforceNotMet, match="reshape"):
+        run(main, out, [4, 8, 6, 7])
+
+
+def test_the_first_rows_of_few_and_of_many():
+    main, out = reshaped(lambda x: fluid.layers.slice(x, axes=[0], starts=[0], ends=[10]))
+    for x, found in zip(*run(main, out, [20, 30, 25, 5, 3, 10, 11, 9]), strict=True):
+        assert np.array_equal(found, 2 * x[:10])
