@@ -222,8 +222,10 @@ class Schedule:
         return {task: max(roles, key=roles.__getitem__) for task, roles in times.items()}
 
 
-def _in_time(piece: Slice) -> tuple[float, float, int]:
-    return piece.event.start, -piece.event.stop, piece.depth
+def _in_time(piece: Slice) -> tuple[float, int, bool, float]:
+    """What takes no time comes before what starts at the same moment."""
+    event = piece.event
+    return event.start, piece.depth, event.stop > event.start, -event.stop
 
 
 def _guess(event: Event) -> str:
@@ -304,6 +306,6 @@ def _nest(row: Sequence[tuple[int, Event]]) -> list[list[_Placed]]:
     return [[(*placed, lane.own[placed[0]]) for placed in lane.placed] for lane in lanes]
 
 
-def _outer_first(item: tuple[int, Event]) -> tuple[float, float, bool]:
+def _outer_first(item: tuple[int, Event]) -> tuple[float, bool, bool, float]:
     event = item[1]
-    return event.start, -event.stop, event.kind != "task"
+    return event.start, event.kind != "task", event.stop > event.start, -event.stop

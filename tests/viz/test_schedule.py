@@ -100,3 +100,18 @@ def test_steps_are_chosen_by_number_and_the_typical_one_is_the_median():
 def test_an_empty_trace_says_so():
     with pytest.raises(ValueError, match="empty: nothing ran"):
         Schedule(Trace())
+
+
+def test_what_takes_no_time_comes_before_what_starts_then():
+    made = trace(
+        [
+            task("t", 0, 0.0, 3.0),
+            event("long", "op", 0, "t", 0.0, 2.0),
+            event("instant", "op", 0, "t", 0.0, 0.0),
+            event("last", "op", 0, "t", 2.0, 3.0),
+        ]
+    )
+    schedule = Schedule(made)
+    names = [schedule.by_id[index].event.name for index in schedule.steps[0].slices]
+    assert names == ["t", "instant", "long", "last"]
+    assert [piece.depth for piece in schedule.slices] == [0, 1, 1, 1]
