@@ -102,7 +102,7 @@ class Canvas:
         self.parts.append(f'<path class="{classes}" d="{line}">{title}</path>')
 
     def legend(self, items: Sequence[tuple[str, str]]) -> None:
-        """Write a legend of bars: role and what it is called; "" for the critical path."""
+        """Write a legend: role of a bar and what it is called; "" for the critical path."""
         x = MARGIN
         for role, label in items:
             width = 20 + text_width(label) + 18
@@ -178,6 +178,7 @@ def _chart_css() -> str:
         ".dpx .tick { font-size: 11px; }",
         ".dpx .small { font-size: 10px; }",
         ".dpx .end { text-anchor: end; }",
+        ".dpx .sentence { font-family: system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; }",
         ".dpx .grid { fill: none; stroke-width: 1; opacity: 0.28; }",
         ".dpx rect.bar { stroke-width: 1; }",
         ".dpx .critical { stroke: none; }",
@@ -199,6 +200,7 @@ def _colours(roles: dict[str, tuple[str, str]], strong: str, faint: str) -> list
         f".dpx .critical {{ fill: {strong}; }}",
         f".dpx .peak {{ stroke: {strong}; }}",
         f".dpx .grid {{ stroke: {faint}; }}",
+        f".dpx .sentence {{ fill: {strong}; }}",
         f".dpx text.tick, .dpx text.small {{ fill: {strong}; }}",
         f".dpx .r-idle {{ stroke: {faint}; fill: none; stroke-dasharray: 2 2; }}",
     ]

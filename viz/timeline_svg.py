@@ -11,23 +11,12 @@ from .plot import MARGIN, Canvas, text_width
 from .schedule import Schedule, Slice, Step
 from .style import ROLE_NAMES
 from .units import percent, seconds_text, time_ticks
+from .words import PARTS
 
 _WIDTH = 1180.0
 _LABELS = 96.0  # pixels left of the rows, for the names of threads
 _TASK, _OP, _DEEPER = 16.0, 20.0, 8.0  # heights of nested slices
 _ROW_GAP = 8.0
-
-_WORDS = {
-    "compute": "computes",
-    "communication": "communicates",
-    "data": "feeds and fetches",
-    "overhead": "between operators",
-    "dependency": "waits for results",
-    "straggler": "waits for stragglers",
-    "no_free_thread": "waits for threads",
-    "scheduler": "waits for the scheduler",
-    "unknown": "waits",
-}
 
 
 def render(schedule: Schedule, step: Step, title: str) -> str:
@@ -38,7 +27,7 @@ def render(schedule: Schedule, step: Step, title: str) -> str:
 def summary(use: DeviceUse) -> str:
     """Return what a device did, largest part first."""
     parts = sorted(use.parts.items(), key=lambda item: -item[1])
-    return ", ".join(f"{percent(v)} {_WORDS[name]}" for name, v in parts if v >= 0.0005)
+    return ", ".join(f"{percent(v)} {PARTS[name]}" for name, v in parts if v >= 0.0005)
 
 
 class _Gantt:

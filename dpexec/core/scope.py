@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from dpexec.core.tensors import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows
+from dpexec.core.tensors import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows, moved
 
 __all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
 
@@ -63,10 +63,12 @@ class ScopeVariable:
     def set_int(self, value: int) -> None:
         """Store a bare int."""
         self.value = int(value)
+        moved()
 
     def set_float(self, value: float) -> None:
         """Store a bare float."""
         self.value = float(value)
+        moved()
 
     def get_int(self) -> int:
         """The bare int stored before."""
@@ -109,6 +111,7 @@ class Scope:
             var = self._vars.pop(name, None)
             if var is not None and isinstance(var.value, LoDTensor):
                 var.value.touch()  # runtimes that hold copies look again
+                moved()
 
     def local_var_names(self) -> list[str]:
         """Names of the variables of this scope itself."""

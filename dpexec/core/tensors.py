@@ -18,12 +18,21 @@ _clock = itertools.count(1)
 last_write = 0
 """Time of the latest write through a public method, so that a runtime that holds copies can tell
 with one comparison that none of them is out of date."""
+moves = 0
+"""How often a tensor got another array, so that whoever knows where arrays lie can tell with one
+comparison that they still do."""
 
 
 def _tick() -> int:
     global last_write
     last_write = next(_clock)
     return last_write
+
+
+def moved() -> None:
+    """Note that a variable has its value elsewhere now."""
+    global moves
+    moves += 1
 
 
 _CPP_NAMES = {
@@ -56,16 +65,18 @@ class LoDTensor:
     def array(self) -> Any:
         """The NumPy or CuPy array, shared with the runtime: treat it as read-only."""
         if self._source is not None:
-            self._array, self._source = self._source(), None
+            self.array = self._source()
         return self._array
 
     @array.setter
     def array(self, value: Any) -> None:
         self._array, self._source = value, None
+        moved()
 
     def defer(self, source: Callable[[], Any]) -> None:
         """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
         self._source = source
+        moved()
 
     def touch(self) -> None:
         """Mark the value as written from outside the runtime that replicates it."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.generate import Pointwise, Reduction, regular, single
+from dpexec.kernels.generate import Pointwise, Reduction, single
 from dpexec.kernels.lowering import Code, Value, declare, lowering
 from dpexec.kernels.shapes import duplicate
+from dpexec.kernels.strides import regular
 
-__all__ = ["ADD", "SCALE", "TOTAL"]
+__all__ = ["ADD", "COPY", "DIVIDE", "MULTIPLY", "SCALE", "SUBTRACT", "TOTAL"]
 
 # ---- one operand: operator type, attributes, forward, what the gradient reads besides dy, and
 # gradient, in terms of x, y = forward(x), dy and attributes
@@ -107,10 +108,12 @@ def gelu_grad(code: Code, x: Value, d_out: Value, dx: Value, *, approximate: boo
 # ---- two operands, which may be repeated
 
 ADD = Pointwise("add", "x y", "x + y")
+COPY = Pointwise("copy", "x", "x")
 SCALE = Pointwise("scale", "x", "x * factor + offset", "factor offset")
 TOTAL = Reduction("total", "zero", "total + value")
-_MULTIPLY = Pointwise("multiply", "x y", "x * y")
-_DIVIDE = Pointwise("divide", "x y", "x / y")
+MULTIPLY = Pointwise("multiply", "x y", "x * y")
+DIVIDE = Pointwise("divide", "x y", "x / y")
+SUBTRACT = Pointwise("subtract", "x y", "x - y")
 _GREATER = Pointwise("greater", "x y", "one if x > y else zero")
 _NOT_GREATER = Pointwise("not_greater", "x y", "zero if x > y else one")
 _LESS = Pointwise("less", "x y", "one if x < y else zero")
@@ -206,9 +209,9 @@ def _two_operands(type: str, apply: Pointwise) -> None:
 
 
 _two_operands("add", ADD)
-_two_operands("sub", Pointwise("subtract", "x y", "x - y"))
-_two_operands("mul", _MULTIPLY)
-_two_operands("div", _DIVIDE)
+_two_operands("sub", SUBTRACT)
+_two_operands("mul", MULTIPLY)
+_two_operands("div", DIVIDE)
 _two_operands("max", Pointwise("maximum", "x y", "max(x, y)"))
 _two_operands("min", Pointwise("minimum", "x y", "min(x, y)"))
 
@@ -253,7 +256,7 @@ def _product_grad(two: _Two, grad: Value, dx: Value | None, dy: Value | None) ->
     """The gradient times the other operand."""
     for number, result in enumerate((dx, dy)):
         if result is not None:
-            two.give(number, two.times(_MULTIPLY, grad, 1 - number, result), result)
+            two.give(number, two.times(MULTIPLY, grad, 1 - number, result), result)
 
 
 def _choice_grad(type: str, first: Pointwise, second: Pointwise) -> None:
@@ -262,7 +265,7 @@ def _choice_grad(type: str, first: Pointwise, second: Pointwise) -> None:
         for number, (result, chosen) in enumerate(((dx, first), (dy, second))):
             if result is not None:
                 share = two.compared(chosen, grad)
-                _MULTIPLY.add_to(two.code, share, grad)
+                MULTIPLY.add_to(two.code, share, grad)
                 two.give(number, share, result)
 
 
@@ -278,11 +281,11 @@ def elementwise_div_grad(
     two = _Two(code, x, y, d_out, axis, d_out.channels_last)
     if not two.usable:
         return False
-    share = two.times(_DIVIDE, code.laid(d_out, two.last), 1, dx)
+    share = two.times(DIVIDE, code.laid(d_out, two.last), 1, dx)
     if dx is not None:
         two.give(0, share, dx)
     if dy is not None:
         total = code.scratch(*d_out.shape)
         total.channels_last = share.channels_last
-        _MULTIPLY.emit(code, total, share, code.laid(out, two.last))
+        MULTIPLY.emit(code, total, share, code.laid(out, two.last))
         two.give(1, total, dy, -1.0)

@@ -8,7 +8,6 @@ all elements, over broadcast dimensions, over groups that are reduced) is the sa
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,11 +15,13 @@ import numpy as np
 from dpexec.kernels import math as functions
 from dpexec.kernels.lowering import Code, Value
 from dpexec.kernels.machine import Kernel, count, floats, integers, number
-from dpexec.kernels.math import lanes
+from dpexec.kernels.math import apart, lanes
+from dpexec.kernels.strides import OUTER, groups, merged, strides
 
-__all__ = ["Pointwise", "Reduction", "compiled", "merged", "regular", "single", "strides"]
+__all__ = ["Pointwise", "Recorder", "Reduction", "compiled", "single"]
 
 _NAMES = {
+    "apart": apart,
     "F": np.float32,
     "count": count,
     "exp": functions.exp,
@@ -40,8 +41,6 @@ _NAMES = {
     "two": np.float32(2),
     "zero": np.float32(0),
 }
-OUTER = 3
-"""Loops around the innermost one."""
 
 
 def compiled(name: str, source: str) -> Kernel:
@@ -56,50 +55,41 @@ def single(*values: Value | None) -> bool:
     return all(value is None or value.dtype == "float32" for value in values)
 
 
-def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """The same elements with as few dimensions as possible: at least one.
-
-    Args:
-        shape: the dimensions.
-        strides: for every array, how far its elements are apart along each of them.
-    """
-    sizes: list[int] = []
-    found: list[list[int]] = [[] for _ in strides]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        joins = bool(sizes) and all(
-            steps[-1] == steps_of[axis] * size
-            for steps, steps_of in zip(found, strides, strict=True)
-        )
-        if joins:
-            sizes[-1] *= size
-        else:
-            sizes.append(size)
-        for steps, steps_of in zip(found, strides, strict=True):
-            if joins:
-                steps[-1] = steps_of[axis]
-            else:
-                steps.append(steps_of[axis])
-    return (sizes, found) if sizes else ([1], [[1] for _ in strides])
-
-
-def strides(shape: Sequence[int], like: Sequence[int] = ()) -> list[int]:
-    """How far elements are apart along each dimension; 0 where ``like`` repeats them."""
-    found = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    repeated = [size == 1 and other != 1 for size, other in zip(shape, like or shape, strict=True)]
-    return [0 if again else step for step, again in zip(found, repeated, strict=True)]
-
-
-def regular(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
-    """Whether shapes are repeated to that of the result so simply that there are kernels for it."""
-    kept = [[a == b for a, b in zip(shape, out, strict=True)] for shape in shapes]
-    sizes, _ = merged(out, strides(out), *(strides(shape, out) for shape in shapes))
-    return len(sizes) <= OUTER + 1 and all(len(_groups(out, k)) <= 4 for k in kept)
-
-
 def _indented(lines: str, by: int) -> str:
     return "\n".join(" " * by + line for line in lines.splitlines())
+
+
+class Recorder(Code):
+    """Code that takes expressions as they are: several may become one kernel."""
+
+    def each(
+        self,
+        apply: Pointwise,
+        out: Value,
+        operands: Sequence[Value],
+        factors: Sequence[float] = (),
+        shapes: Sequence[Sequence[int]] = (),
+        shape: Sequence[int] = (),
+    ) -> None:
+        """Take an expression at every element.
+
+        Args:
+            apply: the expression.
+            out: the result.
+            operands: the operands.
+            factors: the numbers.
+            shapes: of the operands as they lie in memory; none if they have as many elements as
+                the result.
+            shape: of the result, as it lies in memory.
+        """
+        raise NotImplementedError
+
+    def reduce(
+        self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
+        factor: float,
+    ) -> None:  # fmt: skip
+        """Take a reduction, as :meth:`Reduction.emit` does."""
+        raise NotImplementedError
 
 
 class Pointwise:
@@ -136,6 +126,9 @@ class Pointwise:
             factors: the numbers.
             reuse: the result may take the memory of an operand that nobody reads later.
         """
+        if isinstance(code, Recorder):
+            code.each(self, out, values, factors)
+            return
         takes = (i for i, value in enumerate(values) if reuse and code.reuse(out, value))
         onto = next(takes, -1)
         places = values if onto >= 0 else (*values, out)
@@ -143,6 +136,9 @@ class Pointwise:
 
     def add_to(self, code: Code, first: Value, *values: Value) -> None:
         """Overwrite the first operand with the result."""
+        if isinstance(code, Recorder):
+            code.each(self, first, (first, *values))
+            return
         code.emit(self.flat(0), first.size, first, *values)
 
     def flat(self, onto: int) -> Kernel:
@@ -191,6 +187,9 @@ class Pointwise:
         """
         if shapes[0] == shapes[1]:
             self.emit(code, out, x, y, reuse=reuse)
+            return
+        if isinstance(code, Recorder):
+            code.each(self, out, (x, y), (), shapes, shape)
             return
         sizes, steps = merged(shape, strides(shape), *(strides(s, shape) for s in shapes))
         missing = OUTER + 1 - len(sizes)
@@ -271,10 +270,13 @@ class Reduction:
         Returns:
             False if kept and other dimensions alternate too often.
         """
-        groups = _groups(shape, kept)
-        if len(groups) > 4:
+        found = groups(shape, kept)
+        if len(found) > 4:
             return False
-        before, n, middle, inner = groups + [1] * (4 - len(groups))
+        if isinstance(code, Recorder):
+            code.reduce(self, x, out, shape, kept, factor)
+            return True
+        before, n, middle, inner = found + [1] * (4 - len(found))
         if middle == 1:
             code.emit(self.rows, before, 1, 1, n * inner, x, out, float(factor))
         elif inner == 1:
@@ -293,24 +295,16 @@ class Reduction:
         """Combines rows with each other. Arguments: see the source."""
         return self._compiled(f"{self.name}_columns", _COLUMNS)
 
+    @property
+    def of_row(self) -> str:
+        """The source of a function that combines what lies together, ``<name>_of(x, at, n)``."""
+        return _ROW.format(name=self.name, start=self.start, combined=self.combined)
+
     def _compiled(self, name: str, source: str) -> Kernel:
         return compiled(name, source.format(name=name, start=self.start, combined=self.combined))
 
 
-def _groups(shape: Sequence[int], kept: Sequence[bool]) -> list[int]:
-    """Sizes of dimensions that are kept and that are not, in turn, merged."""
-    groups, keeps = [1], True
-    for size, keep in zip(shape, kept, strict=True):
-        if size == 1:
-            continue
-        if keep != keeps:
-            groups.append(1)
-            keeps = keep
-        groups[-1] *= size
-    return groups
-
-
-_ROWS = """\
+_ROW = """\
 @lanes
 def {name}_of(x, at, n):
     total = {start}
@@ -319,6 +313,10 @@ def {name}_of(x, at, n):
         total = {combined}
     return total
 
+"""
+_ROWS = (
+    _ROW
+    + """\
 def {name}(p):
     before, n, kept, inner = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
     x, out, factor = floats(p, 4), floats(p, 5), number(p, 6)
@@ -331,6 +329,7 @@ def {name}(p):
             out[a * kept + b] = total * factor
     return 0
 """
+)
 _COLUMNS = """\
 def {name}(p):
     before, n, kept = count(p, 0), count(p, 1), count(p, 2)

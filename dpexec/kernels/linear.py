@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.kernels.elementwise import ADD, SCALE, TOTAL
-from dpexec.kernels.generate import Pointwise, Reduction, regular, single, strides
+from dpexec.kernels.elementwise import ADD, COPY, SCALE, TOTAL
+from dpexec.kernels.generate import Pointwise, Recorder, Reduction, single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.shapes import clear, duplicate, move
+from dpexec.kernels.strides import regular, strides
+
+__all__ = ["MAXIMA"]
 
 _SCALE_SUM = Pointwise("scale_sum", "x", "(x + offset) * factor", "factor offset")
-_MAXIMA = Reduction("maxima", "F(-np.inf)", "max(total, value)")
+MAXIMA = Reduction("maxima", "F(-np.inf)", "max(total, value)")
 _MINIMA = Reduction("minima", "F(np.inf)", "min(total, value)")
 
 
@@ -68,13 +71,18 @@ def _reduction(type: str, apply: Reduction, means: bool = False) -> None:
 
 _reduction("sum", TOTAL)
 _reduction("mean", TOTAL, means=True)
-_reduction("max", _MAXIMA)
+_reduction("max", MAXIMA)
 _reduction("min", _MINIMA)
 
 
 def _spread(code: Code, x: Value, grad: Value, dx: Value, kept: list[bool]) -> bool:
     """Repeat a gradient to the shape of an input."""
     shape = [size if keep else 1 for size, keep in zip(x.shape, kept, strict=True)]
+    if isinstance(code, Recorder):
+        simple = regular([shape], x.shape)
+        if simple:
+            code.each(COPY, dx, (grad,), (), (shape,), x.shape)
+        return simple
     return move(code, grad, dx, x.shape, (0, strides(shape, x.shape)), (0, strides(x.shape)))
 
 

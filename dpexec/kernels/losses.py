@@ -1,4 +1,4 @@
-"""Softmax, cross entropy and means."""
+"""Cross entropy, means, and how good guesses are."""
 
 from __future__ import annotations
 
@@ -9,110 +9,12 @@ import numpy as np
 from dpexec.kernels.generate import Pointwise, single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel, number, words
-from dpexec.kernels.math import exp, inline, lanes, log
+from dpexec.kernels.math import log
+from dpexec.kernels.softmax import add_up, dot
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _FEW = 64  # guesses that are found by insertion
-_SMALLEST_LOGIT, _HUGE = np.float32(-64), np.float32(1e20)
-
-
-@lanes
-def _largest(x: Any, start: int, n: int) -> Any:
-    found = x[start]
-    for j in range(1, n):
-        found = max(found, x[start + j])
-    return found
-
-
-@lanes
-def _sum(x: Any, start: int, n: int) -> Any:
-    total = _ZERO
-    for j in range(n):
-        total += x[start + j]
-    return total
-
-
-@lanes
-def _dot(x: Any, y: Any, start: int, n: int) -> Any:
-    total = _ZERO
-    for j in range(n):
-        total += x[start + j] * y[start + j]
-    return total
-
-
-@inline
-def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
-    """The softmax of a row; ``onto``: ``out`` is ``x``, and the compiler must know."""
-    top = _largest(x, start, n)
-    if onto:
-        for j in range(n):
-            out[start + j] = exp(max(out[start + j] - top, _SMALLEST_LOGIT))
-    else:
-        for j in range(n):
-            out[start + j] = exp(max(x[start + j] - top, _SMALLEST_LOGIT))
-    total = _sum(out, start, n)
-    for j in range(n):
-        out[start + j] /= total
-
-
-@kernel
-def _softmax(p: int) -> int:
-    rows, n, x, out, onto = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), count(p, 4)
-    for i in range(rows):
-        _softmax_row(x, out, i * n, n, onto)
-    return 0
-
-
-@kernel
-def _softmax_grad(p: int) -> int:
-    rows, n, y, dy, dx = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
-    onto = count(p, 5)
-    for i in range(rows):
-        start = i * n
-        total = _dot(y, dy, start, n)
-        if onto:
-            for j in range(n):
-                dx[start + j] = y[start + j] * (dx[start + j] - total)
-        else:
-            for j in range(n):
-                dx[start + j] = y[start + j] * (dy[start + j] - total)
-    return 0
-
-
-@kernel
-def _softmax_with_cross_entropy(p: int) -> int:
-    rows, n, x, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    out, loss, ignored, onto = floats(p, 4), floats(p, 5), count(p, 6), count(p, 7)
-    for i in range(rows):
-        chosen = label[i]
-        if chosen != ignored and (chosen < 0 or chosen >= n):
-            return 1
-    for i in range(rows):
-        _softmax_row(x, out, i * n, n, onto)
-        chosen = label[i]
-        value = _ONE if chosen == ignored else out[i * n + chosen]
-        loss[i] = -max(log(value), -_HUGE)
-    return 0
-
-
-@kernel
-def _softmax_with_cross_entropy_grad(p: int) -> int:
-    rows, n, y, label = count(p, 0), count(p, 1), floats(p, 2), integers(p, 3)
-    d_loss, dx, ignored, onto = floats(p, 4), floats(p, 5), count(p, 6), count(p, 7)
-    for i in range(rows):
-        chosen, start = label[i], i * n
-        if chosen != ignored and (chosen < 0 or chosen >= n):
-            return 1
-        factor = _ZERO if chosen == ignored else d_loss[i]
-        if onto:
-            for j in range(n):
-                dx[start + j] *= factor
-        else:
-            for j in range(n):
-                dx[start + j] = y[start + j] * factor
-        if chosen != ignored:
-            dx[start + chosen] -= factor
-    return 0
+_HUGE = np.float32(1e20)
 
 
 @kernel
@@ -149,7 +51,7 @@ def _cross_entropy_grad(p: int) -> int:
 @kernel
 def _mean(p: int) -> int:
     n, x, out, factor = count(p, 0), floats(p, 1), floats(p, 2), number(p, 3)
-    out[0] = _sum(x, 0, n) * factor
+    out[0] = add_up(x, 0, n) * factor
     return 0
 
 
@@ -160,63 +62,6 @@ def _mean_grad(p: int) -> int:
     for i in range(n):
         dx[i] = share
     return 0
-
-
-@lowering("softmax")
-def softmax(code: Code, x: Value, out: Value, *, axis: int) -> Any:
-    """Three passes over rows that stay in the cache."""
-    if not single(x) or axis not in (-1, len(x.shape) - 1):
-        return False
-    n = x.shape[-1]
-    onto = code.reuse(out, x)
-    code.emit(_softmax, x.size // n, n, x, out, onto)
-
-
-@lowering("softmax_grad")
-def softmax_grad(code: Code, out: Value, d_out: Value, dx: Value, *, axis: int) -> Any:
-    """Two passes over rows that stay in the cache."""
-    if not single(out) or axis not in (-1, len(out.shape) - 1):
-        return False
-    n = out.shape[-1]
-    onto = code.reuse(dx, d_out)
-    code.emit(_softmax_grad, out.size // n, n, out, d_out, dx, onto)
-
-
-def _hard(values: Value, label: Value, soft: bool, axis: int) -> bool:
-    last = axis in (-1, len(values.shape) - 1)
-    return single(values) and last and not soft and label.dtype == "int64"
-
-
-@lowering("softmax_with_cross_entropy")
-def softmax_with_cross_entropy(
-    code: Code, logits: Value, label: Value, out: Value, loss: Value,
-    *, soft_label: bool, ignore_index: int, axis: int,
-) -> Any:  # fmt: skip
-    """Softmax and loss of one row after another, over the logits if nobody reads them later."""
-    if not _hard(logits, label, soft_label, axis):
-        return False
-    n = logits.shape[-1]
-    onto = code.reuse(out, logits)
-    code.emit(
-        _softmax_with_cross_entropy, logits.size // n, n, logits, label, out, loss, ignore_index,
-        onto,
-    )  # fmt: skip
-
-
-@lowering("softmax_with_cross_entropy_grad")
-def softmax_with_cross_entropy_grad(
-    code: Code, softmax: Value, label: Value, d_loss: Value, dx: Value,
-    *, soft_label: bool, ignore_index: int, axis: int,
-) -> Any:  # fmt: skip
-    """One pass, over the softmax if nobody reads it later."""
-    if not _hard(softmax, label, soft_label, axis):
-        return False
-    n = softmax.shape[-1]
-    onto = code.reuse(dx, softmax)
-    code.emit(
-        _softmax_with_cross_entropy_grad, softmax.size // n, n, softmax, label, d_loss, dx,
-        ignore_index, onto,
-    )  # fmt: skip
 
 
 @lowering("cross_entropy2")
@@ -375,7 +220,7 @@ def accuracy(
 @kernel
 def _squared_l2_norm(p: int) -> int:
     n, x, out = count(p, 0), floats(p, 1), floats(p, 2)
-    out[0] = _dot(x, x, 0, n)
+    out[0] = dot(x, x, 0, n)
     return 0
 
 

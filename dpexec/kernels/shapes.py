@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.kernels.generate import OUTER, compiled, merged, strides
+from dpexec.kernels.generate import compiled
 from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.strides import OUTER, merged, strides
 
 __all__ = ["clear", "duplicate", "move"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.kernels.machine import KEEP, count, floats, integers, kernel, number
 
-__all__ = ["merged"]
+__all__ = ["append", "merged"]
 
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
@@ -28,7 +28,12 @@ _BITS = 11
 
 
 @kernel
-def _append(p: int) -> int:
+def append(p: int) -> int:
+    """Put rows behind those that were put there before.
+
+    Arguments: 0 if nothing was, elements of a row, row numbers, values, how many, and the same of
+    the result.
+    """
     before, width = count(p, 0), count(p, 1)
     rows, value, n = integers(p, 2), floats(p, 3), integers(p, 4)[0]
     out_rows, out, total = integers(p, 5), floats(p, 6), integers(p, 7)
@@ -47,7 +52,7 @@ def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
     if not isinstance(out, Sparse) or out.dtype != "float32":
         return False
     for before, part in enumerate(xs):
-        code.emit(_append, before, out.width, *part.parts, *out.parts)
+        code.emit(append, before, out.width, *part.parts, *out.parts)
 
 
 # ---- merged

@@ -3,6 +3,7 @@
 Some rewrite the operators before they are replicated, others the graph of the replicas.
 """
 
+from dpexec.passes.auto_fusion import AutoFusion
 from dpexec.passes.base import OperatorPass, Pass, PassManager, PassRecord
 from dpexec.passes.common_subexpressions import CommonSubexpressions
 from dpexec.passes.constant_folding import ConstantFolding
@@ -18,6 +19,7 @@ from dpexec.passes.sequential_execution import SequentialExecution
 from dpexec.passes.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
+    "AutoFusion",
     "CommonSubexpressions",
     "ConstantFolding",
     "FuseAddActivation",

@@ -17,7 +17,7 @@ from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.feed import even_rows
 from dpexec.runtime.steps import Env
 
-__all__ = ["add_in_order", "bind_collective", "on_place"]
+__all__ = ["add_in_order", "bind_collective", "on_place", "sums_of"]
 
 
 def bind_collective(
@@ -36,21 +36,28 @@ def bind_collective(
         return _bind_split(sources, targets, places)
     if node.kind == "merge":
         return _bind_merge(sources, targets, places)
-    names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
-    made_of = dict(zip(names, targets, strict=True))
+    sums = sums_of(node, missing)
     buffers: dict[str, Any] = {}
 
     def call(envs: Sequence[Env]) -> None:
-        for name, devices in sources.items():
-            made = made_of[name]
-            home = places[targets[made][0]]
+        for name, devices, made, receivers in sums:
+            home = places[receivers[0]]
             values = [on_place(envs[device][name], places[device], home) for device in devices]
             total = add_in_order(values, array_module(home), buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
-            for target in targets[made]:
+            for target in receivers:
                 envs[target][made] = on_place(total, home, places[target])
 
     return call
+
+
+def sums_of(node: OpNode, missing: set[VarNode]) -> list[tuple[str, list[int], str, list[int]]]:
+    """What a collective adds up: a name, on which devices, and the name and devices of the sum."""
+    sources = _devices_of(node.inputs, missing)
+    targets = _devices_of(node.outputs, missing)
+    names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
+    made_of = dict(zip(names, targets, strict=True))
+    return [(name, found, made_of[name], targets[made_of[name]]) for name, found in sources.items()]
 
 
 _Devices = dict[str, list[int]]

@@ -19,6 +19,7 @@ from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import (
+    AutoFusion,
     CommonSubexpressions,
     ConstantFolding,
     FuseAddActivation,
@@ -108,6 +109,7 @@ class Compilation:
             RemoveIdentities(),
             FuseReluDepthwiseConv(),
             FuseBatchNormActivation(),
+            AutoFusion(),
             FuseAddActivation(),
         ]
         after: list[Pass] = [

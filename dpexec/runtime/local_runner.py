@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import CUDAPlace, array_module, on_device
+from dpexec.core.places import CUDAPlace, array_module, available_cpus, on_device
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -19,6 +20,10 @@ from dpexec.runtime.schedulers.local import LocalGraph, LocalScheduler, inline
 from dpexec.runtime.steps import Env, Shard, run_steps
 from dpexec.runtime.strategy import ExecutionStrategy
 
+if TYPE_CHECKING:
+    from dpexec.runtime.code_step import CodeStep
+    from dpexec.runtime.schedulers.crew import Crew
+
 __all__ = ["LocalRunner"]
 
 
@@ -28,6 +33,7 @@ class LocalRunner:
     Args:
         strategy: how; None runs all tasks on the calling thread, one after another.
         num_threads: size of the thread pool.
+        devices: how many there are.
 
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
@@ -35,9 +41,12 @@ class LocalRunner:
         graphs: the dask graphs of plans.
     """
 
-    def __init__(self, strategy: ExecutionStrategy | None, num_threads: int) -> None:
+    def __init__(self, strategy: ExecutionStrategy | None, num_threads: int, devices: int) -> None:
         self._strategy = strategy
         self._num_threads = num_threads
+        self._devices = devices
+        self._code: weakref.WeakKeyDictionary[Binding, CodeStep | None]
+        self._code = weakref.WeakKeyDictionary()
         self._recording: Recording | None = None
         self._gate = InterruptGate()
         self.envs: list[Env] = []
@@ -48,7 +57,7 @@ class LocalRunner:
         self,
         binding: Binding,
         feeds: Feeds,
-        shards: Sequence[Shard],
+        shards: Callable[[], list[Shard]],
         replicas: Replicas,
         merged: bool,
         label: Any,
@@ -59,7 +68,7 @@ class LocalRunner:
         Args:
             binding: what runs.
             feeds: what the devices are fed.
-            shards: every device's part of the run.
+            shards: gives every device's part of the run.
             replicas: the persistable variables.
             merged: how to return fetches, see :func:`collect`.
             label: the program whose runs are counted.
@@ -70,9 +79,18 @@ class LocalRunner:
         """
         plan = binding.plan
         self.binding, self._recording = binding, recording
+        binding.runs += 1
+        code = self._code_step(binding, feeds) if recording is None else None
+        held = code.bring(feeds, replicas) if code is not None else None
+        if code is not None and held is not None:
+            if code.needs_numbers:
+                code.number(shards())
+            results = self._run_code(code, plan, feeds, replicas, merged, label)
+            if results is not None:
+                return results
         assert binding.steps is not None  # bound here, before tasks of several threads ask for it
         start = time.perf_counter_ns() if recording else 0
-        self.envs = _make_envs(plan, feeds, shards, replicas)
+        self.envs = _make_envs(plan, feeds, shards(), replicas)
         if recording is not None:
             recording.note("Feed", "feed", start)
         with InterruptGate() as self._gate:
@@ -85,6 +103,50 @@ class LocalRunner:
             self._commit(plan, feeds, replicas)
             replicas.scope.count_run(label)
         return results
+
+    # ---- whole steps of code
+
+    def _code_step(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
+        """The code of a whole step, made when shapes come again; None: its tasks run singly."""
+        usual = self._strategy is None or self._scheduler.caller_works
+        if binding.runs < 2 or feeds.persistable or not binding.native or not usual:
+            return None
+        if binding not in self._code:
+            from dpexec.runtime.code_step import code_step
+
+            self._code[binding] = code_step(binding, feeds, self._crew.size)
+        return self._code[binding]
+
+    @functools.cached_property
+    def _crew(self) -> Crew:
+        from dpexec.runtime.schedulers.crew import Crew
+
+        if self._strategy is None:
+            return Crew(None, 1)
+        size = min(self._num_threads, self._devices, available_cpus())
+        return Crew(self._scheduler.threads, size)
+
+    def _run_code(
+        self,
+        code: CodeStep,
+        plan: Plan,
+        feeds: Feeds,
+        replicas: Replicas,
+        merged: bool,
+        label: Any,
+    ) -> list[Any] | None:
+        """Run a step of code; None if it refused its values: its tasks will say why."""
+        with InterruptGate() as gate:
+            gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
+            if not self._crew.run(code.schedule):
+                return None
+            self.envs = code.results(feeds, replicas)
+            results = collect(self.envs, plan.fetch, plan.active, merged)
+            code.commit(replicas)
+            replicas.scope.count_run(label)
+        return results
+
+    # ---- tasks
 
     def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
         def run_task(number: int) -> None:

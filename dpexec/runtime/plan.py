@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,11 @@ class Plan:
         env.update(values)
         env.guard({name for _, name in self.overwritten})
         return env
+
+    @functools.cached_property
+    def written(self) -> frozenset[str]:
+        """Names of the persistable variables that it changes."""
+        return frozenset(name for _, name in (*self.commits, *self.overwritten))
 
     def describe(self) -> str:
         """The tasks with what they wait for, one line each."""

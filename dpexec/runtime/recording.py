@@ -100,6 +100,11 @@ class Recording:
         stop = time.perf_counter_ns()
         self._around.append((name, kind, start, stop, threading.get_ident(), facts))
 
+    @property
+    def ended(self) -> list[int]:
+        """Numbers of the tasks that ended since :meth:`begin`."""
+        return [number for number, ran in enumerate(self._ran) if ran is not None]
+
     def end(self) -> StepRecord:
         """What was recorded since :meth:`begin`."""
         self._envs = ()

@@ -221,6 +221,7 @@ class BuildStrategy(_Strategy):
     fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
+    enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
     sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
@@ -237,7 +238,6 @@ class BuildStrategy(_Strategy):
     task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
-    enable_auto_fusion = _Field(False, bool, "Fuse elementwise chains.", False)
     cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)
     enable_backward_optimizer_op_deps = _Field(True, bool, "Multi-trainer GPU only.", False)
     num_trainers = _Field(1, int, "Number of trainer processes.", False)

@@ -63,11 +63,11 @@ def test_bools_accept_ints_and_numpy():
 def test_option_without_effect_says_so_once(monkeypatch):
     monkeypatch.setattr(strategy, "_said", set())
     made = BuildStrategy()
-    with pytest.warns(UserWarning, match="enable_auto_fusion .* no effect"):
-        made.enable_auto_fusion = True
+    with pytest.warns(UserWarning, match="cache_runtime_context .* no effect"):
+        made.cache_runtime_context = True
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        BuildStrategy().enable_auto_fusion = True
+        BuildStrategy().cache_runtime_context = True
 
 
 def test_frozen_strategy_raises_on_change_only():

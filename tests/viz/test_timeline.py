@@ -76,7 +76,7 @@ def test_nothing_overlaps_in_the_picture(seconds):
     assert not list(overlapping(boxes(svg, "rect")))
     assert not list(overlapping(boxes(svg, "text")))
     assert "communication (hatched)" in svg and "critical path" in svg
-    assert "40% waits for stragglers" in svg
+    assert "40% waiting for a straggler" in svg
 
 
 def test_slices_narrower_than_a_pixel_become_one_and_are_counted():

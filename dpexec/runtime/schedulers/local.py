@@ -56,8 +56,12 @@ class LocalScheduler:
     def __init__(self, num_threads: int, prepare: bool) -> None:
         self._num_threads = num_threads
         self._prepare = prepare and num_threads > 0
-        self._threads: Threads | None = None
         self._pool: ThreadPoolExecutor | None = None
+
+    @functools.cached_property
+    def threads(self) -> Threads:
+        """Those that help the calling thread."""
+        return Threads(self._num_threads - 1)
 
     @property
     def caller_works(self) -> bool:
@@ -74,9 +78,7 @@ class LocalScheduler:
         if not self._num_threads:
             result = dask.local.get_sync(graph.tasks, FETCH_KEY)
         elif self.caller_works:
-            if self._threads is None:
-                self._threads = Threads(self._num_threads - 1)
-            result = graph.prepared.run(self._threads)
+            result = graph.prepared.run(self.threads)
         else:
             result = self._run_in_pool(graph)
         return result

@@ -13,11 +13,18 @@ import threading
 import weakref
 from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from dask.order import order
 
-__all__ = ["PreparedGraph", "Threads"]
+__all__ = ["PreparedGraph", "Threads", "Work"]
+
+
+class Work(Protocol):
+    """What a thread can help with."""
+
+    def work(self) -> None:
+        """Help, until there is nothing more to do."""
 
 
 class Threads:
@@ -28,20 +35,20 @@ class Threads:
     """
 
     def __init__(self, number: int) -> None:
-        self.runs: SimpleQueue[_Run | None] = SimpleQueue()
+        self.runs: SimpleQueue[Work | None] = SimpleQueue()
         for index in range(number):
             name = f"dpexec_{index}"
             threading.Thread(target=_help, args=(self.runs,), name=name, daemon=True).start()
         weakref.finalize(self, _end, self.runs, number)
 
 
-def _help(runs: SimpleQueue[_Run | None]) -> None:
+def _help(runs: SimpleQueue[Work | None]) -> None:
     while (run := runs.get()) is not None:
         run.work()
         del run
 
 
-def _end(runs: SimpleQueue[_Run | None], number: int) -> None:
+def _end(runs: SimpleQueue[Work | None], number: int) -> None:
     for _ in range(number):
         runs.put(None)
 

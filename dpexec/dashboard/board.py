@@ -1,0 +1,159 @@
+"""What a page shows: the reports of a training, put together, never more than fits on it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+__all__ = ["Board", "Series"]
+
+_POINTS = 400  # of a curve
+_DURATIONS = 31  # of a task, for its median
+_SLOW = 1.5  # times the median
+_NOTABLE = 0.02  # of the step: what is shorter is not called slow
+
+
+class Series:
+    """Points of a curve; when there are too many, every other one goes.
+
+    Args:
+        most: how many are kept.
+
+    Example:
+        >>> series = Series(4)
+        >>> for x in range(8):
+        ...     series.add(x, x * x)
+        >>> series.points
+        [(0, 0), (4, 16), (6, 36), (7, 49)]
+    """
+
+    def __init__(self, most: int = _POINTS) -> None:
+        self.most = most
+        self.points: list[tuple[float, float]] = []
+
+    def add(self, x: float, y: float) -> None:
+        """Append a point."""
+        self.points.append((x, y))
+        if len(self.points) > self.most:
+            self.points = self.points[:-1:2] + self.points[-1:]
+
+
+class Board:
+    """The state of one training, as far as reports tell.
+
+    Attributes:
+        run: name of the run that the reports are about.
+        devices: the places.
+        boxes: see :func:`dpexec.dashboard.boxes.boxes`.
+        loss: points (step, loss), of the fetched variable ``loss_name``.
+        steps_a_second: points (seconds since the first report, rate); likewise
+            ``samples_a_second`` and ``bytes_a_second``.
+        sample: the latest step that was recorded.
+        current: the step that runs, if it takes long.
+        memory: (bytes, limit or None) by process.
+    """
+
+    def __init__(self) -> None:
+        self.run = ""
+        self._clear()
+
+    def _clear(self) -> None:
+        self.devices: list[str] = []
+        self.mode = self.loss_name = ""
+        self.trains = False
+        self.boxes: list[dict[str, Any]] = []
+        self.steps = self.failed = self.samples = self.bytes = 0
+        self.seconds = 0.0
+        self.loss = Series()
+        self.steps_a_second = Series()
+        self.samples_a_second = Series()
+        self.bytes_a_second = Series()
+        self.sample: dict[str, Any] | None = None
+        self.current: dict[str, Any] | None = None
+        self.memory: dict[str, tuple[int, int | None]] = {}
+        self.durations: dict[str, deque[float]] = {}
+        self.first = self.updated = self.last_step = 0.0
+
+    def apply(self, report: Mapping[str, Any]) -> None:
+        """Take a report in; one of another run starts afresh."""
+        if report["run"] != self.run:
+            self._clear()
+            self.run = report["run"]
+            self.first = report["time"]
+        self.devices, self.mode = list(report["devices"]), report["mode"]
+        self.trains, self.loss_name = report["trains"], report["loss_name"]
+        if report["graph"] is not None:
+            self.boxes = report["graph"]
+            self.durations.clear()
+        self._rates(report)
+        for name in ("steps", "failed", "samples", "bytes", "seconds"):
+            setattr(self, name, report[name])
+        for step, loss in report["loss"]:
+            self.loss.add(step, loss)
+        if report["sample"] is not None:
+            self.take_sample(report["sample"])
+        self.current = report["current"]
+        self.memory = {name: (used, limit) for name, (used, limit) in report["memory"].items()}
+        self.updated = report["time"]
+
+    def _rates(self, report: Mapping[str, Any]) -> None:
+        elapsed = report["time"] - (self.updated or report["time"])
+        if report["steps"] == self.steps:
+            return
+        if elapsed > 0:
+            x = report["time"] - self.first
+            self.steps_a_second.add(x, (report["steps"] - self.steps) / elapsed)
+            self.samples_a_second.add(x, (report["samples"] - self.samples) / elapsed)
+            self.bytes_a_second.add(x, (report["bytes"] - self.bytes) / elapsed)
+        self.last_step = report["time"]
+
+    def take_sample(self, sample: dict[str, Any]) -> None:
+        """Show another recorded step."""
+        self.sample = sample
+        for _, _, kind, _, key, start, stop in sample["slices"]:
+            if kind == "task":
+                kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))
+                kept.append(stop - start)
+
+    def state(self, box: Mapping[str, Any]) -> str:
+        """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``."""
+        if self.current is None:
+            return "done" if any(key in self.durations for key in box["keys"]) else "unknown"
+        done = self.current["done"]
+        if done is None:
+            return "unknown"
+        if all(key in done for key in box["keys"]):
+            return "done"
+        running = self.current.get("running")
+        if running is None:  # not told: what all earlier rows are ready for
+            earlier = (b for b in self.boxes if b["row"] < box["row"] and _touch(b, box))
+            ready = all(key in done for b in earlier for key in b["keys"])
+            return "running" if ready else "waiting"
+        return "running" if any(key in running for key in box["keys"]) else "waiting"
+
+    def seconds_of(self, box: Mapping[str, Any]) -> float | None:
+        """How long the tasks of a box took in the latest sample."""
+        found = [self.durations[key][-1] for key in box["keys"] if key in self.durations]
+        return sum(found) if found else None
+
+    def slowdown(self, box: Mapping[str, Any]) -> float | None:
+        """How many times its median a box took, if that is remarkable."""
+        known = [self.durations[key] for key in box["keys"] if len(self.durations.get(key, ())) > 4]
+        if not known or self.sample is None:
+            return None
+        latest, usual = sum(d[-1] for d in known), sum(median(d) for d in known)
+        notable = latest > _SLOW * usual and latest > _NOTABLE * self.sample["seconds"]
+        return latest / usual if notable else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no step ended for some seconds and none runs."""
+        return self.current is None and time.time() - self.last_step > 3.0
+
+
+def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two boxes share a lane."""
+    return one["device"] is None or other["device"] is None or one["device"] == other["device"]

@@ -1,0 +1,62 @@
+"""From the trainer to the scheduler: the plugin is installed, then reports follow."""
+
+from __future__ import annotations
+
+import time
+import warnings
+import weakref
+from typing import Any
+
+from dpexec.dashboard.monitor import HUB, INTERVAL, Monitor
+from dpexec.dashboard.plugin import NAME, DashboardPlugin
+
+__all__ = ["Publisher"]
+
+
+class Publisher:
+    """Sends what a monitor says to the scheduler: two messages a second at most.
+
+    They go out from the client's own event loop, so that training waits for none.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        monitor: what is reported.
+        token: what the tags of the tasks begin with.
+    """
+
+    def __init__(self, client: Any, monitor: Monitor, token: str) -> None:
+        self._client = weakref.ref(client)
+        self._monitor = monitor
+        self._token = token
+        self._pending = False
+        self._sent = 0.0
+        self._hub = HUB.join()
+        monitor.listener = self.changed
+        self.close = weakref.finalize(self, HUB.leave, self._hub)
+        try:
+            client.register_plugin(DashboardPlugin(), name=NAME)
+        except Exception as error:
+            self.close()
+            warnings.warn(f"the scheduler gets no /dpexec page: {error}", stacklevel=2)
+
+    def changed(self) -> None:
+        """A step ended."""
+        client = self._client()
+        if self._pending or client is None:
+            return
+        self._pending = True
+        wait = max(0.0, self._sent + INTERVAL - time.monotonic())
+        client.loop.add_callback(client.loop.call_later, wait, self._send)
+
+    async def _send(self) -> None:
+        client = self._client()
+        self._pending, self._sent = False, time.monotonic()
+        if client is None or client.status != "running":
+            return
+        try:
+            reply = await client.scheduler.dpexec_report(
+                report=self._monitor.report(), token=self._token
+            )
+        except OSError:  # the cluster went away; training will say so itself
+            return
+        self._monitor.viewers = reply["viewers"]

@@ -1,0 +1,98 @@
+"""Metrics of training for Prometheus: counters that grow, and the latest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from dpexec.dashboard.board import Board
+
+__all__ = ["Collector", "publish", "text"]
+
+
+class _Plugin(Protocol):
+    @property
+    def boards(self) -> Mapping[str, Board]:
+        """The trainings that reported."""
+
+
+_plugins: WeakSet[_Plugin] = WeakSet()
+
+
+class Collector:
+    """What ``prometheus_client`` asks at every scrape.
+
+    Args:
+        boards: gives the trainings that are known now.
+    """
+
+    def __init__(self, boards: Callable[[], Iterable[Board]]) -> None:
+        self.boards = boards
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics, each with a sample per run."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            SummaryMetricFamily,
+        )
+
+        boards = [board for board in self.boards() if board.run]
+        labels = ["run", "mode", "devices"]
+        rows = [([b.run, b.mode, str(len(b.devices))], b) for b in boards]
+        for name, explanation, attribute in (
+            ("dpexec_steps", "Steps that were trained", "steps"),
+            ("dpexec_failed_steps", "Steps that raised an error", "failed"),
+            ("dpexec_samples", "Samples that were trained on", "samples"),
+            ("dpexec_bytes_moved", "Bytes that collectives read on all devices", "bytes"),
+        ):
+            counter = CounterMetricFamily(name, explanation, labels=labels)
+            for label, board in rows:
+                counter.add_metric(label, getattr(board, attribute))
+            yield counter
+        took = SummaryMetricFamily("dpexec_step_seconds", "How long steps took", labels=labels)
+        loss = GaugeMetricFamily("dpexec_loss", "The latest loss that was fetched", labels=labels)
+        for label, board in rows:
+            took.add_metric(label, board.steps, board.seconds)
+            if board.loss.points:
+                loss.add_metric(label, board.loss.points[-1][1])
+        yield took
+        yield loss
+
+
+def publish(plugin: _Plugin) -> None:
+    """Add the boards of a scheduler's plugin to the metrics of this process.
+
+    All schedulers of a process share what prometheus_client has to say; without it they have no
+    metrics at all, and ``/metrics`` says so.
+    """
+    try:
+        from prometheus_client import REGISTRY
+    except ImportError:
+        return
+    _plugins.add(plugin)
+    if not _published:
+        _published.append(Collector(lambda: [b for p in _plugins for b in p.boards.values()]))
+        REGISTRY.register(_published[0])
+
+
+_published: list[Collector] = []
+
+
+def text(boards: Iterable[Board]) -> str:
+    """The metrics of some trainings in Prometheus' text format.
+
+    Raises:
+        RuntimeError: ``prometheus_client`` is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError as error:
+        raise RuntimeError(
+            "metrics need prometheus_client: pip install 'dpexec[dashboard]'"
+        ) from error
+    found = list(boards)
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: found))
+    return generate_latest(registry).decode()

@@ -1,0 +1,283 @@
+"""What is kept of training while somebody watches: counters, the last steps, now and then a sample.
+
+A step costs a few counters and one entry of a bounded ring. About once a second, and only while a
+page is open, a step is recorded operator by operator. Reports are made for who asks, on their
+thread; at most two a second are asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import psutil
+
+from dpexec.dashboard.board import Board
+from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
+from dpexec.graph.describe import task_key
+from dpexec.trace import live
+from dpexec.trace.recorder import Recorded, Recorder
+
+__all__ = ["HUB", "INTERVAL", "Hub", "Monitor"]
+
+INTERVAL = 0.5
+"""Seconds between two updates of a page."""
+
+_RING = 4096  # steps whose loss is kept until somebody asks
+_SAMPLE_EVERY = 1.0  # seconds
+_SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
+_SLICES = 500  # of a sample: the longest are kept
+_LOSSES = 50  # points of a report
+_SMALL = 64  # elements: a larger fetch is no loss
+
+
+class Monitor:
+    """What is known of the training of one engine.
+
+    Args:
+        engine: which.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self.run = uuid.uuid4().hex[:12]
+        self.trains = bool(engine.is_training)
+        self.devices = [str(place) for place in engine.places]
+        self.mode = str(engine.graph.mode)
+        self.viewers = 0
+        self.listener: Callable[[], None] | None = None
+        self.board = Board()
+        self.last = 0.0
+        self._reading = threading.Lock()
+        self._read = 0.0
+        self._steps = self._failed = self._samples = self._bytes = 0
+        self._seconds = 0.0
+        self._ring: deque[tuple[int, Any]] = deque(maxlen=_RING)
+        self._facts: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
+        self._binding: Any = None
+        self._described: Any = None
+        self._loss_at: int | None = None
+        self._bytes_a_step = 0
+        self._began: float | None = None
+        self._recorder: Recorder | None = None
+        self._sample: tuple[int, float, float, Recorded] | None = None
+        self._due = 0.0
+
+    # ---- on the training thread
+
+    def begin(self, binding: Any, watched: bool) -> Recorder | None:
+        """A step begins; returns a recorder when it is to be a sample.
+
+        Args:
+            binding: what runs.
+            watched: whether a page of this process is open.
+        """
+        if binding is not self._binding:
+            self._take(binding)
+        self._began = now = time.perf_counter()
+        wanted = (watched or self.viewers) and now >= self._due
+        self._recorder = Recorder() if wanted else None
+        return self._recorder
+
+    def end(self, samples: int, results: Sequence[Any] | None) -> None:
+        """The step is over."""
+        assert self._began is not None
+        began, self._began = self._began, None
+        if results is None:
+            self._failed += 1
+            return
+        self.last = now = time.perf_counter()
+        self._steps += 1
+        self._seconds += now - began
+        self._samples += samples
+        self._bytes += self._bytes_a_step
+        if self._loss_at is not None:
+            self._ring.append((self._steps, results[self._loss_at]))
+        if self._recorder is not None:
+            record = self._recorder.latest
+            self._sample = None if record is None else (self._steps, began, now, record)
+            self._due = now + _SAMPLE_EVERY
+        if self.listener is not None:
+            self.listener()
+
+    def _take(self, binding: Any) -> None:
+        if binding not in self._facts:
+            plan = binding.plan
+            losses = loss_names(plan)
+            found = [index for index, name in enumerate(plan.fetch) if name in losses]
+            if self.trains and plan.fetch:
+                found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
+            self._facts[binding] = (
+                collective_bytes(plan.nodes, binding.specs),
+                found[0] if found else None,
+            )
+        self._bytes_a_step, self._loss_at = self._facts[binding]
+        self._binding = binding
+
+    # ---- on the thread of who asks
+
+    def refresh(self) -> Board:
+        """The state for pages of this process; it changes twice a second at most."""
+        with self._reading:
+            if time.perf_counter() - self._read > 0.9 * INTERVAL:
+                self.board.apply(self.report())
+                self._read = time.perf_counter()
+            return self.board
+
+    def report(self) -> dict[str, Any]:
+        """What is new since the last report, as plain values."""
+        binding = self._binding
+        graph = None
+        if binding is not None and binding is not self._described:
+            graph = boxes(binding.plan, binding.specs)
+            self._described = binding
+        return {
+            "run": self.run,
+            "time": time.time(),
+            "trains": self.trains,
+            "devices": self.devices,
+            "mode": self.mode,
+            "graph": graph,
+            "loss_name": self._loss_name,
+            "steps": self._steps,
+            "failed": self._failed,
+            "samples": self._samples,
+            "bytes": self._bytes,
+            "seconds": self._seconds,
+            "loss": self._losses(),
+            "sample": self._read_sample(),
+            "current": self._current(),
+            "memory": {f"process {os.getpid()}": _own_memory()},
+        }
+
+    @property
+    def _loss_name(self) -> str:
+        at, binding = self._loss_at, self._binding
+        return "" if at is None or binding is None else binding.plan.fetch[at]
+
+    def _losses(self) -> list[list[float]]:
+        """Some of the losses since the last report, evenly chosen; the last is always there."""
+        points = [self._ring.popleft() for _ in range(len(self._ring))]
+        thin = max(1, -(-len(points) // _LOSSES))
+        means = ((step, _mean(value)) for step, value in points[::-thin][::-1])
+        return [[step, mean] for step, mean in means if mean is not None]
+
+    def _read_sample(self) -> dict[str, Any] | None:
+        taken, self._sample = self._sample, None
+        if taken is None:
+            return None
+        step, began, ended, record = taken
+        start = time.perf_counter()
+        nodes = self._binding.plan.graph.ops
+        rows = sorted(record.rows(), key=lambda row: (row[1] != "task", row[4] - row[5]))
+        if not rows:  # of a cluster, whose scheduler sees the tasks itself
+            return None
+        slices = [
+            [
+                device,
+                "" if node is None else nodes[node].role,
+                kind,
+                name,
+                key,
+                begin - began,
+                stop - began,
+            ]
+            for name, kind, device, key, begin, stop, _, _, node in rows[:_SLICES]
+        ]
+        cost = time.perf_counter() - start
+        self._due = max(self._due, time.perf_counter() + cost / _SAMPLE_SHARE)
+        return {
+            "step": step,
+            "seconds": ended - began,
+            "slices": slices,
+            "left_out": max(0, len(rows) - _SLICES),
+        }
+
+    def _current(self) -> dict[str, Any] | None:
+        """The step that runs, if it has run for long enough to be looked at."""
+        began, recorder, now = self._began, self._recorder, time.perf_counter()
+        if began is None or now - began < INTERVAL / 2:
+            return None
+        done = None
+        if recorder is not None:
+            tasks = self._binding.plan.tasks
+            done = [task_key(tasks[number]) for number in self._binding.recording.ended]
+        return {
+            "step": self._steps + 1,
+            "since": now - began,
+            "done": done,
+        }
+
+
+def _mean(value: Any) -> float | None:
+    """The mean of a fetched loss over the devices; None for what is no small array."""
+    parts = [np.asarray(part) for part in (value if isinstance(value, list) else [value])]
+    if not parts or sum(part.size for part in parts) > _SMALL:
+        return None
+    return float(np.mean([np.mean(part) for part in parts]))
+
+
+def _own_memory() -> list[int]:
+    """What this process uses, and what the machine has."""
+    return [int(psutil.Process().memory_info().rss), int(psutil.virtual_memory().total)]
+
+
+class Hub:
+    """Has a monitor for every engine that runs, while somebody watches this process.
+
+    Attributes:
+        viewers: how many pages of this process are open.
+    """
+
+    def __init__(self) -> None:
+        self._monitors: WeakKeyDictionary[Any, Monitor] = WeakKeyDictionary()
+        self._users: set[int] = set()
+        self.viewers = 0
+        self._numbers = itertools.count()
+
+    def join(self) -> int:
+        """Somebody watches from now on; returns the number to leave with."""
+        number = next(self._numbers)
+        self._users.add(number)
+        live.set_watcher(self)
+        return number
+
+    def leave(self, number: int) -> None:
+        """That one watches no more; with the last one, recording ends."""
+        self._users.discard(number)
+        if not self._users:
+            live.set_watcher(None)
+            self._monitors.clear()
+
+    def monitor(self, engine: Any) -> Monitor:
+        """The monitor of an engine."""
+        found = self._monitors.get(engine)
+        if found is None:
+            found = self._monitors[engine] = Monitor(engine)
+        return found
+
+    def latest(self) -> Monitor | None:
+        """The monitor of what trains, or else of what ran last."""
+        found = [m for m in list(self._monitors.values()) if m.last]
+        return max(found, key=lambda monitor: (monitor.trains, monitor.last), default=None)
+
+    def begin(self, engine: Any, binding: Any) -> Recorder | None:
+        """See :class:`dpexec.trace.live.Watcher`."""
+        return self.monitor(engine).begin(binding, self.viewers > 0)
+
+    def end(self, engine: Any, samples: int, results: Sequence[Any] | None) -> None:
+        """See :class:`dpexec.trace.live.Watcher`."""
+        monitor = self._monitors.get(engine)
+        if monitor is not None and monitor._began is not None:
+            monitor.end(samples, results)
+
+
+HUB = Hub()
+"""That of this process."""

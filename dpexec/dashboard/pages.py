@@ -1,0 +1,102 @@
+"""The pages on a bokeh server: ``/dpexec`` with everything, and a page for every panel.
+
+The pages of single panels are called ``/individual-dpexec-...``: dask-labextension lists what is
+called so and opens it as a panel of JupyterLab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from dpexec.dashboard.board import Board
+from dpexec.dashboard.monitor import INTERVAL
+
+__all__ = ["PLOTS", "REQUIREMENT", "Source", "applications"]
+
+REQUIREMENT = "bokeh is not installed in this environment: pip install 'dpexec[dashboard]'"
+
+PLOTS = {
+    f"dpexec {name}": f"/individual-dpexec-{name}"
+    for name in ("figures", "graph", "lanes", "loss", "throughput", "bytes", "memory")
+}
+"""Pages of single panels by the name that dask-labextension shows."""
+
+_CURVES = ("loss", "throughput", "bytes", "memory")
+_BODY = """<style>
+  html, body { background: #ffffff; }
+  @media (prefers-color-scheme: dark) { html, body { background: #14191f; } }
+</style>"""
+
+
+class Source(Protocol):
+    """Where pages get what they show."""
+
+    def refresh(self) -> Board:
+        """The present state."""
+
+    def opened(self) -> None:
+        """Somebody opened a page."""
+
+    def closed(self) -> None:
+        """Somebody closed a page."""
+
+
+def applications(source: Source) -> dict[str, Callable[..., None]]:
+    """The pages by path: functions of (server, template variables, document)."""
+    pages = {path: partial(_plot, source, name.split()[1]) for name, path in PLOTS.items()}
+    return {"/dpexec": partial(_page, source), **pages}
+
+
+def _plot(source: Source, name: str, _server: Any, _extra: Any, doc: Any) -> None:
+    doc.title = f"dpexec: {name}"
+    doc.template = f"{{% block postamble %}}{_BODY}{{% endblock %}}"
+    doc.add_root(_panels(source, doc, [name])[name])
+
+
+def _page(source: Source, _server: Any, extra: dict[str, Any], doc: Any) -> None:
+    from bokeh.layouts import column, row
+
+    doc.title = "dpexec"
+    doc.template = f"{{% block postamble %}}{_BODY}{{% endblock %}}"
+    if "pages" in extra:  # on the scheduler: with the bar that leads to dask's own pages
+        from distributed.dashboard.components.scheduler import env
+
+        body = f"{{% block extra_resources %}}{_BODY}{{% endblock %}}"
+        doc.template = env.from_string(f'{{% extends "simple.html" %}}{body}')
+        doc.template_variables.update(extra)
+    panels = _panels(source, doc, ["figures", "graph", *_CURVES, "lanes"])
+    side = column(*(panels[name] for name in _CURVES), width=480)
+    main = column(panels["graph"], panels["lanes"], sizing_mode="stretch_width")
+    upper = row(main, side, sizing_mode="stretch_width", spacing=24)
+    doc.add_root(column(panels["figures"], upper, sizing_mode="stretch_width", margin=12))
+
+
+def _panels(source: Source, doc: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Panels that follow the source until the page is closed; only what changed is sent."""
+    from bokeh.models.css import InlineStyleSheet
+    from bokeh.models.widgets import Div
+
+    style = InlineStyleSheet(css=draw(None, "style"))
+    panels = {name: Div(sizing_mode="stretch_width", stylesheets=[style]) for name in names}
+
+    def update() -> None:
+        board = source.refresh()
+        for name, div in panels.items():
+            text = draw(board, name)
+            if text != div.text:
+                div.text = text
+
+    source.opened()
+    doc.on_session_destroyed(lambda _: source.closed())
+    doc.add_periodic_callback(update, int(INTERVAL * 1000))
+    update()
+    return panels
+
+
+def draw(board: Board | None, name: str) -> str:
+    """A panel as HTML; with no board, the style sheet of all panels."""
+    from dpexec.viz import live_view
+
+    return live_view.css() if board is None else live_view.panel(board, name)

@@ -1,0 +1,228 @@
+"""The plugin of dask's scheduler: it takes reports and shows them on the scheduler's dashboard."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+from tornado import web
+
+from dpexec.dashboard import metrics, pages
+from dpexec.dashboard.board import Board
+
+__all__ = ["NAME", "DashboardPlugin"]
+
+NAME = "dpexec"
+
+_RUNS_KEPT = 8
+_LONG = 0.25  # seconds: a step that runs for longer is shown while it runs
+_DEVICE = re.compile(r"_dev(\d+)")
+_COUNT = re.compile(r"-\d+$")
+
+
+class _Steps:
+    """What the scheduler itself sees of a run's steps: its tasks."""
+
+    def __init__(self) -> None:
+        self.tag = ""
+        self.since = 0.0
+        self.rows: list[tuple[str, float, float]] = []
+        self.done: list[str] = []
+
+    def begin(self, tag: str) -> None:
+        self.tag, self.since = tag, time.time()
+        self.rows, self.done = [], []
+
+    def sample(self) -> dict[str, Any] | None:
+        """The step so far, in the form of a report's sample."""
+        if not self.rows:
+            return None
+        first = min(start for _, start, _ in self.rows)
+        last = max(stop for _, _, stop in self.rows)
+        slices = []
+        for name, start, stop in self.rows:
+            device = _DEVICE.search(name)
+            where = int(device[1]) if device else None
+            label = _COUNT.sub("", name)
+            slices.append([where, "", "task", label, name, start - first, stop - first])
+        number = int(self.tag.rpartition("-")[2]) + 1
+        return {"step": number, "seconds": last - first, "slices": slices, "left_out": 0}
+
+
+class DashboardPlugin(SchedulerPlugin):
+    """Adds the page ``/dpexec``, panels for JupyterLab, metrics, and a part of performance reports.
+
+    ``ExecutionStrategy.scheduler = client`` registers it. For a page before the first training
+    start the scheduler with ``dask scheduler --preload dpexec.dashboard``.
+    """
+
+    name = NAME
+    idempotent = True
+
+    async def start(self, scheduler: Any) -> None:
+        """Put everything where it is found."""
+        self.scheduler = scheduler
+        self.viewers = 0
+        self.boards: OrderedDict[str, Board] = OrderedDict()
+        self._steps: dict[str, _Steps] = {}
+        self._tokens: dict[str, str] = {}
+        self._report = scheduler.handlers.get("performance_report")
+        scheduler.handlers["dpexec_report"] = self.report
+        scheduler.handlers["performance_report"] = self.performance_report
+        metrics.publish(self)
+        self._add_pages()
+
+    # ---- what comes in
+
+    def report(self, report: dict[str, Any], token: str) -> dict[str, int]:
+        """Take the report of a trainer in; returns how many pages are open.
+
+        Args:
+            report: what its monitor says.
+            token: what the tags of its tasks begin with.
+        """
+        run = report["run"]
+        if run not in self.boards:
+            self.boards[run] = Board()
+            self._tokens[token], self._steps[run] = run, _Steps()
+            while len(self.boards) > _RUNS_KEPT:
+                gone, _ = self.boards.popitem(last=False)
+                del self._steps[gone]
+                self._tokens = {t: r for t, r in self._tokens.items() if r != gone}
+        self.boards.move_to_end(run)
+        self.boards[run].apply({**report, "memory": self._memory(), "current": None})
+        return {"viewers": self.viewers}
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Note when tasks of training ran."""
+        run = self._run_of(key) if finish == "memory" and start == "processing" else None
+        if run is None:
+            return
+        steps, tag = self._steps[run], key[1]
+        if tag != steps.tag:
+            self._finish_step(run)
+            steps.begin(tag)
+        computed = [s for s in kwargs.get("startstops") or () if s["action"] == "compute"]
+        for span in computed:
+            steps.rows.append((key[0], span["start"], span["stop"]))
+        steps.done.append(key[0])
+
+    def _run_of(self, key: Any) -> str | None:
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str)):
+            return None
+        return self._tokens.get(key[1].rpartition("-")[0])
+
+    def _finish_step(self, run: str) -> None:
+        board, sample = self.boards[run], self._steps[run].sample()
+        with_ops = board.sample and any(row[2] == "op" for row in board.sample["slices"])
+        if sample is not None and not with_ops:
+            board.take_sample(sample)
+
+    # ---- what pages show
+
+    def opened(self) -> None:
+        """Somebody opened a page."""
+        self.viewers += 1
+
+    def closed(self) -> None:
+        """Somebody closed a page."""
+        self.viewers -= 1
+
+    def refresh(self) -> Board:
+        """The training that reported last."""
+        if not self.boards:
+            return Board()
+        run, board = next(reversed(self.boards.items()))
+        steps = self._steps[run]
+        running = [
+            ts.key[0]
+            for worker in self.scheduler.workers.values()
+            for ts in worker.processing
+            if self._run_of(ts.key) == run and ts.key[1] == steps.tag
+        ]
+        elapsed = time.time() - steps.since
+        board.current = None
+        if running and elapsed > _LONG:
+            number = int(steps.tag.rpartition("-")[2]) + 1
+            board.current = {
+                "step": number,
+                "since": elapsed,
+                "done": list(steps.done),
+                "running": running,
+            }
+        board.memory = self._memory()
+        return board
+
+    def _memory(self) -> dict[str, Any]:
+        return {
+            f"worker {state.name}": (int(state.metrics.get("memory", 0)), state.memory_limit)
+            for state in self.scheduler.workers.values()
+        }
+
+    # ---- where it is shown
+
+    def _add_pages(self) -> None:
+        application = self.scheduler.http_application
+        try:
+            from bokeh.server.tornado import BokehTornado
+        except ImportError:
+            application.add_handlers(".*$", [("/dpexec", _MissingBokeh)])
+            return
+        dask_pages = [app for app in application.applications if isinstance(app, BokehTornado)]
+        if not dask_pages:  # a scheduler without a dashboard stays one
+            return
+        from distributed.dashboard.core import BokehApplication
+        from distributed.dashboard.scheduler import template_variables
+        from tornado.ioloop import IOLoop
+
+        prefix = dask_pages[0].prefix
+        variables = template_variables(self.scheduler)
+        variables["pages"].append(NAME)  # dask's own pages share these lists
+        variables["plots"] += [{"url": url[1:], "name": name} for name, url in pages.PLOTS.items()]
+        added = BokehApplication(
+            pages.applications(self), self.scheduler, prefix=prefix, template_variables=variables
+        )
+        application.add_application(added)
+        added.initialize(IOLoop.current())
+        added.start()
+        route = (
+            f"{prefix}/individual-plots.json",
+            _plots_handler(),
+            {"dask_server": self.scheduler},
+        )
+        application.add_handlers(".*$", [route])
+
+    async def performance_report(self, **options: Any) -> str:
+        """The report of dask, with a summary of training."""
+        assert self._report is not None
+        html: str = await self._report(**options)
+        return html.replace("</body>", f"{self._summary()}\n  </body>", 1) if self.boards else html
+
+    def _summary(self) -> str:
+        board = self.refresh()
+        panels = [pages.draw(board, name) for name in ("figures", "graph", "lanes", "loss")]
+        return (
+            f"<style>{pages.draw(None, 'style')}\n.dpl {{ margin: 16px; }}</style>\n"
+            f'<section id="dpexec">{"".join(panels)}</section>'
+        )
+
+
+class _MissingBokeh(web.RequestHandler):
+    """Says what is missing."""
+
+    def get(self) -> None:
+        self.write(f"<p>No live view of training: {pages.REQUIREMENT}</p>")
+
+
+def _plots_handler() -> type[Any]:
+    """Dask's list of panels with ours."""
+    from distributed.http.scheduler.info import IndividualPlots
+
+    class Plots(IndividualPlots):
+        def write(self, chunk: Any) -> None:
+            super().write({**chunk, **pages.PLOTS})
+
+    return Plots

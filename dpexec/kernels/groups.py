@@ -1,0 +1,219 @@
+"""Groups of operators: their expressions are put together to as few kernels as possible.
+
+The lowering of every part is called with a :class:`Group` instead of the code. It notes the
+expressions that lowerings ask for (:class:`~dpexec.kernels.generate.Pointwise` and
+:class:`~dpexec.kernels.generate.Reduction`); then those that share their loops become one kernel,
+whose intermediate results stay in registers, or in a row that stays in the cache. Other calls
+stay as they are, in their place. Every number is computed by the expression that computes it for
+an operator by itself, and sums have the same order, so the bits stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dpexec.core.dtypes import as_var_type, to_numpy
+from dpexec.ir.parts import Part, parts_of
+from dpexec.ir.spec import Spec
+from dpexec.kernels.generate import Pointwise, Recorder, Reduction
+from dpexec.kernels.group_plan import Node, Plan, plan, where
+from dpexec.kernels.group_source import emit
+from dpexec.kernels.lowering import Argument, Buffer, Code, Value, find, lowering
+from dpexec.kernels.machine import Kernel
+from dpexec.kernels.shapes import move
+from dpexec.kernels.strides import strides
+
+__all__ = ["Group"]
+
+_MOST = 64
+"""Expressions of one kernel: compilers take longer and longer, and registers run out."""
+
+
+class Group(Recorder):
+    """Notes the expressions and calls of a group.
+
+    Args:
+        code: takes the calls in the end.
+    """
+
+    def __init__(self, code: Code) -> None:
+        made = {value: copy for value, copy in code._copies.items() if copy.source is None}
+        super().__init__(halves=code.halves, rounded=code.rounded, _copies=made)
+        self.code = code
+        self.items: list[Node | tuple[Kernel, Sequence[Argument]]] = []
+        self.made: dict[Hashable, Node] = {}
+
+    def emit(self, kernel: Kernel, *arguments: Argument) -> None:
+        """Note a call of a kernel; what it reads lies in memory, and what it writes too."""
+        for argument in arguments:
+            if isinstance(argument, Value):
+                self._make(argument)
+                node = self.made.pop(where(argument), None)
+                if node is not None:
+                    node.stored = True
+        self.items.append((kernel, arguments))
+
+    def each(
+        self,
+        apply: Pointwise,
+        out: Value,
+        operands: Sequence[Value],
+        factors: Sequence[float] = (),
+        shapes: Sequence[Sequence[int]] = (),
+        shape: Sequence[int] = (),
+    ) -> None:
+        """Note an expression at every element."""
+        shape = tuple(shape or (out.size,))
+        steps = [strides(laid, shape) for laid in shapes or [shape] * len(operands)]
+        sources = [self._source(value) for value in operands]
+        self._note(Node(apply, out, sources, steps, shape, tuple(map(float, factors))))
+
+    def reduce(
+        self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
+        factor: float,
+    ) -> None:  # fmt: skip
+        """Note a reduction."""
+        steps = [strides(shape)]
+        self._note(
+            Node(apply, out, [self._source(x)], steps, tuple(shape), (float(factor),), tuple(kept))
+        )
+
+    def _source(self, value: Value) -> Node | Value:
+        self._make(value)
+        return self.made.get(where(value), value)
+
+    def _note(self, node: Node) -> None:
+        self.items.append(node)
+        self.made[where(node.out)] = node
+
+    def finish(self, outputs: Sequence[Value]) -> None:
+        """Emit all of it.
+
+        Args:
+            outputs: what is needed in memory.
+        """
+        for value in outputs:
+            node = self.made.get(where(value))
+            if node is not None:
+                node.stored = True
+        kernels = self._kernels()
+        read_by: dict[Node, set[int]] = {}
+        for number, item in enumerate(kernels):
+            for node in item if isinstance(item, list) else ():
+                for source in node.sources:
+                    if isinstance(source, Node):
+                        read_by.setdefault(source, set()).add(number)
+        for number, item in enumerate(kernels):
+            if isinstance(item, tuple):
+                self.code.emit(item[0], *item[1])
+                continue
+            stored = {n for n in item if n.stored or read_by.get(n, set()) - {number}}
+            made = plan(item) if len(item) > 1 else None
+            if made is None:
+                for node in item:
+                    _alone(self.code, node)
+                continue
+            self._overwrite(made, stored, outputs)
+            emit(self.code, made, stored)
+
+    def _kernels(self) -> list[list[Node] | tuple[Kernel, Sequence[Argument]]]:
+        """The expressions of every kernel, and the calls between them."""
+        found: list[list[Node] | tuple[Kernel, Sequence[Argument]]] = []
+        run: list[Node] = []
+        for item in (*self.items, None):
+            if isinstance(item, Node):
+                run.append(item)
+                continue
+            while run:
+                sizes = range(min(len(run), _MOST), 1, -1)
+                size = next((size for size in sizes if plan(run[:size])), 1)
+                found.append(run[:size])
+                run = run[size:]
+            if item is not None:
+                found.append(item)
+        return found
+
+    def _overwrite(self, made: Plan, stored: set[Node], outputs: Sequence[Value]) -> None:
+        """Let results take the memory of operands that nobody reads later."""
+        if len(self.items) != len(made.nodes):
+            return  # somebody else may hold such a result
+        last: dict[Hashable, int] = {}
+        values: dict[Hashable, Value] = {}
+        for (node, number), steps in made.loads.items():
+            value = node.sources[number]
+            assert isinstance(value, Value)
+            whole = value.size == max(n.size for n in made.nodes) and 0 not in steps
+            level = made.level[node] if whole else len(made.nodes)
+            last[where(value)] = max(last.get(where(value), 0), level)
+            values[where(value)] = value
+        for node in made.nodes:
+            if node not in stored or not made.in_row(node):
+                continue
+            shared = [value for value in outputs if where(value) == where(node.out)]
+            fitting = (v for key, v in values.items() if last[key] <= made.level[node])
+            taken = next((v for v in fitting if self.code.reuse(node.out, v)), None)
+            if taken is not None:
+                del values[where(taken)]
+                for value in shared:
+                    value.buffer = node.out.buffer
+
+
+def _alone(code: Code, node: Node) -> None:
+    """Emit an expression by itself."""
+    values = [source.out if isinstance(source, Node) else source for source in node.sources]
+    if isinstance(node.apply, Reduction):
+        assert node.kept is not None
+        node.apply.emit(code, values[0], node.out, node.shape, node.kept, node.factors[0])
+    elif any(node.out is value for value in values):
+        node.apply.add_to(code, *values)
+    elif len(values) == 1 and list(node.steps[0]) != node.out_steps:
+        places = (0, node.steps[0]), (0, node.out_steps)
+        move(code, values[0], node.out, node.shape, *places)
+    elif all(list(steps) == node.out_steps for steps in node.steps):
+        node.apply.emit(code, node.out, *values, factors=node.factors)
+    else:
+        x, y = values
+        shapes = [_shape(steps, node.shape) for steps in node.steps]
+        node.apply.broadcast(code, node.out, x, y, (shapes[0], shapes[1]), node.shape)
+
+
+def _shape(steps: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(size if step else 1 for size, step in zip(shape, steps, strict=True))
+
+
+def _new(spec: Spec) -> Value:
+    value = Value(spec.shape, to_numpy(spec.dtype))
+    value.buffer = Buffer(value.nbytes)
+    return value
+
+
+def _lower(group: Group, part: Part, specs: dict[int, Spec], values: dict[int, Value]) -> bool:
+    lower = find(part.type)
+    if lower is None:
+        return False
+    part.infer(specs)
+    outputs: list[Value | None] = []
+    for slot in part.definition.outputs:
+        number = part.outputs.get(slot.name, [-1])[0]
+        if number >= 0:
+            values.setdefault(number, _new(specs[number]))
+        outputs.append(values.get(number))
+    attrs = {name: part.attrs.get(name, part.definition.attrs.get(name)) for name in lower.attrs}
+    return lower(group, part.arguments(values), outputs, attrs) is not False
+
+
+@lowering("fusion_group", layout="own")
+def fusion_group(
+    code: Code, inputs: list[Value], outs: list[Value | None], *, parts: Sequence[str],
+    results: Sequence[int],
+) -> Any:  # fmt: skip
+    """The expressions of all parts, put together."""
+    group = Group(code)
+    values = dict(enumerate(inputs))
+    values.update((n, out) for n, out in zip(results, outs, strict=True) if out is not None)
+    specs = {n: Spec(value.shape, as_var_type(value.dtype)) for n, value in enumerate(inputs)}
+    for part in parts_of(parts, results):
+        if not _lower(group, part, specs, values):
+            return False
+    group.finish([out for out in outs if out is not None])

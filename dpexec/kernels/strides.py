@@ -1,0 +1,66 @@
+"""How far elements are apart in memory, and which dimensions lie together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+__all__ = ["OUTER", "groups", "merged", "regular", "strides"]
+
+OUTER = 3
+"""Loops around the innermost one."""
+
+
+def merged(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """The same elements with as few dimensions as possible: at least one.
+
+    Args:
+        shape: the dimensions.
+        strides: for every array, how far its elements are apart along each of them.
+    """
+    sizes: list[int] = []
+    found: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        joins = bool(sizes) and all(
+            steps[-1] == steps_of[axis] * size
+            for steps, steps_of in zip(found, strides, strict=True)
+        )
+        if joins:
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+        for steps, steps_of in zip(found, strides, strict=True):
+            if joins:
+                steps[-1] = steps_of[axis]
+            else:
+                steps.append(steps_of[axis])
+    return (sizes, found) if sizes else ([1], [[1] for _ in strides])
+
+
+def strides(shape: Sequence[int], like: Sequence[int] = ()) -> list[int]:
+    """How far elements are apart along each dimension; 0 where ``like`` repeats them."""
+    found = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    repeated = [size == 1 and other != 1 for size, other in zip(shape, like or shape, strict=True)]
+    return [0 if again else step for step, again in zip(found, repeated, strict=True)]
+
+
+def regular(shapes: Sequence[Sequence[int]], out: Sequence[int]) -> bool:
+    """Whether shapes are repeated to that of the result so simply that there are kernels for it."""
+    kept = [[a == b for a, b in zip(shape, out, strict=True)] for shape in shapes]
+    sizes, _ = merged(out, strides(out), *(strides(shape, out) for shape in shapes))
+    return len(sizes) <= OUTER + 1 and all(len(groups(out, k)) <= 4 for k in kept)
+
+
+def groups(shape: Sequence[int], kept: Sequence[bool]) -> list[int]:
+    """Sizes of dimensions that are kept and that are not, in turn, merged."""
+    found, keeps = [1], True
+    for size, keep in zip(shape, kept, strict=True):
+        if size == 1:
+            continue
+        if keep != keeps:
+            found.append(1)
+            keeps = keep
+        found[-1] *= size
+    return found

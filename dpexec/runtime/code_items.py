@@ -1,0 +1,280 @@
+"""From the tasks of a binding to items of code: tables of kernels, and what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.places import CUDAPlace
+from dpexec.kernels import collectives, sparse
+from dpexec.kernels.lowering import Sparse, Value
+from dpexec.kernels.machine import Kernel
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.code_run import CodeRun
+from dpexec.runtime.collectives import sums_of
+from dpexec.runtime.env import Shard
+from dpexec.runtime.partition import Task
+from dpexec.runtime.plan import Plan
+
+__all__ = ["Items", "NotCodeError", "Outside", "items_of"]
+
+_SHARED_FROM = 16_384
+"""Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
+_LINE = 16
+"""Elements in a line of the cache: where sums are divided."""
+
+Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
+"""A value that code computes, and where its parts lie."""
+Row = tuple[Kernel, Sequence[int]]
+"""A kernel and its arguments."""
+
+
+class NotCodeError(Exception):
+    """Something in a plan is not code."""
+
+
+class Outside:
+    """A feed or a stored variable, and where its address goes.
+
+    Args:
+        device: whose.
+        value: what code takes it for.
+    """
+
+    def __init__(self, device: int, value: Value) -> None:
+        self.device, self.name = device, value.name
+        self.dtype, self._shape = value.dtype, value.shape
+        self.positions: list[int] = []
+
+    def fits(self, array: Any) -> bool:
+        """Whether an array is what the code was made for."""
+        return (
+            isinstance(array, np.ndarray)
+            and (array.shape, array.dtype) == (self._shape, self.dtype)
+            and array.flags.c_contiguous
+        )
+
+    def write(self, words: memoryview, array: np.ndarray[Any, Any]) -> None:
+        """Tell the code where it lies."""
+        address: int = array.__array_interface__["data"][0]
+        for position in self.positions:
+            words[position] = address
+
+
+class Items:
+    """The items of a binding while they are put together.
+
+    Args:
+        plan: the plan.
+
+    Attributes:
+        outside: what comes from feeds and stored variables.
+        computed: what code computes, per device and name.
+        numbers: device, position, and what gives the number when it is called with the shard.
+        waits: per item, the items that it waits for.
+        threads: per item, the thread that is to look at it first.
+        kept: what must live as long as the code.
+    """
+
+    def __init__(self, plan: Plan, threads: int) -> None:
+        self.outside: list[Outside] = []
+        self.computed: list[dict[str, Computed]] = [{} for _ in plan.graph.places]
+        self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
+        self.waits: list[list[int]] = []
+        self.threads: list[int] = []
+        self.kept: list[Any] = []
+        self._plan = plan
+        self._number_of_threads = threads
+        self._words: list[int] = []
+        self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
+        self._sources: dict[tuple[int, str], Outside] = {}
+        self._ends: dict[int, list[int]] = {}
+
+    def finish(self) -> None:
+        """Put the words into memory, as addresses of arguments must not change any more."""
+        self.words = np.array(self._words, np.int64)
+
+    def tables(self) -> list[np.ndarray[Any, Any]]:
+        """Per item, its kernels with the addresses of their arguments."""
+        base = self.words.ctypes.data
+        return [
+            np.array([(kernel, base + 8 * at) for kernel, at in table], np.int64).reshape(-1, 2)
+            for table in self._tables
+        ]
+
+    def add(self, task: Task, waits: Sequence[int], thread: int) -> list[tuple[int, int]]:
+        """A new item of a task; returns its table."""
+        number = len(self._tables)
+        before = [end for index in task.after for end in self._ends[index]]
+        self._ends.setdefault(task.id, []).append(number)
+        self.waits.append([*before, *waits])
+        self.threads.append(thread % self._number_of_threads)
+        self._tables.append([])
+        return self._tables[-1]
+
+    # ---- pieces of code
+
+    def take_code(self, task: Task, code: CodeRun) -> None:
+        """Add a piece of code."""
+        device = task.device
+        assert device is not None
+        table = self.add(task, self._ends.get(task.id, ())[-1:], device)
+        first, base = len(self._words), code.words.ctypes.data
+        self._words.extend(code.words.tolist())
+        table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
+        self.numbers += [(device, first + at, number) for at, number in code.numbers]
+        for source in code.brought:
+            self._bring(device, source.value, [first + at for at in source.positions])
+        for name, array in code.dense:
+            if not array.flags.c_contiguous:
+                raise NotCodeError
+            self.computed[device][name] = code.made[name], [array]
+        for name, value, arrays in code.sparse:
+            self.computed[device][name] = value, arrays
+        self.kept.append(code)
+
+    def _bring(self, device: int, value: Value, positions: list[int]) -> None:
+        found = self.computed[device].get(value.name)
+        if found is not None:
+            address = _part(*found, value).ctypes.data
+            for position in positions:
+                self._words[position] = address
+            return
+        if value.part:
+            raise NotCodeError
+        key = device, value.name
+        if key not in self._sources:
+            self._sources[key] = Outside(device, value)
+            self.outside.append(self._sources[key])
+        self._sources[key].positions.extend(positions)
+
+    # ---- collectives
+
+    def take_collective(self, task: Task, binding: Binding) -> None:
+        """Add the sums of a task."""
+        rows: list[Row] = []
+        for node in task.nodes:
+            if node.kind in ("split", "merge"):
+                raise NotCodeError
+            for name, devices, made, targets in sums_of(node, self._plan.missing):
+                values = [self._known(device, name) for device in devices]
+                total = self._sum(task, values, name, binding, rows)
+                for target in targets:
+                    self.computed[target][made] = total
+        parts = [rows] if task.device is not None else _divided(rows, self._number_of_threads)
+        for thread, part in enumerate(parts):
+            table = self.add(task, (), thread if task.device is None else task.device)
+            for kernel, arguments in part:
+                table.append((kernel.address, len(self._words)))
+                self._words.extend(arguments)
+
+    def _known(self, device: int, name: str) -> Computed:
+        if name not in self.computed[device]:
+            raise NotCodeError
+        return self.computed[device][name]
+
+    def _sum(
+        self, task: Task, values: list[Computed], name: str, binding: Binding, rows: list[Row]
+    ) -> Computed:
+        value, first = values[0]
+        if len(values) == 1:
+            return values[0]
+        if isinstance(value, Sparse):
+            return self._joined(task, values, name, binding, rows)
+        arrays = [array for _, (array,) in values]
+        if any((a.shape, a.dtype) != (first[0].shape, np.dtype(np.float32)) for a in arrays):
+            raise NotCodeError
+        total = _memory(binding, task, name, first[0].shape, first[0].dtype)
+        self.kept.append(total)
+        before = arrays[0]
+        for array in arrays[1:]:
+            addresses = [a.ctypes.data for a in (total, before, array)]
+            rows.append((collectives.add, (total.size, *addresses)))
+            before = total
+        return value, [total]
+
+    def _joined(
+        self, task: Task, values: list[Computed], name: str, binding: Binding, rows: list[Row]
+    ) -> Computed:
+        value = values[0][0]
+        assert isinstance(value, Sparse)
+        if value.dtype != "float32":
+            raise NotCodeError
+        room = sum(arrays[0].size for _, arrays in values)
+        made = Sparse.like(value.shape, value.dtype, room, name, own=False)
+        out = [
+            _memory(binding, task, (name, part.part), part.shape, part.dtype) for part in made.parts
+        ]
+        self.kept.append(out)
+        for index, (_, arrays) in enumerate(values):
+            addresses = [a.ctypes.data for a in (*arrays, *out)]
+            rows.append((sparse.append, (index, value.width, *addresses)))
+        return made, out
+
+
+def items_of(binding: Binding, threads: int) -> Items:
+    """The items of a binding.
+
+    Args:
+        binding: what runs.
+        threads: how many work together.
+
+    Raises:
+        NotCodeError: some of it is not code.
+    """
+    plan = binding.plan
+    if any(isinstance(place, CUDAPlace) for place in plan.graph.places):
+        raise NotCodeError
+    items = Items(plan, threads)
+    for task, steps in zip(plan.tasks, binding.steps, strict=True):
+        if task.is_collective:
+            items.take_collective(task, binding)
+        for step in () if task.is_collective else steps:
+            if step.code is None:
+                raise NotCodeError
+            items.take_code(task, step.code)
+    items.finish()
+    return items
+
+
+def _part(
+    made: Value | Sparse, arrays: list[np.ndarray[Any, Any]], value: Value
+) -> np.ndarray[Any, Any]:
+    """The array that stands for what a piece of code takes from another one."""
+    names = [part.part for part in made.parts]
+    if value.part not in names:
+        raise NotCodeError
+    array = arrays[names.index(value.part)]
+    if value.part:
+        fits = array.shape[1:] == value.shape[1:] and len(array) <= value.shape[0]
+    else:
+        fits = array.shape == value.shape
+    if not fits or array.dtype != value.dtype:
+        raise NotCodeError
+    return array
+
+
+def _memory(
+    binding: Binding, task: Task, name: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
+    block = binding.memory.block(("sum", task.id, name), nbytes)
+    return block[:nbytes].view(dtype)[: int(np.prod(shape))].reshape(shape)
+
+
+def _divided(rows: list[Row], threads: int) -> list[list[Row]]:
+    """Sums in equal parts, for as many threads; rows that depend on each other stay together."""
+    total = sum(arguments[0] for kernel, arguments in rows if kernel is collectives.add)
+    if threads == 1 or total < _SHARED_FROM or any(k is not collectives.add for k, _ in rows):
+        return [rows]
+    parts: list[list[Row]] = [[] for _ in range(threads)]
+    for _, (size, *addresses) in rows:
+        share = -(-size // (threads * _LINE)) * _LINE
+        for thread, part in enumerate(parts):
+            first = min(thread * share, size)
+            count = min(share, size - first)
+            if count:
+                part.append((collectives.add, (count, *(a + 4 * first for a in addresses))))
+    return parts

@@ -1,0 +1,143 @@
+"""A whole step as code: what is left to Python is to say where values lie.
+
+When every task of a plan is a piece of code, and every collective adds what such code computes,
+all addresses but those of feeds and stored variables are known beforehand. Then a step writes these
+few, runs the tasks in one call without the GIL, on as many threads as help, and takes the results
+from where they lie.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core import tensors
+from dpexec.kernels.crew import Schedule
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.code_items import NotCodeError, items_of
+from dpexec.runtime.code_run import result_of, word_of
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.steps import Env, Shard
+
+__all__ = ["CodeStep", "code_step"]
+
+
+def code_step(binding: Binding, feeds: Feeds, threads: int) -> CodeStep | None:
+    """The code of all tasks of a binding; None if some of it is not code.
+
+    Args:
+        binding: what runs.
+        feeds: a batch of its shapes.
+        threads: how many work together.
+    """
+    try:
+        return CodeStep(binding, feeds, threads)
+    except NotCodeError:
+        return None
+
+
+class CodeStep:
+    """The code of all tasks of a binding.
+
+    Args:
+        binding: what runs.
+        feeds: a batch of its shapes.
+        threads: how many work together.
+
+    Raises:
+        NotCodeError: some of it is not code.
+    """
+
+    def __init__(self, binding: Binding, feeds: Feeds, threads: int) -> None:
+        plan = self._plan = binding.plan
+        made = items_of(binding, threads)
+        self.schedule = Schedule(made.tables(), made.waits, made.threads)
+        self._words = memoryview(made.words.data)  # written to much faster than an array
+        self._kept = made.kept
+        self._numbers = made.numbers
+        self._computed = made.computed
+        self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
+        self._stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
+        self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
+        self._moves = -1
+        self._numbered = False
+        self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
+        """Whether it needs to know the shards at every run; else at the first."""
+
+    # ---- before a run
+
+    def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
+        """Say where feeds and stored variables lie.
+
+        Returns:
+            What must stay where it is during the run; None if code cannot work on some of it.
+        """
+        stored = [ref() for ref in self._refs]
+        if self._moves != tensors.moves or any(array is None for array in stored):
+            found = self._find(replicas)
+            if found is None:
+                return None
+            stored = found
+        for source in self._fed:
+            array = np.ascontiguousarray(feeds.values[source.device][source.name], source.dtype)
+            source.write(self._words, array)
+            stored.append(array)
+        return stored
+
+    def _find(self, replicas: Replicas) -> list[Any] | None:
+        found = []
+        for source in self._stored:
+            tensor = replicas.tensor(source.device, source.name)
+            array = None if tensor is None else tensor.array
+            if array is None or not source.fits(array):
+                return None
+            source.write(self._words, array)
+            found.append(array)
+        self._refs = [weakref.ref(array) for array in found]
+        self._moves = tensors.moves
+        return found
+
+    def number(self, shards: Sequence[Shard]) -> None:
+        """Tell the numbers that depend on the run."""
+        for device, position, number in self._numbers:
+            self._words[position] = word_of(number(shards[device]))
+        self._numbered = True
+
+    @property
+    def needs_numbers(self) -> bool:
+        """Whether :meth:`number` must be called before the next run."""
+        return self.is_random or not self._numbered
+
+    # ---- after a run
+
+    def results(self, feeds: Feeds, replicas: Replicas) -> list[Env]:
+        """What is fetched, per device."""
+        envs = []
+        for device, fed in enumerate(feeds.values):
+            env = Env()
+            for name in self._plan.fetch:
+                value = self._value(device, name, fed, replicas)
+                if value is not None:
+                    env[name] = value
+            envs.append(env)
+        return envs
+
+    def _value(self, device: int, name: str, fed: Mapping[str, Any], replicas: Replicas) -> Any:
+        if name in self._computed[device]:
+            return result_of(*self._computed[device][name])
+        if name in fed:
+            return fed[name]
+        tensor = replicas.tensor(device, name)
+        return None if tensor is None else tensor.array
+
+    def commit(self, replicas: Replicas) -> None:
+        """Store what was computed for persistable variables."""
+        for device, name in self._plan.commits:
+            value = self._computed[device].get(name)
+            if value is not None:
+                replicas.store(device, name, result_of(*value))
+        replicas.written(self._plan.written)

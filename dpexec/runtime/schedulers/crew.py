@@ -1,0 +1,94 @@
+"""Threads that run a whole step of code together (:mod:`dpexec.kernels.crew`)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpexec.kernels import crew
+from dpexec.runtime.schedulers.prepared import Threads
+
+if TYPE_CHECKING:
+    from dpexec.kernels.crew import Schedule
+
+__all__ = ["Crew"]
+
+_PATIENCE = 2000
+"""Turns of spinning, 0.1 to 0.3 ms: most gaps between two steps of a small net are shorter, and
+waking a thread up takes 0.05 ms."""
+_BOARD = 64
+"""Words: nothing else may lie beside the two of the board, which spinning threads read."""
+
+
+class Crew:
+    """The calling thread and some others that help it.
+
+    Args:
+        threads: where the others come from; None: there are none.
+        size: how many work together.
+    """
+
+    def __init__(self, threads: Threads | None, size: int) -> None:
+        self.size = size
+        self._threads = threads
+        self._idle = list(range(1, size)) if threads is not None else []  # their numbers
+        self._board = np.zeros(_BOARD, np.int64)
+        self._address: int = self._board.ctypes.data
+
+    def run(self, schedule: Schedule) -> bool:
+        """Run a schedule; False if an item refused its values.
+
+        Raises:
+            KeyboardInterrupt: what was being worked on has ended, and nothing else has begun.
+        """
+        self._let_end()
+        schedule.reset()
+        self._board[0] = schedule.address
+        try:
+            self._call_for_help()
+            began = time.perf_counter()
+            while not crew.lead(self._address, schedule.address, _PATIENCE):
+                _nap(began)
+        except BaseException:
+            schedule.stop()
+            self._board[0] = 0
+            self._let_end()
+            raise
+        return not schedule.refused
+
+    def _let_end(self) -> None:
+        began = time.perf_counter()
+        while self._board[1]:
+            _nap(began)
+
+    def _call_for_help(self) -> None:
+        while self._idle:
+            assert self._threads is not None
+            self._threads.runs.put(_Attendance(self, self._idle.pop()))
+
+    def attend(self, number: int) -> None:
+        """Help until nothing was to be done for a while; called on a helping thread."""
+        began = time.perf_counter()
+        while crew.attend(self._address, number, _PATIENCE):
+            _nap(began)
+        self._idle.append(number)
+        if self._board[0]:  # a run began, perhaps before it could see that this thread is idle
+            self._call_for_help()
+
+
+class _Attendance:
+    """What a helping thread gets to do."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self._crew = crew
+        self._number = number
+
+    def work(self) -> None:
+        self._crew.attend(self._number)
+
+
+def _nap(since: float) -> None:
+    """Sleep for a fraction of the time that this thread has waited already."""
+    time.sleep(min(1e-3, max(2e-5, (time.perf_counter() - since) / 8)))

@@ -1,0 +1,93 @@
+"""Comparing two runs: what slowed down ranks first, whatever else differs."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from dpexec.viz.compare import compare
+
+from dpexec.trace import Trace
+from tests.viz.traces import event, straggling, trace
+
+
+def noisy(seed, steps, slow=None, factor=2.0):
+    """Steps of the hand-made network; every operator takes up to 5% longer or shorter."""
+    rng = random.Random(seed)
+    events = []
+    for e in straggling(steps, seconds=1e-3):
+        seconds = e.duration * rng.uniform(0.95, 1.05)
+        if e.node is not None and e.node == slow:
+            seconds *= factor
+        if e.kind != "task":  # with room behind each
+            events.append(replace(e, start=3 * e.start, stop=3 * e.start + seconds))
+    return Trace(tuple(events), {}, straggling().graph)
+
+
+@pytest.mark.parametrize("slow", range(7))
+def test_an_operator_that_takes_twice_as_long_ranks_first(slow):
+    found = compare(noisy(1, 9), noisy(2, 5, slow))
+    first = found.changes[0]
+    assert first.nodes == (slow,)
+    assert first.ratio == pytest.approx(2.0, rel=0.06)
+    assert first.certain > 0
+    assert not found.only_before and not found.only_after
+    assert len(found.changes) == 7
+
+
+def test_nothing_ranks_first_that_noise_explains():
+    steady = [event("small", "op", 0, "a", 10.0 * n, 10.0 * n + 1, step=n) for n in range(5)]
+    slower = [event("small", "op", 0, "a", 10.0 * n, 10.0 * n + 2, step=n) for n in range(5)]
+    wild = (1, 5, 3, 2, 4)
+    one = [
+        event("wild", "op", 0, "b", 10.0 * n + 2, 10.0 * n + 2 + t, step=n)
+        for n, t in enumerate(wild)
+    ]
+    other = [replace(e, stop=e.stop + 1.5) for e in one]
+    found = compare(trace(steady + one), trace(slower + other))
+    assert [change.name for change in found.changes] == ["small", "wild"]
+    assert [change.difference for change in found.changes] == [1.0, 1.5]
+
+
+def test_operators_without_a_partner_are_listed():
+    one = straggling(2)
+    without = Trace(tuple(e for e in one if "optimizer" not in e.key), {}, one.graph)
+    extra = [event("relu", "op", 0, "x", 10.0 * n + 9, 10.0 * n + 9.5, step=n) for n in range(2)]
+    found = compare(one, Trace((*without.events, *extra), {}, one.graph))
+    assert [(x.name, x.device) for x in found.only_before] == [("sgd → w", 1), ("sgd → w", 0)]
+    assert [(x.name, x.seconds) for x in found.only_after] == [("relu", 0.5)]
+    assert "2 operators are only in before, 1 only in after." in found.notes
+    assert "only in before: sgd → w · device 1, 2.50 s" in str(found)
+    assert "only in after" in found.svg
+    assert found.payload()["unmatched"] == (
+        ["sgd → w · device 1", "sgd → w · device 0"],
+        ["relu · device 0"],
+    )
+
+
+def test_graphs_may_number_their_operators_differently():
+    one, other = straggling(), straggling()
+    graph = json.loads(json.dumps(other.graph))
+    swap = {0: 2, 2: 0, 1: 3, 3: 1}
+    for node in graph["nodes"]:
+        node["id"] = swap.get(node["id"], node["id"])
+    for job in graph["tasks"]:
+        job["nodes"] = [swap.get(n, n) for n in job["nodes"]]
+    events = [replace(e, node=swap.get(e.node, e.node)) for e in other]
+    found = compare(one, Trace(tuple(events), {}, graph))
+    assert not found.only_before and not found.only_after
+    assert {change.difference for change in found.changes} == {0.0}
+
+
+def test_figures_and_names():
+    found = compare(straggling(3), straggling(2, seconds=2.0), names=["old", "new"])
+    assert found.steps == (10.0, 20.0)
+    assert found.title == "new against old · step 10.0 s → 20.0 s"
+    assert found.notes[0] == "A step takes 100% more time."
+    data = found.payload()
+    assert data["sides"] == ({"name": "old", "step": 10.0}, {"name": "new", "step": 20.0})
+    assert data["rows"][0] == ("mul_grad → w@GRAD · device 1", 4.0, 8.0, (3,))
+    assert json.loads(found.json)["changes"][0]["after"] == 8.0
+    assert "mul_grad → w@GRAD · device 1" in found.svg and "×2.00" in found.svg
+    with pytest.raises(ValueError, match="two names, not 3"):
+        compare(straggling(), straggling(), names=["a", "b", "c"])

@@ -1,0 +1,276 @@
+"""`dpexec.viz.compare`: two runs of the same network, operator by operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from dpexec.trace import Trace
+
+from .compare_svg import render
+from .load import as_trace
+from .page_data import CompareData
+from .schedule import Schedule, Slice
+from .units import percent, seconds_text
+from .view import View
+
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an operator took per step in both runs.
+
+    Args:
+        name: The operator, and what it makes.
+        device: Where it runs; None for all devices.
+        before: Seconds per step in the first run, the median of its steps.
+        after: The same in the second run.
+        noise: How far steps of the same run lie apart: the median distance from the median, of both
+            runs together.
+        nodes: Its numbers in the graph of the first run.
+    """
+
+    name: str
+    device: int | None
+    before: float
+    after: float
+    noise: float
+    nodes: tuple[int, ...]
+
+    @property
+    def difference(self) -> float:
+        """Seconds per step that it takes longer in the second run."""
+        return self.after - self.before
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times longer it takes; None if it took no time before."""
+        return self.after / self.before if self.before else None
+
+    @property
+    def certain(self) -> float:
+        """The part of the difference that noise does not explain, without its sign."""
+        return max(0.0, abs(self.difference) - 2 * self.noise)
+
+    @property
+    def label(self) -> str:
+        """The operator with its device."""
+        return self.name if self.device is None else f"{self.name} · device {self.device}"
+
+
+@dataclass(frozen=True)
+class Lone:
+    """An operator of one run that has no partner in the other one.
+
+    Args:
+        name: The operator, and what it makes.
+        device: Where it runs; None for all devices.
+        seconds: What it took per step.
+    """
+
+    name: str
+    device: int | None
+    seconds: float
+
+    @property
+    def label(self) -> str:
+        """The operator with its device."""
+        return self.name if self.device is None else f"{self.name} · device {self.device}"
+
+
+class Comparison(View):
+    """Two runs side by side, the largest difference first.
+
+    Args:
+        before: The first run.
+        after: The second run.
+        names: What the runs are called.
+
+    Raises:
+        ValueError: A trace is empty.
+    """
+
+    def __init__(
+        self, before: Trace, after: Trace, names: tuple[str, str] = ("before", "after")
+    ) -> None:
+        runs = Schedule(before), Schedule(after)
+        self.names = names
+        self.steps = tuple(statistics.median(s.seconds for s in run.steps) for run in runs)
+        one, other = (_per_step(run) for run in runs)
+        changes = [_change(key, one[key], other[key]) for key in one if key in other]
+        changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
+        self.changes = tuple(changes)
+        self.only_before = _lone(one, other)
+        self.only_after = _lone(other, one)
+        self.title = (
+            f"{names[1]} against {names[0]} · step {seconds_text(self.steps[0])} → "
+            f"{seconds_text(self.steps[1])}"
+        )
+
+    @cached_property
+    def svg(self) -> str:
+        """The largest differences as an SVG document."""
+        return render(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences that say what the figures are, and the result."""
+        before, after = self.steps
+        notes = ["Seconds per step, medians over the steps of each run; operators meet by what "
+                 "they make and where."]  # fmt: skip
+        if before:
+            faster = after < before
+            share = percent(abs(after / before - 1))
+            notes.insert(0, f"A step takes {share} {'less' if faster else 'more'} time.")
+        lone = len(self.only_before), len(self.only_after)
+        if any(lone):
+            notes.append(
+                f"{lone[0]} operators are only in {self.names[0]}, {lone[1]} only in "
+                f"{self.names[1]}."
+            )
+        return notes
+
+    def payload(self) -> CompareData:
+        """Return what the interactive page draws."""
+        one, other = (
+            {"name": name, "step": step} for name, step in zip(self.names, self.steps, strict=True)
+        )
+        return {
+            "type": "compare",
+            "title": self.title,
+            "notes": self.notes,
+            "sides": (one, other),  # type: ignore[typeddict-item]
+            "rows": [(c.label, c.before, c.after, c.nodes) for c in self.changes],
+            "unmatched": (
+                [lone.label for lone in self.only_before],
+                [lone.label for lone in self.only_after],
+            ),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return {
+            "names": list(self.names),
+            "steps": list(self.steps),
+            "changes": [asdict(change) for change in self.changes],
+            "only": [[asdict(x) for x in self.only_before], [asdict(x) for x in self.only_after]],
+        }
+
+    @property
+    def json(self) -> str:
+        """The figures as JSON."""
+        return json.dumps(self.to_json())
+
+    def __str__(self) -> str:
+        lines = [self.title, *self.notes, ""]
+        width = max((len(change.label) for change in self.changes[:20]), default=0)
+        for change in self.changes[:20]:
+            ratio = "" if change.ratio is None else f"  ×{change.ratio:.2f}"
+            lines.append(
+                f"{change.label:<{width}}  {seconds_text(change.before):>9} → "
+                f"{seconds_text(change.after):>9}{ratio}"
+            )
+        if len(self.changes) > 20:
+            lines.append(f"and {len(self.changes) - 20} others")
+        for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
+            lines += [f"only in {name}: {x.label}, {seconds_text(x.seconds)}" for x in lone]
+        return "\n".join(lines)
+
+
+@dataclass
+class _Times:
+    """What an operator took, step by step."""
+
+    name: str
+    device: int | None
+    seconds: list[float]
+    nodes: dict[int, None]
+
+
+def _per_step(schedule: Schedule) -> dict[_Key, _Times]:
+    """Seconds of each operator in each step that it runs in, by what it is."""
+    found: dict[_Key, _Times] = {}
+    for step in schedule.steps:
+        seen: dict[_Key, int] = {}
+        sums: dict[_Key, float] = {}
+        for index in step.slices:
+            piece = schedule.by_id[index]
+            if not piece.is_leaf_work:
+                continue
+            key, name = _identity(schedule, piece)
+            if schedule.nodes_of(piece) == ():  # nothing tells those of one name apart
+                seen[key] = seen.get(key, 0) + 1
+                key = (*key, seen[key])
+            sums[key] = sums.get(key, 0.0) + piece.own
+            row = found.setdefault(key, _Times(name, piece.event.device, [], {}))
+            row.nodes.update(dict.fromkeys(schedule.nodes_of(piece)))
+        for key, seconds in sums.items():
+            found[key].seconds.append(seconds)
+    return found
+
+
+def _identity(schedule: Schedule, piece: Slice) -> tuple[_Key, str]:
+    """What an operator is in any run of the network, and what it is called."""
+    event, nodes = piece.event, schedule.nodes_of(piece)
+    if schedule.facts is None or not nodes:
+        return (event.kind, event.name, event.device), event.name
+    made = tuple(schedule.facts.signatures[node] for node in nodes)
+    label = schedule.facts.label(nodes[-1])
+    if len(nodes) > 1:
+        label = f"{event.name} → {label.split(' → ')[-1]}"
+    return (event.device, *made), label
+
+
+def _change(key: _Key, one: _Times, other: _Times) -> Change:
+    medians = statistics.median(one.seconds), statistics.median(other.seconds)
+    spread = [
+        statistics.median(abs(value - middle) for value in times.seconds)
+        for times, middle in zip((one, other), medians, strict=True)
+    ]
+    return Change(one.name, one.device, *medians, sum(spread), tuple(one.nodes))
+
+
+def _lone(mine: dict[_Key, _Times], other: dict[_Key, _Times]) -> tuple[Lone, ...]:
+    found = [
+        Lone(times.name, times.device, statistics.median(times.seconds))
+        for key, times in mine.items()
+        if key not in other
+    ]
+    return tuple(sorted(found, key=lambda lone: -lone.seconds))
+
+
+def compare(before: Any, after: Any, *, names: Sequence[str] | None = None) -> Comparison:
+    """Compare two runs of the same network by operator; they may differ in the number of steps.
+
+    Args:
+        before: A Trace, an executor that recorded one, or the path of a saved one.
+        after: The same for the second run.
+        names: What the runs are called; None for the names of the files, else "before", "after".
+
+    Returns:
+        A view: differences beyond noise first; operators without a partner are listed.
+
+    Raises:
+        FileError: A file is damaged, empty, or no trace.
+        ValueError: Not two names.
+    """
+    if names is None:
+        names = _names((before, after))
+    if len(names) != 2:
+        raise ValueError(f"compare takes two names, not {len(names)}")
+    return Comparison(as_trace(before), as_trace(after), (names[0], names[1]))
+
+
+def _names(sources: Iterable[Any]) -> list[str]:
+    paths = [os.path.basename(s) if isinstance(s, (str, os.PathLike)) else None for s in sources]
+    found = [
+        str(path) if path is not None else default
+        for path, default in zip(paths, ("before", "after"), strict=True)
+    ]
+    return found if found[0] != found[1] else ["before", "after"]

@@ -1,0 +1,143 @@
+"""`dpexec.viz.analyse`: where the time of a run went, and what to change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+from dpexec.trace import Trace
+
+from .analysis import Analysis, analysis_of
+from .findings_svg import render
+from .load import as_trace
+from .page_data import BarData, FigureData, SectionData, SentenceData, TextData
+from .schedule import Schedule
+from .units import percent, seconds_text
+from .view import View
+from .words import PARTS
+
+_WAITS = 8
+
+
+class Findings(View):
+    """An analysis with its pictures.
+
+    Args:
+        trace: What was recorded.
+        steps: Numbers of the steps to look at; None for all.
+
+    Raises:
+        ValueError: The trace is empty, or has no such step.
+    """
+
+    def __init__(self, trace: Trace, steps: Iterable[int] | None = None) -> None:
+        self._schedule = Schedule(trace, steps)
+        self.analysis: Analysis = analysis_of(self._schedule)
+        count = len(self.analysis.steps)
+        self.title = (
+            f"Where the time goes · {count} step{'s' * (count != 1)}, "
+            f"median {seconds_text(self.analysis.median)}"
+        )
+
+    @cached_property
+    def svg(self) -> str:
+        """The findings as an SVG document."""
+        return render(self.analysis, self.title)
+
+    @property
+    def json(self) -> str:
+        """The analysis as JSON."""
+        return json.dumps(self.analysis.to_json())
+
+    def payload(self) -> TextData:
+        """Return what the interactive page draws."""
+        found = self.analysis
+        bars: list[BarData] = [
+            {
+                "label": f"device {use.device}",
+                "unit": "fraction",
+                "parts": [(PARTS[name], value) for name, value in use.parts.items() if value],
+            }
+            for use in found.devices
+        ]
+        advice: list[SentenceData] = [{"text": text, "tone": "warn"} for text in found.advice]
+        waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
+        path: SentenceData = {
+            "text": self._path(),
+            "tone": "plain",
+            "nodes": list(found.path.nodes),
+        }
+        sections: list[SectionData] = [
+            {"heading": "Steps", "figures": self._figures(), "sentences": [path]},
+            {"heading": "What each device did", "bars": bars},
+        ]
+        if advice:
+            sections.append({"heading": "What to change", "sentences": advice})
+        if waits:
+            sections.append({"heading": "Longest waits", "sentences": waits})
+        return {"type": "text", "title": self.title, "notes": [], "sections": sections}
+
+    def _figures(self) -> list[FigureData]:
+        found = self.analysis
+        uses = found.devices
+        figures: list[FigureData] = [
+            {"label": "median step", "value": found.median, "unit": "seconds"},
+            {"label": "steps", "value": len(found.steps), "unit": "count"},
+            {"label": "critical path", "value": found.path.seconds, "unit": "seconds"},
+        ]
+        if uses:
+            mean = sum(use.compute for use in uses) / len(uses)
+            figures.append({"label": "computing", "value": mean, "unit": "fraction"})
+        hidden = [use.overlap for use in uses if use.overlap is not None]
+        if hidden:
+            share = sum(hidden) / len(hidden)
+            figures.append({"label": "hidden communication", "value": share, "unit": "fraction"})
+        return figures
+
+    def _path(self) -> str:
+        path = self.analysis.path
+        return (
+            f"The critical path of step {path.step} is {seconds_text(path.seconds)} of "
+            f"{seconds_text(path.step_seconds)} ({percent(path.share)}): {len(path.slices)} "
+            "pieces of work that had to happen one after another."
+        )
+
+    def _waits(self) -> list[str]:
+        longest = [wait for wait in self.analysis.waits if wait.share >= 0.001][:_WAITS]
+        return [
+            f"device {wait.device}: {seconds_text(wait.seconds)} ({percent(wait.share)}), "
+            f"{PARTS[wait.cause]}, for {wait.task}"
+            for wait in longest
+        ]
+
+    def __str__(self) -> str:
+        lines = [self.title, self._path(), ""]
+        for use in self.analysis.devices:
+            parts = sorted(use.parts.items(), key=lambda item: -item[1])
+            texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
+            if use.overlap is not None:
+                texts.append(f"{percent(use.overlap)} of all communication hidden by computing")
+            lines.append(f"device {use.device}: {', '.join(texts)}")
+        if self.analysis.advice:
+            lines += ["", "What to change:"]
+            lines += [f"- {text}" for text in self.analysis.advice]
+        return "\n".join(lines)
+
+
+def analyse(trace: Any, *, steps: Iterable[int] | None = None) -> Findings:
+    """Say where the time of a run went: utilisation, causes of waiting, critical path, advice.
+
+    Args:
+        trace: A Trace, an executor that recorded one, or the path of a saved one.
+        steps: Numbers of the steps to look at; None for all.
+
+    Returns:
+        A view; `print` it, or read its `analysis`.
+
+    Raises:
+        FileError: The file is damaged, empty, or no trace.
+        ValueError: The trace has no such step.
+    """
+    return Findings(as_trace(trace), steps)

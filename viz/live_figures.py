@@ -1,0 +1,135 @@
+"""Panels of the live view: figures, curves, and the memory of processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+from .live_parts import fit, more, number, rect, svg
+from .units import bytes_text, round_steps, seconds_text, size_ticks
+
+__all__ = ["figures", "loss", "memory", "moved", "throughput"]
+
+_WIDTH, _HEIGHT = 460.0, 190.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, _WIDTH - 12.0, 12.0, _HEIGHT - 34.0
+_MOST_PROCESSES = 12
+
+Ticks = list[tuple[float, str]]
+
+
+def figures(board: Any) -> str:
+    """Return the figures that people look at first."""
+    last = board.loss.points[-1][1] if board.loss.points else math.nan
+    steps, samples = (
+        series.points[-1][1] if series.points and not board.is_idle else math.nan
+        for series in (board.steps_a_second, board.samples_a_second)
+    )
+    state = "idle" if board.is_idle else "running"
+    if board.current is not None:
+        state = f"in step {board.current['step']:,} for {seconds_text(board.current['since'])}"
+    count = max(board.steps, 1)
+    tiles = [
+        ("state", state),
+        ("steps", f"{board.steps:,}"),
+        ("loss", number(last)),
+        ("steps/s", number(steps)),
+        ("samples/s", number(samples)),
+        ("a step takes", seconds_text(board.seconds / count)),
+        ("collectives read", f"{bytes_text(board.bytes / count)} a step"),
+    ]
+    if board.failed:
+        tiles.append(("failed steps", f"{board.failed:,}"))
+    cells = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in tiles)
+    mode = {"all_reduce": "AllReduce", "reduce": "Reduce"}.get(board.mode, board.mode)
+    devices = f"{len(board.devices)} device{'s' * (len(board.devices) != 1)}"
+    ops, tasks = sum(b["ops"] for b in board.boxes), sum(len(b["keys"]) for b in board.boxes)
+    folded = f", drawn as {len(board.boxes)} phases" if tasks > len(board.boxes) else ""
+    note = f"{devices}, {mode}; {ops:,} operators in {tasks:,} tasks{folded}"
+    return f'<dl class="tiles">{cells}</dl><p class="note">{escape(note)}</p>'
+
+
+def loss(board: Any) -> str:
+    """Return the curve of the loss."""
+    if board.loss.points:
+        note = f"mean of {escape(board.loss_name)} over the devices"
+    else:
+        note = "Fetch the loss to see it." if board.trains else "The program does not train."
+    curve = _curve(board.loss.points, _number_ticks, number, "step")
+    return f'{curve}<p class="note">{note}</p>'
+
+
+def throughput(board: Any) -> str:
+    """Return the curve of samples per second."""
+    return _curve(board.samples_a_second.points, _number_ticks, number, "seconds")
+
+
+def moved(board: Any) -> str:
+    """Return the curve of bytes that collectives read."""
+    points = board.bytes_a_second.points
+    return _curve(points, lambda _, high: size_ticks(high), bytes_text, "seconds")
+
+
+def memory(board: Any) -> str:
+    """Return the memory of processes, as shares of what they may use."""
+    most = max((limit or used for used, limit in board.memory.values()), default=0) or 1
+    parts, y, right = [], 6.0, _WIDTH - 12.0
+    for name, (used, limit) in list(board.memory.items())[:_MOST_PROCESSES]:
+        text = bytes_text(used) + (f" of {bytes_text(limit)}" if limit else "")
+        parts.append(rect(0, y + 16, right, 10, "panel"))
+        parts.append(rect(0, y + 16, right * used / most, 10, "meter"))
+        parts.append(f'<text x="0" y="{y + 11}">{escape(fit(name, 250))}</text>')
+        parts.append(f'<text class="end" x="{right}" y="{y + 11}">{text}</text>')
+        y += 36
+    hidden = len(board.memory) - _MOST_PROCESSES
+    note = more(hidden, "further process is not drawn", "further processes are not drawn")
+    return f'{svg(_WIDTH, y, parts, "Memory per process")}<p class="note">{note}</p>'
+
+
+def _curve(
+    points: Sequence[tuple[float, float]],
+    ticks: Callable[[float, float], Ticks],
+    text: Callable[[float], str],
+    below: str,
+) -> str:
+    """One curve with its scale; what is no number leaves a gap."""
+    finite = [y for _, y in points if math.isfinite(y)]
+    if not finite:
+        return '<p class="note">Nothing yet.</p>'
+    low, high = min(finite), max(finite)
+    if low >= 0 and low < high / 3:
+        low = 0.0
+    if high == low:
+        low, high = (0.0, 2 * low) if low > 0 else (low - 1, high + 1)
+    first, last = points[0][0], points[-1][0]
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = _LEFT + (x - first) / (last - first or 1.0) * (_RIGHT - _LEFT)
+        return across, _BOTTOM - (y - low) / (high - low) * (_BOTTOM - _TOP)
+
+    parts = [rect(_LEFT, _TOP - 6, _RIGHT - _LEFT, _BOTTOM - _TOP + 12, "panel")]
+    for value, label in ticks(low, high):
+        y = at(first, value)[1]
+        parts.append(f'<path class="rule" d="M{_LEFT} {y:.1f}H{_RIGHT}"/>')
+        parts.append(f'<text class="faint end" x="{_LEFT - 6}" y="{y + 4:.1f}">{label}</text>')
+    pen, path = "M", []
+    for x, y in points:
+        if math.isfinite(y):
+            across, up = at(x, y)
+            path.append(f"{pen}{across:.1f} {up:.1f}")
+        pen = "L" if math.isfinite(y) else "M"
+    parts.append(f'<path class="curve" d="{"".join(path)}"/>')
+    words = (("", _LEFT, f"{first:,.0f}"), ("middle", (_LEFT + _RIGHT) / 2, below))
+    for side, x, word in (*words, ("end", _RIGHT, f"{last:,.0f}")):
+        parts.append(f'<text class="faint {side}" x="{x}" y="{_BOTTOM + 20}">{word}</text>')
+    return svg(_WIDTH, _HEIGHT, parts, f"Latest value {text(finite[-1])}")
+
+
+def _number_ticks(low: float, high: float) -> Ticks:
+    """Round numbers from one to another."""
+    steps = round_steps(high - low, 4)
+    step = steps[1] if len(steps) > 1 else high - low
+    first = math.ceil(low / step - 1e-9)
+    values = [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [(value, number(round(value, 12))) for value in values]

@@ -1,0 +1,136 @@
+"""The live view of training: its panels as HTML, and as an output of a notebook cell.
+
+The page of the dask dashboard, the server of `dpexec.dashboard.serve` and the notebook show the
+same panels. They need no scripts and follow the reader's light or dark setting; roles differ in
+pattern as well as in colour.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .live_figures import figures, loss, memory, moved, throughput
+from .live_parts import css
+from .live_tasks import graph, lanes
+
+__all__ = ["PANELS", "LiveView", "css", "live", "panel"]
+
+PANELS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "figures": ("Training with dpexec", figures),
+    "graph": ("The tasks of a step", graph),
+    "loss": ("Loss", loss),
+    "throughput": ("Samples per second", throughput),
+    "bytes": ("Bytes per second that collectives read", moved),
+    "memory": ("Memory", memory),
+    "lanes": ("The latest recorded step", lanes),
+}
+"""The panels by name, with their headings."""
+
+_SIDE_BY_SIDE = "display: flex; flex-wrap: wrap; gap: 16px 32px; align-items: flex-start;"
+
+
+def panel(board: Any, name: str) -> str:
+    """Return one panel as HTML.
+
+    Args:
+        board: A `dpexec.dashboard.board.Board`.
+        name: One of `PANELS`.
+    """
+    heading, draw = PANELS[name]
+    if board.run:
+        body = draw(board)
+    else:
+        hint = "Nothing trains yet: the first step shows here."
+        body = f'<p class="note">{hint}</p>' if name == "figures" else '<p class="note">–</p>'
+    return f'<div class="dpl"><h3>{heading}</h3>{body}</div>'
+
+
+def overview(board: Any) -> str:
+    """Return all panels, with their style sheet."""
+    rest = "".join(panel(board, name) for name in PANELS if name != "figures")
+    return (
+        f"<div><style>{css()}</style>{panel(board, 'figures')}"
+        f'<div style="{_SIDE_BY_SIDE}">{rest}</div></div>'
+    )
+
+
+class LiveView:
+    """A live view below a notebook cell; it follows training in the background.
+
+    Args:
+        source: What it shows: `dpexec.dashboard.server.LocalSource`.
+        display: The output to update: what IPython's `display(..., display_id=True)` returns.
+        interval: Seconds between updates.
+    """
+
+    def __init__(self, source: Any, display: Any, interval: float) -> None:
+        self._source, self._display = source, display
+        self._stopped = threading.Event()
+        source.opened()
+        self._thread = threading.Thread(
+            target=self._follow, args=(interval,), name="dpexec-live", daemon=True
+        )
+        self._thread.start()
+
+    def _follow(self, interval: float) -> None:
+        shown = ""
+        while not self._stopped.wait(interval):
+            shown = self._update(shown)
+        self._update(shown)
+
+    def _update(self, shown: str) -> str:
+        content = overview(self._source.refresh())
+        if content != shown:
+            self._display.update({"text/html": content}, raw=True)
+        return content
+
+    def close(self) -> None:
+        """Update a last time, then follow no more."""
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self._source.closed()
+            self._source.close()
+
+    def __enter__(self) -> LiveView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<LiveView: {'closed' if self._stopped.is_set() else 'following'}>"
+
+
+def live(executor: Any = None) -> LiveView:
+    """Show training while it goes on, below the notebook cell that calls this.
+
+    The cell goes on at once: train in it or in a later one. The view is updated twice a second at
+    most, and needs neither a server nor an extension of JupyterLab.
+
+    Args:
+        executor: A ParallelExecutor or CompiledProgram; None shows whatever trains.
+
+    Returns:
+        The view; close it, or leave its `with` block, to end it.
+
+    Raises:
+        RuntimeError: IPython is not installed.
+        TypeError: An executor of another kind.
+        ValueError: It trains on a cluster, whose dashboard has the page.
+    """
+    try:
+        from IPython.display import display
+    except ImportError as error:
+        raise RuntimeError(
+            "viz.live shows training in a notebook and needs IPython; elsewhere use "
+            "dpexec.dashboard.serve(executor)"
+        ) from error
+    from dpexec.dashboard.monitor import INTERVAL
+    from dpexec.dashboard.server import LocalSource
+
+    source = LocalSource(executor)
+    start = {"text/html": overview(source.refresh()), "text/plain": "live view of training"}
+    return LiveView(source, display(start, raw=True, display_id=True), INTERVAL)
