@@ -1,6 +1,7 @@
 """Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
 
 from .draw import Drawing, draw
-from .live_view import LiveView, live
+from .load import FileError
+from .passes import Passes, passes
 
-__all__ = ["Drawing", "LiveView", "draw", "live"]
+__all__ = ["Drawing", "FileError", "Passes", "draw", "passes"]

@@ -271,7 +271,7 @@ def _facts(
     yield f"{node['name']} (op {node['id']}, {node['role']})"
     if node["line"]:
         yield f"line: {node['line']}"
-    if node["scope"] != "/":
+    if node["scope"] != "/" and node["role"] != "optimize":  # optimizers make up their own
         yield f"scope: {node['scope']}"
     if node.get("task"):
         yield f"task: {node['task']}"

@@ -68,6 +68,7 @@ def css() -> str:
         ".dpx .line { fill: none; stroke-width: 1.1; }",
         ".dpx .far { opacity: 0.35; stroke-width: 0.7; }",
         ".dpx .across { stroke-dasharray: 4 3; }",
+        ".dpx path.gone { stroke-width: 1; }",
         ".dpx .frame { fill: none; stroke-dasharray: 2 3; }",
         ".dpx .bus { fill: none; stroke-width: 2; }",
         *_colours(_LIGHT_PAGE, LIGHT),

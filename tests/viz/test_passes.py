@@ -1,0 +1,128 @@
+"""What every pass made of the graph: as set differences have it, everything in its place."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from dpexec.viz.history import compilation_of, history
+from dpexec.viz.load import FileError
+from dpexec.viz.passes import _order, passes
+
+import dpexec as fluid
+from dpexec.graph.build import build_ssa_graph
+from dpexec.graph.operators import Operators
+from dpexec.passes.changes import label
+from tests.runtime.nets import Reduce, batches, classifier, strategies, train
+from tests.viz.graphs import mlp
+
+FUSING = {
+    "fuse_elewise_add_act_ops": True,
+    "fuse_all_optimizer_ops": True,
+    "enable_sequential_execution": True,
+}
+
+
+def compilation(mode=None, devices=2):
+    net = classifier(fluid.optimizer.Adam(0.1), batch_norm=True, dropout=0.1)
+    build, _ = strategies(mode or fluid.BuildStrategy.ReduceStrategy.AllReduce, **FUSING)
+    return compilation_of(net.main, build, devices)
+
+
+def oracle(made):
+    """Labels of the operators after every pass: the same passes, run and looked at by hand."""
+    operators = Operators(made.program)
+    yield "program", [f"{label(op)} on device 0" for op in operators.ops]
+    for step in made.rewrites:
+        step.rewrite(operators)
+        yield step.name, [f"{label(op)} on device 0" for op in operators.ops]
+    graph = build_ssa_graph(made.program, made.places, made.options, operators)
+    yield "replication", [label(node) for node in graph.ops]
+    for step in made.passes:
+        step.apply(graph)
+        yield step.name, [label(node) for node in graph.ops]
+
+
+@pytest.mark.parametrize("mode", [None, Reduce])
+def test_stages_are_set_differences(mode):
+    made = compilation(mode)
+    members, stages = history(made)
+    names = {member.id: member.label for member in members}
+    before = []
+    for stage, (name, labels) in zip(stages, oracle(made), strict=True):
+        assert stage.name == name
+        assert [names[k] for k in stage.nodes] == labels
+        if stage is not stages[0]:
+            assert {names[k] for k in stage.added} == set(labels) - set(before)
+            assert {names[k] for k in stage.removed} == set(before) - set(labels)
+            assert set(stage.changed) <= set(stage.nodes) - set(stage.added)
+        before = labels
+
+
+def test_what_changed_is_what_the_passes_recorded():
+    made = compilation()
+    _, records = made.graph()
+    members, stages = history(made)
+    found = {stage.name: stage for stage in stages}
+    assert any(record.changed for record in records)
+    for record in records:
+        stage = found[record.name]
+        for recorded, ids in (
+            (record.added, stage.added),
+            (record.removed, stage.removed),
+            (record.changed, stage.changed),
+        ):
+            texts = {text if " on " in text else f"{text} on device 0" for text in recorded}
+            assert {members[k].label for k in ids} == texts
+
+
+def test_unchanged_operators_keep_their_places():
+    members, stages = history(compilation())
+    order = _order(stages)
+    assert sorted(order) == [member.id for member in members]
+    place = {k: number for number, k in enumerate(order)}
+    first = [place[k] for k in stages[0].nodes]
+    assert first == sorted(first)
+
+
+def test_links_join_operators_of_the_stage_and_go_forward():
+    _, stages = history(compilation())
+    for stage in stages:
+        position = {k: number for number, k in enumerate(stage.nodes)}
+        assert stage.links
+        assert all(position[source] < position[target] for source, target in stage.links)
+
+
+def test_the_picture_tells_what_each_pass_did():
+    view = passes(classifier(batch_norm=True).main, devices=3)
+    ElementTree.fromstring(view.svg)
+    assert "Merge the all-reduces of parameters that share the name" in view.svg
+    assert "− all_reduce ×6" in view.svg and "+ fused_all_reduce ×3" in view.svg
+    assert "the maps show 2 of 3 devices" in view.svg
+    assert "changed nothing: " in view.svg
+    counts = {name: sizes for name, *sizes in view.counts()}
+    assert counts["fuse_all_reduce_ops"][0] - counts["fuse_all_reduce_ops"][1] == 3
+
+
+def test_an_executor_that_ran_is_compiled_again():
+    compiled = train(classifier(), batches(1), devices=2).compiled
+    assert passes(compiled).stages[-1].nodes
+    assert len(passes(compiled).stages[-1].nodes) == len(compiled.graph.ops)
+
+
+def test_a_file_names_what_changed():
+    data = {**mlp().data(), "passes": [record.to_json() for record in compilation().graph()[1]]}
+    view = passes(data)
+    fused = next(stage for stage in view.stages if stage.name == "fuse_all_reduce_ops")
+    assert {view.members[k].name for k in fused.added} == {"fused_all_reduce"}
+    assert {view.members[k].role for k in fused.removed} == {"collective"}
+    assert "only operators that a pass changed" in view.svg
+
+
+def test_what_knows_no_passes():
+    with pytest.raises(FileError, match="names no passes"):
+        passes(mlp().data())
+    with pytest.raises(TypeError, match="a graph does not know"):
+        passes(train(classifier(), batches(1)).compiled.graph)
+    with pytest.raises(TypeError, match="a int does not know"):
+        passes(3)
+    with pytest.raises(fluid.core.EnforceNotMet, match="run it once before"):
+        passes(fluid.CompiledProgram(classifier().main).with_data_parallel("mean_0.tmp_0"))

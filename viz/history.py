@@ -1,0 +1,246 @@
+"""The graph after every pass, with one number per operator through all of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.core.places import cpu_places
+from dpexec.graph.build import build_ssa_graph
+from dpexec.graph.operators import Operators
+from dpexec.graph.ssa import OpNode, SSAGraph
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.ir.roles import role_name
+from dpexec.passes.changes import label
+from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.strategy import BuildStrategy
+
+__all__ = ["REPLICATION", "Member", "Stage", "compilation_of", "history"]
+
+REPLICATION = "replication"
+"""Name of the stage that is no pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An operator of any stage.
+
+    Args:
+        id: The same in all stages.
+        name: Its type.
+        detail: What it writes.
+        role: One of those that `style.ROLE_NAMES` names.
+        device: None for a collective.
+        label: All in one line.
+    """
+
+    id: int
+    name: str
+    detail: str
+    role: str
+    device: int | None
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The operators after a pass; the first stage is the program itself.
+
+    Args:
+        name: Of the pass, which is that of its field of BuildStrategy.
+        sentence: What the pass does.
+        nodes: ids of the operators, in order.
+        links: Who gives values to whom; new orders without values too.
+        added: ids that the stage before does not have.
+        removed: ids that only the stage before has.
+        changed: ids whose operators read, write or wait for something else than before.
+    """
+
+    name: str
+    sentence: str
+    nodes: tuple[int, ...]
+    links: tuple[tuple[int, int], ...]
+    added: tuple[int, ...] = ()
+    removed: tuple[int, ...] = ()
+    changed: tuple[int, ...] = ()
+
+
+def compilation_of(
+    source: Any, strategy: BuildStrategy | None = None, devices: int | None = None
+) -> Compilation:
+    """How a program is compiled.
+
+    Args:
+        source: A Program, or a ParallelExecutor or CompiledProgram that ran.
+        strategy: For a program: how to build; None for the defaults.
+        devices: For a program: how many; None for CPU_NUM.
+
+    Raises:
+        TypeError: Something else.
+        EnforceNotMet: An executor that did not run yet.
+    """
+    if isinstance(source, Program):
+        places = cpu_places() if devices is None else cpu_places(devices)
+        return Compilation.of(source, list(places), strategy or BuildStrategy(), True, False)
+    compiled = getattr(source, "_compiled_program", source)
+    engine = getattr(compiled, "_compiled", None)
+    if engine is None:
+        raise TypeError(
+            f"a {type(source).__name__} does not know its passes: this takes a Program, a "
+            "ParallelExecutor or CompiledProgram that ran, or a trace or its file"
+        )
+    compilation: Compilation = engine.compilation
+    return compilation
+
+
+def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
+    """Compile once more and look at the operators after every pass.
+
+    Args:
+        compilation: What to compile, and how.
+
+    Returns:
+        All operators that there ever were, by number, and the stages.
+    """
+    recorder = _Recorder()
+    operators = Operators(compilation.program)
+    recorder.operators("program", "The operators as they were written.", operators)
+    for rewrite in compilation.rewrites:
+        rewrite.rewrite(operators)
+        recorder.operators(rewrite.name, _sentence(rewrite), operators)
+    count = len(compilation.places)
+    graph = build_ssa_graph(compilation.program, compilation.places, compilation.options, operators)
+    where = "one device" if count == 1 else f"{count} devices"
+    text = f"Every operator once per device, on {where}; collectives bring gradients together."
+    recorder.graph(REPLICATION, text, graph)
+    for step in compilation.passes:
+        step.apply(graph)
+        recorder.graph(step.name, _sentence(step), graph)
+    return recorder.members, recorder.stages
+
+
+def _sentence(step: object) -> str:
+    """The first paragraph of what the pass says of itself."""
+    text = inspect.getdoc(type(step)) or ""
+    return " ".join(text.partition("\n\n")[0].replace("``", "").split())
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.stages: list[Stage] = []
+        self.number: dict[Hashable, int] = {}
+        self.edges: dict[int, Hashable] = {}
+        self.orders: set[tuple[int, int]] = set()
+
+    def operators(self, name: str, sentence: str, operators: Operators) -> None:
+        """Record the operators of the program, as if on device 0."""
+        ops = operators.ops
+        numbers = self._numbers([(op, op) for op in ops])
+        writer: dict[str, int] = {}
+        links: dict[tuple[int, int], None] = {}
+        for op in ops:
+            found = (writer[read] for read in op.reads if read in writer)
+            links.update(dict.fromkeys((source, numbers[op]) for source in found))
+            writer.update(dict.fromkeys(op.writes, numbers[op]))
+        edges = {numbers[op]: _operator_edges(op) for op in ops}
+        self._stage(name, sentence, edges, links)
+
+    def graph(self, name: str, sentence: str, graph: SSAGraph) -> None:
+        """Record the replicated graph: what device 0 runs of the program keeps its number."""
+        numbers = self._numbers([(node, _origin(node)) for node in graph.ops])
+        links: dict[tuple[int, int], None] = {}
+        orders: dict[tuple[int, int], None] = {}
+        for node in graph.ops:
+            for var in node.inputs:
+                if var.writer is not None:
+                    kept = links if var.kind == "var" else orders
+                    kept[numbers[var.writer], numbers[node]] = None
+        before, self.orders = self.orders, set(orders)
+        if before:
+            links.update(dict.fromkeys(pair for pair in orders if pair not in before))
+        edges = {numbers[node]: _node_edges(node) for node in graph.ops}
+        self._stage(name, sentence, edges, links)
+
+    def _numbers(self, items: list[tuple[Any, Any]]) -> dict[Any, int]:
+        """A number for every item: its own, or that of a gone one of the same label."""
+        last = self.stages[-1].nodes if self.stages else ()
+        known = {self.number[origin] for _, origin in items if origin in self.number}
+        gone = {self.members[k].label: k for k in last if k not in known}
+        found: dict[Any, int] = {}
+        for item, origin in items:
+            if origin not in self.number:
+                text = _label(item)
+                number = gone.pop(text, len(self.members))
+                if number == len(self.members):
+                    self.members.append(_member(number, item, text))
+                self.number[origin] = number
+            found[item] = self.number[origin]
+        return found
+
+    def _stage(
+        self,
+        name: str,
+        sentence: str,
+        edges: dict[int, Hashable],
+        links: Iterable[tuple[int, int]],
+    ) -> None:
+        nodes = tuple(edges)
+        if not self.stages:
+            self.stages.append(Stage(name, sentence, nodes, tuple(links)))
+        else:
+            before, same = self.stages[-1].nodes, name == REPLICATION
+            old, new = set(before), set(nodes)
+            changed = (k for k in nodes if k in old and edges[k] != self.edges[k])
+            self.stages.append(
+                Stage(
+                    name,
+                    sentence,
+                    nodes,
+                    tuple(links),
+                    tuple(k for k in nodes if k not in old),
+                    tuple(k for k in before if k not in new),
+                    () if same else tuple(changed),
+                )
+            )
+        self.edges = edges
+
+
+def _origin(node: OpNode) -> Any:
+    """What a node of device 0 is the same as in the program."""
+    return node.op if node.op is not None and node.device == 0 and _plain(node) else node
+
+
+def _plain(node: OpNode) -> bool:
+    return node.kind == "compute" and node.op is not None and node.name == node.op.type
+
+
+def _operator_edges(op: Operator) -> Hashable:
+    return tuple(op.input_arg_names), tuple(op.output_arg_names), id(op)
+
+
+def _node_edges(node: OpNode) -> Hashable:
+    return len(node.inputs), len(node.outputs)
+
+
+def _label(item: Operator | OpNode) -> str:
+    return f"{label(item)} on device 0" if isinstance(item, Operator) else label(item)
+
+
+def _member(number: int, item: Operator | OpNode, text: str) -> Member:
+    if isinstance(item, Operator):
+        names = [name for name in item.output_arg_names if name]
+        return Member(number, item.type, _names(names), role_name(item.role), 0, text)
+    names = [var.name for var in item.outputs if var.kind == "var"]
+    device = None if item.is_collective else item.device
+    return Member(number, item.name, _names(names), item.role, device, text)
+
+
+def _names(names: list[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    if not unique:
+        return ""
+    return unique[0] if len(unique) == 1 else f"{unique[0]} +{len(unique) - 1}"
