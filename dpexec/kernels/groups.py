@@ -10,6 +10,7 @@ an operator by itself, and sums have the same order, so the bits stay.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -27,7 +28,11 @@ from dpexec.kernels.strides import strides
 __all__ = ["Group"]
 
 _MOST = 64
-"""Expressions of one kernel: compilers take longer and longer, and registers run out."""
+"""Expressions of one kernel: compilers take longer and longer."""
+_MOST_FUNCTIONS = 2
+"""Exponentials and the like of one kernel: the constants of more of them do not fit into
+registers (five gates of an LSTM: 1.05 times the time of single kernels; two by two: 0.94)."""
+_FUNCTION = re.compile(r"\b(exp|log|normal|sigmoid|tanh)\(")
 
 
 class Group(Recorder):
@@ -126,7 +131,7 @@ class Group(Recorder):
                 run.append(item)
                 continue
             while run:
-                sizes = range(min(len(run), _MOST), 1, -1)
+                sizes = range(_fitting(run), 1, -1)
                 size = next((size for size in sizes if plan(run[:size])), 1)
                 found.append(run[:size])
                 run = run[size:]
@@ -157,6 +162,17 @@ class Group(Recorder):
                 del values[where(taken)]
                 for value in shared:
                     value.buffer = node.out.buffer
+
+
+def _fitting(nodes: Sequence[Node]) -> int:
+    """How many of the expressions one kernel may compute: at least one."""
+    functions = 0
+    for number, node in enumerate(nodes[:_MOST]):
+        if isinstance(node.apply, Pointwise):
+            functions += len(_FUNCTION.findall(node.apply.expression))
+        if functions > _MOST_FUNCTIONS and number:
+            return number
+    return min(len(nodes), _MOST)
 
 
 def _alone(code: Code, node: Node) -> None:
