@@ -1,7 +1,8 @@
 """Pictures of what dpexec builds and runs; installed as ``dpexec.viz``."""
 
 from .draw import Drawing, draw
+from .live_view import LiveView, live
 from .load import FileError
 from .passes import Passes, passes
 
-__all__ = ["Drawing", "FileError", "Passes", "draw", "passes"]
+__all__ = ["Drawing", "FileError", "LiveView", "Passes", "draw", "live", "passes"]
