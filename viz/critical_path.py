@@ -146,16 +146,19 @@ def _work(runs: StepRuns) -> tuple[list[Slice], list[list[int]]]:
 def _data_order(schedule: Schedule, work: Sequence[Slice]) -> list[tuple[int, int]]:
     if schedule.facts is None:
         return []
-    ends: dict[int, tuple[int, int]] = {}
+    ends: dict[int, dict[int, tuple[int, int]]] = {}  # by operator and thread: first and last
     for index, piece in enumerate(work):
         node = schedule.node_of(piece)
         if node is not None:
-            ends[node] = (ends.get(node, (index, index))[0], index)
+            threads = ends.setdefault(node, {})
+            first, _ = threads.get(piece.event.thread, (index, index))
+            threads[piece.event.thread] = first, index
     return [
-        (ends[source][1], first)
-        for node, (first, _) in ends.items()
+        (last, first)
+        for node, threads in ends.items()
         for source in schedule.facts.before.get(node, ())
-        if source in ends
+        for _, last in ends.get(source, {}).values()
+        for first, _ in threads.values()
     ]
 
 
