@@ -9,7 +9,7 @@ function steps(value: number, scale: [number, string][]): string {
     }
   }
   const [size, unit] = scale[scale.length - 1] as [number, string];
-  return value === 0 ? `0 ${unit}` : `${digits(value / size)} ${unit}`;
+  return value === 0 && unit === "ns" ? "0" : value === 0 ? `0 ${unit}` : `${digits(value / size)} ${unit}`;
 }
 
 /** Three significant digits. */

@@ -35,7 +35,7 @@ export class Camera {
     this.x = (view.width - width * this.scale) / 2;
     this.y = Math.max(20, (view.height - height * this.scale) / 2);
     if (width * this.scale > view.width) this.x = 20;
-    if (height * this.scale > view.height) this.y = 20;
+    if (height * this.scale > view.height) this.y = 32 - 12 * this.scale; // below the names of the lanes
   }
 
   /** Bring a rectangle into view, moving as little as needed; `centre` moves it to the middle. */

@@ -86,9 +86,10 @@ function box(model: GraphModel, state: FoldState, nodes: number[], group: number
   }
   const common = [...types].sort((a, b) => b[1] - a[1]).map(([name, n]) => (n > 1 ? `${name} ×${n}` : name));
   const role = [...roles].sort((a, b) => b[1] - a[1])[0]?.[0] ?? first.role;
+  const collective = first.device === null && types.size === 1;
   return {
-    label: `${data?.label ?? ""}${times}`,
-    detail: `${plural(own.length, "op")}: ${common.slice(0, 2).join(", ")}${common.length > 2 ? ", …" : ""}`,
+    label: collective ? `${first.name} ×${nodes.length}` : `${data?.label ?? ""}${times}`,
+    detail: collective ? (data?.label ?? "") : `${plural(own.length, "op")}: ${common.slice(0, 2).join(", ")}${common.length > 2 ? ", …" : ""}`,
     role,
     lane: first.device,
     count: nodes.length,

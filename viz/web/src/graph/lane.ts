@@ -12,8 +12,8 @@ export interface Item {
 }
 
 const BOX_GAP = 18;
-const SWEEPS = 8;
-const CENTRE = 0.9; // below 1: long chains come back to the middle
+const ORDER_SWEEPS = 8;
+const SPREAD_SWEEPS = 9; // odd: the last one goes down, so that chains hang straight from their start
 
 function gap(left: Item, right: Item): number {
   return (left.width + right.width) / 2 + BOX_GAP;
@@ -23,7 +23,7 @@ function gap(left: Item, right: Item): number {
 function order(rows: Item[][]): void {
   for (const row of rows) row.forEach((item, number) => (item.place = (number + 0.5) / row.length));
   const crowded = rows.filter((row) => row.length > 1);
-  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+  for (let sweep = 0; sweep < ORDER_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? crowded : [...crowded].reverse()) {
       const wishes = new Map(row.map((item) => [item, wish(item, down, (near) => near.place) ?? item.place]));
@@ -79,8 +79,16 @@ function weigh(rows: Item[][]): void {
   for (const item of rows.flat()) {
     const above = item.near.some(({ item: other }) => other.row < item.row);
     const below = item.near.some(({ item: other }) => other.row > item.row && !other.port);
-    item.pull = (above && below ? 20 : 1) * (item.port ? 0.2 : 1);
+    item.pull = (above && below ? 1000 : 1) * (item.port ? 0.2 : 1);
   }
+}
+
+/** Move everything so that the lane's middle is x = 0. */
+function centre(rows: Item[][]): void {
+  const items = rows.flat();
+  const left = items.reduce((least, item) => Math.min(least, item.x - item.width / 2), Infinity);
+  const right = items.reduce((most, item) => Math.max(most, item.x + item.width / 2), -Infinity);
+  for (const item of items) item.x -= (left + right) / 2;
 }
 
 /** Place the items of a lane around x = 0. */
@@ -92,11 +100,11 @@ export function spread(rows: Item[][]): void {
     const middle = row.length ? ((row[0] as Item).x + (row[row.length - 1] as Item).x) / 2 : 0;
     for (const item of row) item.x -= middle;
   }
-  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+  for (let sweep = 0; sweep < SPREAD_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? rows : [...rows].reverse()) {
-      const wishes = row.map((item) => wish(item, down, (near) => near.x) ?? 0);
-      settle(row, wishes.map((value) => value * CENTRE));
+      settle(row, row.map((item) => wish(item, down, (near) => near.x) ?? 0));
     }
   }
+  centre(rows);
 }

@@ -10,7 +10,6 @@ import { type Rows, assignRows } from "./rows";
 export const ROW_GAP = 34;
 export const LANE_HEAD = 44;
 const PORT_WIDTH = 16;
-const BUS_HEIGHT = 34;
 const PADDING = 20;
 const SHORT = 12; // rows
 const LANE_GAP = 28;
@@ -168,13 +167,13 @@ function stackRows(result: Layout, rows: Rows): void {
   let y = LANE_HEAD;
   for (let row = 0; row < rows.total; row++) {
     result.tops[row] = y;
-    y += (rows.collective[row] ? BUS_HEIGHT : BOX_HEIGHT) + ROW_GAP;
+    y += BOX_HEIGHT + ROW_GAP;
   }
   result.tops[rows.total] = y;
   result.height = y - ROW_GAP + PADDING;
   result.row.forEach((row, box) => {
     result.y[box] = result.tops[row] as number;
-    result.h[box] = rows.collective[row] ? BUS_HEIGHT : BOX_HEIGHT;
+    result.h[box] = BOX_HEIGHT;
     result.byRow[row]?.push(box);
   });
 }
@@ -222,7 +221,7 @@ function route(diagram: Diagram, result: Layout, plans: LanePlan[]): void {
   const drawn = new Set<number>();
   const ends = (item: Item, down: boolean): number => {
     const y = result.tops[item.row] as number;
-    if (item.port) return y + BUS_HEIGHT / 2;
+    if (item.port) return y + BOX_HEIGHT / 2;
     return down ? y + (result.h[item.box] as number) : y;
   };
   for (const plan of plans) {

@@ -111,9 +111,10 @@ function laneNames(context: CanvasRenderingContext2D, layout: Layout, camera: Ca
 function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Camera, top: number, bottom: number): void {
   if (camera.scale < 0.12) return;
   context.strokeStyle = colour("bracket");
-  context.lineWidth = 3;
+  const larger = Math.min(2, Math.max(1, 1 / camera.scale)); // names stay legible from afar
+  context.lineWidth = 3 * larger;
   context.lineCap = "round";
-  context.font = `11px ${SANS}`;
+  context.font = `${11 * larger}px ${SANS}`;
   context.textAlign = "center";
   context.textBaseline = "alphabetic";
   for (const bracket of layout.brackets) {
@@ -123,12 +124,12 @@ function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Cam
     context.lineTo(bracket.x, bracket.bottom - 2);
     context.stroke();
     const seen = [Math.max(bracket.top, top), Math.min(bracket.bottom, bottom)] as const;
-    if (camera.scale < 0.4 || seen[1] - seen[0] < 50) continue;
+    if (camera.scale < 0.25 || seen[1] - seen[0] < 50 * larger) continue;
     context.save();
-    context.translate(bracket.x - 5, (seen[0] + seen[1]) / 2);
+    context.translate(bracket.x - 5 * larger, (seen[0] + seen[1]) / 2);
     context.rotate(-Math.PI / 2);
     context.fillStyle = colour("faint");
-    context.fillText(shorten(bracket.label, Math.floor((seen[1] - seen[0]) / 6.5)), 0, 0);
+    context.fillText(shorten(bracket.label, Math.floor((seen[1] - seen[0]) / (6.5 * larger))), 0, 0);
     context.restore();
   }
 }
@@ -265,7 +266,7 @@ function write(context: CanvasRenderingContext2D, box: Box, look: Look, x: numbe
   context.fillStyle = colour("text");
   context.font = `${box.folded ? "600 " : ""}12px ${MONO}`;
   const label = `${look.sign ? `${look.sign} ` : ""}${shorten(box.label, LONGEST)}`;
-  const detail = box.lane === null && h < 38 ? "" : look.detail;
+  const { detail } = look;
   context.fillText(label, x, detail ? y + 17 : y + h / 2 + 4);
   if (!detail) return;
   context.fillStyle = colour("faint-text");

@@ -22,6 +22,7 @@ export class TimelineModel {
   readonly total: number;
   readonly rowOf: Int32Array;
   readonly critical: Set<number>;
+  readonly steps: { number: number; from: number; to: number }[] = [];
   readonly byNode = new Map<number, number[]>();
   private readonly flowsOf = new Map<number, [number, number][]>();
 
@@ -43,6 +44,7 @@ export class TimelineModel {
         else this.byNode.set(id, [slice]);
       }
     }
+    this.findSteps();
     lists.forEach((levels, number) => this.addTrack(levels, number));
     for (const flow of data.flows) {
       for (const end of flow) {
@@ -114,6 +116,24 @@ export class TimelineModel {
       if (away < distance) [best, distance] = [slice, away];
     }
     return best;
+  }
+
+  private findSteps(): void {
+    const found = new Map<number, { number: number; from: number; to: number }>();
+    for (let slice = 0; slice < this.total; slice++) {
+      const number = this.step(slice);
+      const [from, to] = [this.start(slice), this.stop(slice)];
+      const step = found.get(number);
+      if (!step) found.set(number, { number, from, to });
+      else [step.from, step.to] = [Math.min(step.from, from), Math.max(step.to, to)];
+    }
+    this.steps.push(...[...found.values()].sort((a, b) => a.from - b.from));
+  }
+
+  /** The step of median length: what the timeline opens at. */
+  typicalStep(): { number: number; from: number; to: number } | null {
+    const sorted = [...this.steps].sort((a, b) => a.to - a.from - (b.to - b.from));
+    return sorted[sorted.length >> 1] ?? null;
   }
 
   private addTrack(levels: number[][], number: number): void {

@@ -4,9 +4,11 @@ import type { CounterData } from "../data";
 import { figure, nanoseconds } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { Row, TimelineModel } from "./model";
+import { OVERVIEW, type Overview } from "./overview";
 import { type TimeWindow, ticks } from "./window";
 
-export const RULER = 26;
+/** Height of what stands above the tracks: the overview and the ruler. */
+export const RULER = OVERVIEW + 24;
 export const GUTTER = 150;
 const ROW = 22;
 const TRACK_GAP = 6;
@@ -57,6 +59,7 @@ export interface Picture {
   selected: number;
   marked: Set<number> | null; // slices of the same node, or hits of a search
   critical: boolean;
+  overview: Overview;
 }
 
 const x = (p: Picture, time: number): number =>
@@ -79,6 +82,7 @@ export function paintTimeline(context: CanvasRenderingContext2D, p: Picture): vo
   if (p.selected >= 0) for (const flow of p.model.flows(p.selected)) arrow(context, p, flow, colour("accent"));
   context.restore();
   names(context, p);
+  p.overview.paint(context, p.window, GUTTER, p.width - GUTTER);
 }
 
 function grid(context: CanvasRenderingContext2D, p: Picture): void {
@@ -91,11 +95,27 @@ function grid(context: CanvasRenderingContext2D, p: Picture): void {
     context.strokeStyle = colour("grid");
     context.lineWidth = 1;
     context.beginPath();
-    context.moveTo(at, 0);
+    context.moveTo(at, OVERVIEW);
     context.lineTo(at, p.height);
     context.stroke();
     context.fillStyle = colour("faint-text");
-    context.fillText(time === 0 ? "0" : nanoseconds(time), at + 4, 13);
+    context.fillText(time === 0 ? "0" : nanoseconds(time), at + 4, RULER - 11);
+  }
+  steps(context, p);
+}
+
+/** A line where each step starts, named while there is room. */
+function steps(context: CanvasRenderingContext2D, p: Picture): void {
+  let last = -Infinity;
+  for (const { number, from } of p.model.steps) {
+    const at = Math.round(x(p, from));
+    if (at < GUTTER || at > p.width) continue;
+    context.fillStyle = colour("bracket");
+    context.fillRect(at - 1, RULER, 1.5, p.height);
+    if (at - last < 46) continue;
+    last = at;
+    context.fillStyle = colour("faint-text");
+    context.fillText(`step ${number}`, at + 4, p.height - 9);
   }
 }
 
@@ -222,7 +242,7 @@ function names(context: CanvasRenderingContext2D, p: Picture): void {
   for (const { data, y, most } of p.plan.counters) {
     context.font = `600 12px ${SANS}`;
     context.fillStyle = colour("text");
-    context.fillText(data.name, 10, y + RULER - p.scroll + 14, GUTTER - 18);
+    context.fillText(data.device === null ? data.name : `${data.name} ${data.device}`, 10, y + RULER - p.scroll + 14, GUTTER - 18);
     context.font = `11px ${SANS}`;
     context.fillStyle = colour("faint-text");
     context.fillText(`up to ${figure(most, data.unit)}`, 18, y + RULER - p.scroll + 32, GUTTER - 28);

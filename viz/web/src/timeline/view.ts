@@ -10,6 +10,7 @@ import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
 import { ROLE_ORDER, SIGNS } from "../theme";
 import { sliceDetails } from "./details";
 import { TimelineModel } from "./model";
+import { OVERVIEW, Overview } from "./overview";
 import { GUTTER, type Picture, RULER, paintTimeline, plan, rowAt, rowTop } from "./paint";
 import { TimeWindow } from "./window";
 
@@ -23,6 +24,7 @@ export class TimelineView implements Panel {
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly search: SearchList;
+  private inOverview = false; // whether the pointer was pressed there
 
   constructor(
     data: TimelineData,
@@ -30,10 +32,14 @@ export class TimelineView implements Panel {
   ) {
     this.model = new TimelineModel(data);
     const window = new TimeWindow(...data.span);
-    window.all();
+    const typical = this.model.typicalStep();
+    const margin = typical ? (typical.to - typical.from) * 0.04 : 0;
+    if (typical) window.show(typical.from - margin, typical.to + margin);
+    else window.all();
     this.picture = {
       model: this.model, plan: plan(this.model), window,
       scroll: 0, width: 0, height: 0, selected: -1, marked: null, critical: false,
+      overview: new Overview(this.model),
     };
     this.surface = new Surface(this.host, (canvas) => this.paint(canvas));
     this.search = this.makeSearch();
@@ -124,7 +130,10 @@ export class TimelineView implements Panel {
 
   private moved(): void {
     const { window } = this.picture;
-    this.summary.textContent = `${nanoseconds(window.span)} in view, from ${nanoseconds(Math.max(0, window.from))}`;
+    const seen = this.model.steps.filter((step) => step.to > window.from && step.from < window.to);
+    const [first, last] = [seen[0]?.number, seen[seen.length - 1]?.number];
+    const steps = first === undefined ? "" : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.model.steps.length}`;
+    this.summary.textContent = `${nanoseconds(window.span)} in view from ${nanoseconds(Math.max(0, Math.round(window.from)))}${steps}`;
     this.surface.redraw();
   }
 
@@ -158,9 +167,11 @@ export class TimelineView implements Panel {
       } else window.zoom(wheelFactor(event), this.timeAt(local(event)[0]));
       this.moved();
     }, { passive: false });
+    this.host.addEventListener("pointerdown", (event) => (this.inOverview = local(event)[1] < OVERVIEW));
     onDrag(
       this.host,
-      (dx, dy) => {
+      (dx, dy, event) => {
+        if (this.inOverview) return this.jump(local(event)[0]);
         this.picture.window.pan(-dx / (this.picture.width - GUTTER));
         this.scrollTo(this.picture.scroll - dy);
         this.tip.hidden = true;
@@ -168,6 +179,7 @@ export class TimelineView implements Panel {
       },
       (event) => {
         this.host.focus({ preventScroll: true });
+        if (this.inOverview) return this.jump(local(event)[0]);
         this.pick(this.sliceAt(...local(event)), false);
       },
     );
@@ -175,6 +187,14 @@ export class TimelineView implements Panel {
     this.host.addEventListener("pointermove", (event) => event.buttons || this.hover(...local(event)));
     this.host.addEventListener("pointerleave", () => (this.tip.hidden = true));
     this.host.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  /** Move the window to a place of the overview. */
+  private jump(px: number): void {
+    const { window, width, overview } = this.picture;
+    const middle = overview.time((px - GUTTER) / (width - GUTTER));
+    window.show(middle - window.span / 2, middle + window.span / 2);
+    this.moved();
   }
 
   private hover(px: number, py: number): void {
