@@ -54,6 +54,7 @@ _FAMILIES = (
     "elementwise",
     "embedding",
     "fused",
+    "groups",
     "layer_norm",
     "linear",
     "losses",
@@ -61,6 +62,7 @@ _FAMILIES = (
     "pooling",
     "products",
     "shapes",
+    "softmax",
     "sparse",
 )
 

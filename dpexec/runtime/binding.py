@@ -69,6 +69,7 @@ class Binding:
         halves: matrix products in code round their operands to bfloat16.
         rows: of every device's batch, if the specs leave them open.
         code: if it was made.
+        runs: how often it ran, or began to.
     """
 
     plan: Plan
@@ -78,6 +79,7 @@ class Binding:
     halves: bool = False
     rows: Sequence[int] = ()
     code: PlanCode | None = None
+    runs: int = 0
 
     @functools.cached_property
     def specs(self) -> Sequence[Mapping[str, Spec]]:

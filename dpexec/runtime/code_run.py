@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.sizes import at, at_most
+from dpexec.ir.sizes import Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
-from dpexec.runtime.code_table import bits
+from dpexec.runtime.code_table import word_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
     from dpexec.runtime.task_code import Piece, TaskCode
 
-__all__ = ["CodeRun", "Place"]
+__all__ = ["CodeRun", "Place", "result_of", "word_of"]
 
 
 class Place:
@@ -65,6 +66,12 @@ class Place:
             return flat_array.reshape(shape)
         batch, channels, *size = shape
         return np.moveaxis(flat_array.reshape(batch, *size, channels), -1, 1)
+
+    def closed(self, value: Value) -> Value:
+        """A value with numbers as its dimensions."""
+        if Rows.of(*value.shape) is None:
+            return value
+        return replace(value, shape=tuple(at(size, self.rows) for size in value.shape))
 
     def holds(self, value: Value) -> bool:
         """Whether a value has memory: none has it that no kernel needs."""
@@ -112,16 +119,18 @@ class CodeRun:
             for steps, end in piece.steps
         ]
         """The steps that it does, together where one kernel does several, and behind which row."""
-        self._words, kept = table.words(place.rows, *place.starts)
-        self._table = table.rows(self._words.ctypes.data)
+        self.words, kept = table.words(place.rows, *place.starts)
+        self.table = table.rows(self.words.ctypes.data)
         self._kept = [place.inner, place.lasting, table, *kept]  # the words are addresses
-        self._numbers = table.numbers
-        self._brought = [_Brought(value, found) for value, found in table.brought.items()]
-        self._made = piece.made
+        self.numbers = table.numbers
+        self.brought = [
+            _Brought(place.closed(value), found) for value, found in table.brought.items()
+        ]
+        self.made = piece.made
         self._place = place
         published = [(name, value, place.arrays(value)) for name, value in piece.published]
-        self._dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
-        self._sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
+        self.dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self.sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
@@ -130,7 +139,7 @@ class CodeRun:
     @property
     def rows(self) -> int:
         """How many kernels it calls."""
-        return len(self._table)
+        return len(self.table)
 
     def run(self, env: Env, stamps: np.ndarray[Any, Any] | None = None, at: int = 0) -> None:
         """Run it on the values of a device.
@@ -140,27 +149,27 @@ class CodeRun:
             stamps: where to note the times of its rows, see :func:`machine.run_timed`; None: not.
             at: where in ``stamps``.
         """
-        for source in self._brought:
+        for source in self.brought:
             array = env[source.name]
             if array is not source.seen():
-                source.update(self._words, array)
-        for at_word, number in self._numbers:
-            self._words[at_word] = bits(number(env.shard))
-        end = len(self._table)
+                source.update(self.words, array)
+        for at_word, number in self.numbers:
+            self.words[at_word] = word_of(number(env.shard))
+        end = len(self.table)
         if stamps is None:
-            row = machine.run(self._table, 0, end)
+            row = machine.run(self.table, 0, end)
         else:
-            row = machine.run_timed(self._table, 0, end, stamps, at)
+            row = machine.run_timed(self.table, 0, end, stamps, at)
         if row != end:
             self._refused(row, env)
-        for name, array in self._dense:
+        for name, array in self.dense:
             env[name] = np.asarray(array, order="C")
-        for name, value, arrays in self._sparse:
-            env[name] = _result(value, arrays)
+        for name, value, arrays in self.sparse:
+            env[name] = result_of(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
         """Name, address and bytes of what it computes; values may lie in one place in turn."""
-        for name, value in self._made.items():
+        for name, value in self.made.items():
             for part, array in zip(value.parts, self._place.arrays(value), strict=True):
                 if self._place.holds(part):
                     yield name, array.__array_interface__["data"][0], array.nbytes
@@ -176,7 +185,7 @@ class CodeRun:
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
-            {name: _result(value, self._place.arrays(value)) for name, value in self._made.items()}
+            {name: result_of(value, self._place.arrays(value)) for name, value in self.made.items()}
         )
         assert step.node.op is not None
         try:
@@ -191,13 +200,12 @@ def _part(found: SelectedRows, value: Value) -> Any:
     if value.part == "count":
         return np.array([len(found.row_array)])
     array = found.row_array if value.part == "rows" else found.value
-    room = at_most(value.shape[0])
-    if len(array) > room:
-        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {room}")
+    if len(array) > value.shape[0]:
+        raise RuntimeError(f"{value.name} has {len(array)} rows, but room for {value.shape[0]}")
     return array
 
 
-def _result(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
     if isinstance(value, Value):
         return arrays[0]

@@ -11,7 +11,7 @@ from dpexec.ir.sizes import Quotient, Size
 from dpexec.kernels.lowering import Argument, Buffer, Late, Value
 from dpexec.kernels.machine import Kernel
 
-__all__ = ["CodeTable", "bits"]
+__all__ = ["CodeTable", "word_of"]
 
 
 class CodeTable:
@@ -65,7 +65,7 @@ class CodeTable:
         if callable(argument):
             self.numbers.append((position, argument))
             return 0
-        return bits(argument)
+        return word_of(argument)
 
     def _address(self, position: int, value: Value) -> int:
         buffer = value.buffer
@@ -91,7 +91,7 @@ class CodeTable:
             made[positions] += start
         kept = [argument.at(rows) for _, argument in self._late]
         for (position, _), found in zip(self._late, kept, strict=True):
-            made[position] = bits(found)
+            made[position] = word_of(found)
         return made, kept
 
     def rows(self, words: int) -> np.ndarray[Any, Any]:
@@ -102,6 +102,6 @@ class CodeTable:
         return made
 
 
-def bits(number: Any) -> int:
+def word_of(number: Any) -> int:
     """A number as a word."""
     return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

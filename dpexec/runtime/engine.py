@@ -5,6 +5,7 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 
 from __future__ import annotations
 
+import functools
 import secrets
 import threading
 import warnings
@@ -104,7 +105,7 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self.local = LocalRunner(execution_strategy, self.num_threads)
+        self.local = LocalRunner(execution_strategy, self.num_threads, len(self.places))
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
@@ -216,6 +217,8 @@ class Engine:
         return binding
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
+        if self._on_cluster:
+            self._cluster_runner()  # brings a watcher along
         watcher = live.watcher()
         if watcher is None:
             return self._one_step(binding, feeds, merged)
@@ -243,13 +246,21 @@ class Engine:
     def _run_step(
         self, binding: Binding, feeds: Feeds, merged: bool, recording: Recording | None
     ) -> list[Any]:
-        shards = self._shards(feeds)
         if self._on_cluster:
+            shards = self._shards(feeds)
             cluster = self._cluster_runner()
             results = cluster.step(binding, feeds, shards, self.replicas, merged)
             self.replicas.scope.count_run(self.label)
             return results
-        return self.local.step(binding, feeds, shards, self.replicas, merged, self.label, recording)
+        return self.local.step(
+            binding,
+            feeds,
+            functools.partial(self._shards, feeds),
+            self.replicas,
+            merged,
+            self.label,
+            recording,
+        )
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)
@@ -271,7 +282,11 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            self._cluster = ClusterRunner(self.execution_strategy.scheduler, self.compilation)
+            client = self.execution_strategy.scheduler
+            self._cluster = ClusterRunner(client, self.compilation)
+            from dpexec import dashboard  # imported when it is used
+
+            dashboard.attach(client, self, self._cluster.token[:8])
         return self._cluster
 
     @property
