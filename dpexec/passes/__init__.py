@@ -3,6 +3,7 @@
 Some rewrite the operators before they are replicated, others the graph of the replicas.
 """
 
+from dpexec.passes.addto import AddTo
 from dpexec.passes.auto_fusion import AutoFusion
 from dpexec.passes.base import OperatorPass, Pass, PassManager, PassRecord
 from dpexec.passes.common_subexpressions import CommonSubexpressions
@@ -19,6 +20,7 @@ from dpexec.passes.sequential_execution import SequentialExecution
 from dpexec.passes.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
+    "AddTo",
     "AutoFusion",
     "CommonSubexpressions",
     "ConstantFolding",

@@ -19,6 +19,7 @@ from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
 from dpexec.passes import (
+    AddTo,
     AutoFusion,
     CommonSubexpressions,
     ConstantFolding,
@@ -111,6 +112,7 @@ class Compilation:
             FuseBatchNormActivation(),
             AutoFusion(),
             FuseAddActivation(),
+            AddTo(),
         ]
         after: list[Pass] = [
             FuseOptimizer(),

@@ -222,6 +222,7 @@ class BuildStrategy(_Strategy):
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
     enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
+    enable_addto = _Field(False, bool, "Add contributions to a gradient as soon as they are there.")
     sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
     fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")

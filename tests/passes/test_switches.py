@@ -20,6 +20,7 @@ from tests.runtime.nets import (
 PASSES = (
     "common_subexpressions",
     "constant_folding",
+    "enable_addto",
     "enable_auto_fusion",
     "enable_sequential_execution",
     "fuse_all_optimizer_ops",
