@@ -5,6 +5,8 @@ labels.
 """
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,17 @@ def test_graph_has_recorded_counts(row, tmp_path):
     assert found["op_handles"] == recorded["op_handles"]
     assert found["owners"] == recorded["owners"]
     assert found == recorded
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's program dot is not installed")
+@pytest.mark.parametrize("row", ["allreduce_2_lenet_adam", "reduce_2_word2vec_sgd"])
+def test_files_are_what_graphviz_reads(row, tmp_path):
+    graph_programs.write_graphs(fluid, row, str(tmp_path / row))
+    files = sorted(tmp_path.iterdir())
+    assert [file.name.removeprefix(row) for file in files] == [
+        "_fused_graph", "_multi_devices_graph", "_original_graph",
+    ]  # fmt: skip
+    for file in files:
+        read = subprocess.run(["dot", "-Tcanon", file], capture_output=True, text=True, check=True)
+        assert read.stderr == ""
+        assert read.stdout.startswith("digraph G {")
