@@ -13,7 +13,7 @@ from dpexec.graph import describe as graph_file
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program
-from dpexec.trace import Trace, TraceFormatError
+from dpexec.trace import Trace, TraceFormatError, from_chrome
 from dpexec.trace.events import FORMAT as TRACE_FORMAT
 
 __all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
@@ -47,14 +47,13 @@ def as_graph(source: Any) -> GraphData:
     if isinstance(source, (str, os.PathLike)):
         source = _read(Path(source))
     if isinstance(source, Mapping):
-        if source.get("format") == TRACE_FORMAT:
+        if source.get("format") == TRACE_FORMAT or "traceEvents" in source:
             return as_graph(as_trace(source))
         return _checked(source)
     if isinstance(source, Trace):
-        graph = getattr(source, "graph", None)
-        if graph is None:
+        if source.graph is None:
             raise FileError("the trace has no graph: it was recorded without one")
-        return _checked(graph)
+        return _checked(source.graph)
     if isinstance(source, Program):
         return program_graph(source).to_json()
     if isinstance(source, SSAGraph) or _is_plan(source):
@@ -84,7 +83,8 @@ def as_trace(source: Any) -> Trace:
         source = _read(Path(source))
     if isinstance(source, Mapping):
         try:
-            source = Trace.from_json(source)
+            chrome = "traceEvents" in source
+            source = from_chrome(source) if chrome else Trace.from_json(source)
         except TraceFormatError as error:
             raise FileError(str(error)) from error
     elif not isinstance(source, Trace):
@@ -124,6 +124,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise FileError(f"{path.name} is damaged or no JSON file: {error}") from error
     formats = (graph_file.FORMAT, TRACE_FORMAT)
+    if isinstance(data, dict) and "traceEvents" in data:
+        return data
     if not isinstance(data, dict) or data.get("format") not in formats:
         kind = data.get("format") if isinstance(data, dict) else type(data).__name__
         raise FileError(
@@ -154,6 +156,15 @@ def _checked(data: Mapping[str, Any]) -> GraphData:
         edges = [*node["inputs"], *node["outputs"]]
         if node["id"] != number or not all(isinstance(v, int) and 0 <= v < count for v in edges):
             raise FileError(f"nodes[{number}] of the graph file refers to what is not there")
+    written: set[int] = set()
+    waited = {var for node in data["nodes"] for var in node["outputs"]}
+    for number, node in enumerate(data["nodes"]):
+        if any(var in waited and var not in written for var in node["inputs"]):
+            raise FileError(
+                f"nodes[{number}] of the graph file reads what a later one writes: it goes round "
+                "in a circle"
+            )
+        written.update(node["outputs"])
     if not data["nodes"]:
         raise FileError("the graph has no operators: there is nothing to draw")
     return dict(data)

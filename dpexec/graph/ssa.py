@@ -278,10 +278,10 @@ class SSAGraph:
 
         return save(self.to_json(), path)
 
-    def _repr_svg_(self) -> str:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from dpexec.viz import draw
 
-        return str(draw(self)._repr_svg_())
+        return {**draw(self)._repr_mimebundle_(), "text/plain": repr(self)}
 
 
 def role_of(op: Operator) -> str:

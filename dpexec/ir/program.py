@@ -223,6 +223,12 @@ class Program(Prunable):
     __repr__ = __str__
     __hash__ = object.__hash__
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from dpexec.viz import draw
+
+        shown = draw(self)._repr_mimebundle_() if self.global_block().ops else {}
+        return {**shown, "text/plain": str(self)}
+
 
 def _copy_block(block: Block, made: Block, skip_training: bool) -> None:
     made.forward_block_idx = block.forward_block_idx

@@ -118,6 +118,11 @@ class Plan:
         """
         return save(self.to_json(), path)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from dpexec.viz import draw
+
+        return {**draw(self)._repr_mimebundle_(), "text/plain": repr(self)}
+
     def __repr__(self) -> str:
         return f"<Plan: {len(self.tasks)} tasks, {len(self.nodes)} operators>\n{self.describe()}"
 

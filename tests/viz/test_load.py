@@ -1,0 +1,88 @@
+"""What views take: live objects and files; everything else is refused by name."""
+
+import json
+
+import pytest
+from dpexec.viz.load import FileError, as_graph, as_trace
+
+from dpexec.trace import Event, Trace, save
+from tests.runtime.nets import batches, classifier, train
+from tests.viz.graphs import mlp
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return train(classifier(), batches(1), devices=2, trace=True).compiled
+
+
+def write(tmp_path, content):
+    path = tmp_path / "file.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_graph_of_everything_that_has_one(compiled, tmp_path):
+    expected = compiled.graph.to_json()
+    saved = compiled.graph.save(tmp_path / "graph.json")
+    for source in (compiled, compiled.graph, saved, str(saved), expected):
+        assert as_graph(source) == expected
+    assert as_graph(compiled.plan) == compiled.plan.to_json()
+    assert as_graph(compiled._program)["devices"][1:] == []
+
+
+@pytest.mark.parametrize("chrome", [True, False])
+def test_graph_and_events_of_a_saved_trace(compiled, tmp_path, chrome):
+    trace = compiled.trace
+    path = save(trace, tmp_path / "trace.json", chrome=chrome)
+    assert as_graph(path) == json.loads(json.dumps(as_graph(trace)))
+    assert as_trace(path).events == as_trace(compiled).events == trace.events
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "is empty"),
+        ("{", "damaged"),
+        ("[1]", "none of dpexec's files: its format is 'list'"),
+        ({"format": "onnx"}, "format is 'onnx'"),
+        ({"format": "dpexec.graph", "version": 99}, "version 99"),
+        ({"format": "dpexec.graph", "version": 1}, "needs a list of devices"),
+    ],
+)
+def test_files_that_are_no_graphs(tmp_path, content, complaint):
+    with pytest.raises(FileError, match=complaint):
+        as_graph(write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda data: data["nodes"][3].pop("role"), r"nodes\[3\] of the graph file is damaged"),
+        (lambda data: data["vars"].pop(), "refers to what is not there"),
+        (lambda data: data["nodes"].reverse(), "refers to what is not there"),
+        (lambda data: data["nodes"].clear(), "no operators"),
+        (
+            lambda data: data["nodes"][0]["inputs"].extend(data["nodes"][2]["outputs"]),
+            "goes round in a circle",
+        ),
+    ],
+)
+def test_damaged_graphs(tmp_path, damage, complaint):
+    data = mlp(1).data()
+    damage(data)
+    with pytest.raises(FileError, match=complaint):
+        as_graph(write(tmp_path, data))
+
+
+def test_what_has_no_graph_or_trace(compiled):
+    with pytest.raises(FileError, match="recorded without"):
+        as_graph(Trace((Event("a", "op", 0, "t", 0.0, 1.0),)))
+    with pytest.raises(FileError, match="no events"):
+        as_trace(Trace())
+    with pytest.raises(TypeError, match="a list has no trace"):
+        as_trace([1])
+    with pytest.raises(FileNotFoundError):
+        as_graph("missing.json")
+    silent = train(classifier(), batches(1)).compiled
+    with pytest.raises(RuntimeError, match=r"ExecutionStrategy\.trace"):
+        as_trace(silent)
