@@ -4,5 +4,16 @@ from .draw import Drawing, draw
 from .live_view import LiveView, live
 from .load import FileError
 from .passes import Passes, passes
+from .report import Report, report
 
-__all__ = ["Drawing", "FileError", "LiveView", "Passes", "draw", "live", "passes"]
+__all__ = [
+    "Drawing",
+    "FileError",
+    "LiveView",
+    "Passes",
+    "Report",
+    "draw",
+    "live",
+    "passes",
+    "report",
+]

@@ -278,10 +278,7 @@ class StackData(TypedDict):
     type: Literal["stack"]
     title: str
     notes: Sequence[str]
-    views: Sequence[
-        GraphData | TimelineData | TableData | MemoryData | PassesData | CompareData | ChartData
-        | TextData
-    ]  # fmt: skip
+    views: Sequence[ViewData]
 
 
 ViewData = (

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .page import ViewData, in_notebook, page
+from .page import in_notebook, page
+from .page_data import ViewData
 from .picture import convert
 
 

@@ -145,7 +145,7 @@ export class PassesView implements Panel {
     look.line = colour(change);
     look.fill = colour(`${change}-fill`);
     look.dashed = change === "removed";
-    look.detail = `${change}${box.detail ? ` · ${box.detail}` : ""}`;
+    look.detail = box.detail || change;
     return look;
   }
 

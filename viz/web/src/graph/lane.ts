@@ -13,6 +13,7 @@ export interface Item {
 
 const BOX_GAP = 18;
 const ORDER_SWEEPS = 8;
+const BACK = 0.97; // a chain that was pushed aside comes back to the middle, slowly
 const SPREAD_SWEEPS = 9; // odd: the last one goes down, so that chains hang straight from their start
 
 function gap(left: Item, right: Item): number {
@@ -103,7 +104,7 @@ export function spread(rows: Item[][]): void {
   for (let sweep = 0; sweep < SPREAD_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? rows : [...rows].reverse()) {
-      settle(row, row.map((item) => wish(item, down, (near) => near.x) ?? 0));
+      settle(row, row.map((item) => BACK * (wish(item, down, (near) => near.x) ?? 0)));
     }
   }
   centre(rows);

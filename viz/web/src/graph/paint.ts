@@ -256,11 +256,13 @@ function drawBox(context: CanvasRenderingContext2D, scene: Scene, number: number
   }
   context.stroke();
   context.setLineDash([]);
-  write(context, box, look, x + w / 2, y, h);
+  write(context, box, look, [x, y, w, h]);
   context.globalAlpha = 1;
 }
 
-function write(context: CanvasRenderingContext2D, box: Box, look: Look, x: number, y: number, h: number): void {
+function write(context: CanvasRenderingContext2D, box: Box, look: Look, at: [number, number, number, number]): void {
+  const [left, y, w, h] = at;
+  const x = left + w / 2;
   context.textAlign = "center";
   context.textBaseline = "alphabetic";
   context.fillStyle = colour("text");
@@ -271,7 +273,7 @@ function write(context: CanvasRenderingContext2D, box: Box, look: Look, x: numbe
   if (!detail) return;
   context.fillStyle = colour("faint-text");
   context.font = `10px ${MONO}`;
-  context.fillText(shorten(detail, LONGEST + 1), x, y + 31);
+  context.fillText(shorten(detail, Math.floor((w - 8) / 6.1)), x, y + 31);
 }
 
 /** What flows along the links of the selected box. */

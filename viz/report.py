@@ -1,0 +1,99 @@
+"""`dpexec.viz.report`: everything there is to see of a run, in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dpexec.trace import Trace
+
+from .draw import draw
+from .findings import Findings
+from .load import as_trace
+from .memory import memory
+from .overlay import overlay_of
+from .page import page
+from .page_data import StackData
+from .passes import passes
+from .schedule import Schedule
+from .stack import stacked
+from .table import table
+from .timeline import Timeline
+from .view import View
+
+
+class Report(View):
+    """Several views of one run as the tabs of a page.
+
+    Args:
+        title: Heading.
+        views: The tabs, from left to right.
+    """
+
+    def __init__(self, title: str, views: Sequence[View]) -> None:
+        self.title, self.views = title, tuple(views)
+
+    @cached_property
+    def html(self) -> str:
+        """One page with everything in it; it loads nothing."""
+        return page(self.title, self.views)
+
+    @cached_property
+    def svg(self) -> str:
+        """The static pictures of all views, one below the other."""
+        return stacked([view.svg for view in self.views], self.title)
+
+    def payload(self) -> StackData:
+        """Return what the tabs draw."""
+        views = [view.payload() for view in self.views]
+        return {"type": "stack", "title": self.title, "notes": [], "views": views}
+
+
+def report(
+    source: Any, path: str | os.PathLike[str] | None = None, *, title: str | None = None
+) -> Report:
+    """Put all views of a run into one offline page.
+
+    What was measured colours the graph, and what is selected in one view is found in the others.
+
+    Args:
+        source: A Trace, a ParallelExecutor or CompiledProgram that recorded one
+            (`ExecutionStrategy.trace = True`), or the path of a saved trace.
+        path: Where to write the page at once; None for nowhere.
+        title: Heading; None for one that says how long a step takes.
+
+    Returns:
+        The report: findings, graph, timeline, memory, table and passes, as far as the trace tells
+        them. `.save("report.html")`, or leave it at the end of a notebook cell.
+
+    Raises:
+        FileError: The file is damaged, empty, or no trace.
+        RuntimeError: Nothing was recorded.
+    """
+    trace = as_trace(source)
+    findings = Findings(trace)
+    views: list[View] = [findings]
+    if trace.graph is not None:
+        graph = draw(trace)
+        graph.overlay = overlay_of(Schedule(trace))
+        views.append(graph)
+    views.append(Timeline(trace))
+    if trace.memory:
+        views.append(memory(trace))
+    views.append(table(trace))
+    if _knows_passes(source, trace):
+        views.append(passes(source))
+    made = Report(title or f"dpexec run · {findings.title.partition(' · ')[2]}", views)
+    if path is not None:
+        made.save(Path(path))
+    return made
+
+
+def _knows_passes(source: Any, trace: Trace) -> bool:
+    """An executor compiles once more to show its passes; a file may have recorded them."""
+    if isinstance(source, (str, os.PathLike, Mapping, Trace)):
+        return bool(trace.graph and trace.graph.get("passes"))
+    return True
