@@ -36,6 +36,7 @@ class Drawing(View):
         twins: Which operators do the same on other devices.
         closed: ids of the groups that are folded at first.
         one_lane: Whether replicas are folded at first.
+        notes: Sentences below the heading, whatever is folded.
     """
 
     formats = (*View.formats, ".dot", ".gv")
@@ -48,10 +49,11 @@ class Drawing(View):
         twins: Sequence[int | None],
         closed: set[int],
         one_lane: bool,
+        notes: Sequence[str],
     ) -> None:
         self.data, self.diagram = data, diagram
         self.groups, self.twins = groups, twins
-        self.closed, self.one_lane = closed, one_lane
+        self.closed, self.one_lane, self.notes = closed, one_lane, notes
         self.title = diagram.title
         self.overlay: OverlayData | None = None
 
@@ -74,7 +76,7 @@ class Drawing(View):
         made: PageData = {
             "type": "graph",
             "title": self.title,
-            "notes": list(self.diagram.notes),
+            "notes": list(self.notes),
             "graph": self.data,
             "groups": [self._group(group) for group in self.groups],
             "twins": list(self.twins),
@@ -128,6 +130,7 @@ def draw(
     _one_of("replicas", replicas, ("auto", "lanes", "one"))
     data = as_graph(source)
     diagram = from_graph(data, title)
+    notes = diagram.notes
     same = twins(data)
     one_lane = replicas == "one" or (replicas == "auto" and len(diagram.lanes) > LANES_ABOVE)
     if one_lane:
@@ -137,7 +140,7 @@ def draw(
         closed = glance(diagram, found) if len(diagram.boxes) > FOLD_ABOVE else set()
     else:
         closed = set() if fold == "none" else closed_at(found, fold)
-    return Drawing(data, folded(diagram, found, closed), found, same, closed, one_lane)
+    return Drawing(data, folded(diagram, found, closed), found, same, closed, one_lane, notes)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -275,6 +275,8 @@ def _facts(
         yield f"scope: {node['scope']}"
     if node.get("task"):
         yield f"task: {node['task']}"
+    if node.get("parts"):
+        yield f"fused from: {', '.join(node['parts'])}"
     collective = node["role"] == "collective"
     for direction, values in (("in", inputs), ("out", outputs)):
         for value in values:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dpexec.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.graph.parts import parts_of
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
@@ -65,7 +66,8 @@ def describe(
 
     Returns:
         Format, title, mode, devices, vars and nodes (a position is an id), and with a plan its
-        tasks. ``bytes`` of a variable is None when a dimension is unknown.
+        tasks. ``bytes`` of a variable is None when a dimension is unknown; ``parts`` of a node are
+        there if it was fused from several operators.
     """
     facts = _Variables(graph, specs)
     layers = _Layers(graph)
@@ -81,22 +83,7 @@ def describe(
             for number, place in enumerate(graph.places)
         ],
         "vars": [facts.of(var) for var in graph.vars],
-        "nodes": [
-            {
-                "id": node.id,
-                "name": node.name,
-                "kind": node.kind,
-                "device": node.device,
-                "role": node.role,
-                "scope": _scope(node.op),
-                "layer": layers.of(node),
-                "line": _line(node.op),
-                "inputs": [var.id for var in node.inputs],
-                "outputs": [var.id for var in node.outputs],
-                "task": task_of.get(node),
-            }
-            for node in graph.ops
-        ],
+        "nodes": [_node(node, layers.of(node), task_of.get(node)) for node in graph.ops],
     }
     if tasks is not None:
         keys = {task.id: task_key(task) for task in tasks}
@@ -127,6 +114,24 @@ def save(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     target.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
     return target
+
+
+def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
+    parts = parts_of(node)
+    return {
+        "id": node.id,
+        "name": node.name,
+        "kind": node.kind,
+        "device": node.device,
+        "role": node.role,
+        "scope": _scope(node.op),
+        "layer": layer,
+        "line": _line(node.op),
+        "inputs": [var.id for var in node.inputs],
+        "outputs": [var.id for var in node.outputs],
+        "task": task,
+        **({"parts": parts} if len(parts) > 1 else {}),
+    }
 
 
 def _title(graph: SSAGraph) -> str:

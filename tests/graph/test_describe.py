@@ -90,6 +90,16 @@ def test_a_plan_tells_the_task_of_every_node():
         assert set(task["after"]) <= set(keys)
 
 
+def test_fused_nodes_name_their_parts():
+    fused = {"fuse_elewise_add_act_ops": True, "fuse_all_optimizer_ops": True}
+    graph = train(classifier(), batches(1), devices=2, **fused).compiled.graph
+    parts = {node["name"]: node["parts"] for node in graph.to_json()["nodes"] if "parts" in node}
+    assert parts["fused_elemwise_activation"] == ["relu", "elementwise_add"]
+    assert parts["fused_sgd"] == ["sgd"] * 4
+    assert parts["fused_all_reduce"] == ["all_reduce fc_0.b_0@GRAD", "all_reduce fc_0.w_0@GRAD"]
+    assert "mul" not in parts
+
+
 @pytest.mark.parametrize("seeds", [("1", "2")])
 def test_the_same_text_whatever_the_hash_seed(seeds):
     texts = {
