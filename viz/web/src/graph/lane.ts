@@ -13,7 +13,8 @@ export interface Item {
 
 const BOX_GAP = 18;
 const ORDER_SWEEPS = 8;
-const BACK = 0.97; // a chain that was pushed aside comes back to the middle, slowly
+const LONG = 120; // rows; longer chains that were pushed aside come back to the middle, slowly
+const BACK = 0.97;
 const SPREAD_SWEEPS = 9; // odd: the last one goes down, so that chains hang straight from their start
 
 function gap(left: Item, right: Item): number {
@@ -101,10 +102,11 @@ export function spread(rows: Item[][]): void {
     const middle = row.length ? ((row[0] as Item).x + (row[row.length - 1] as Item).x) / 2 : 0;
     for (const item of row) item.x -= middle;
   }
+  const back = rows.length > LONG ? BACK : 1;
   for (let sweep = 0; sweep < SPREAD_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? rows : [...rows].reverse()) {
-      settle(row, row.map((item) => BACK * (wish(item, down, (near) => near.x) ?? 0)));
+      settle(row, row.map((item) => back * (wish(item, down, (near) => near.x) ?? 0)));
     }
   }
   centre(rows);

@@ -197,20 +197,21 @@ function drawCounter(context: CanvasRenderingContext2D, p: Picture, counter: Pla
   if (base < 0 || base - COUNTER > p.height || !most) return;
   const value = (v: number): number => base - (v / most) * (COUNTER - 4);
   context.beginPath();
-  context.moveTo(x(p, data.times[0] ?? 0), base);
-  let pixel = -Infinity;
+  let [pixel, end] = [-Infinity, 0];
   for (let k = 0; k < data.times.length; k++) {
     const left = x(p, data.times[k] as number);
     const next = data.times[k + 1];
     if (next !== undefined && x(p, next) < GUTTER) continue;
     if (left > p.width) break;
     if (left - pixel < 0.4 && next !== undefined) continue;
+    if (pixel === -Infinity) context.moveTo(left, base);
     pixel = left;
+    end = x(p, next ?? p.model.data.span[1]);
     const y = value(data.values[k] as number);
     context.lineTo(left, y);
-    context.lineTo(next === undefined ? x(p, p.model.data.span[1]) : x(p, next), y);
+    context.lineTo(end, y);
   }
-  context.lineTo(Math.min(p.width, x(p, p.model.data.span[1])), base);
+  context.lineTo(end, base);
   context.fillStyle = colour("accent-soft");
   context.fill();
   context.strokeStyle = colour("accent");
