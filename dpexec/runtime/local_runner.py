@@ -109,7 +109,8 @@ class LocalRunner:
     def _code_step(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
         """The code of a whole step, made when shapes come again; None: its tasks run singly."""
         usual = self._strategy is None or self._scheduler.caller_works
-        if binding.runs < 2 or feeds.persistable or not binding.native or not usual:
+        again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
+        if not again or feeds.persistable or not binding.native or not usual:
             return None
         if binding not in self._code:
             from dpexec.runtime.code_step import code_step
