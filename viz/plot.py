@@ -96,6 +96,13 @@ class Canvas:
         """Draw a line of an axis."""
         self.lines.append(f'<path class="grid" d="{path}"/>')
 
+    def dot(self, x: float, y: float, role: str, hint: str) -> None:
+        """Draw a point of a curve."""
+        self.parts.append(
+            f'<circle class="dot c-{role}" cx="{number(x)}" cy="{number(y)}" r="3.5">'
+            f"<title>{escape(hint)}</title></circle>"
+        )
+
     def path(self, line: str, classes: str, hint: str = "") -> None:
         """Draw a path."""
         title = f"<title>{escape(hint)}</title>" if hint else ""

@@ -1,0 +1,176 @@
+"""What-if: the recorded machine is met, and other machines behave as their model says."""
+
+import json
+
+import numpy as np
+import pytest
+from dpexec.viz.schedule import Schedule
+from dpexec.viz.simulate import simulate
+from dpexec.viz.template import templates
+
+import dpexec as fluid
+from tests.viz.traces import event, straggling, task, trace, two_replicas
+
+
+def recorded(devices, reduce=False, scheduler="threads", steps=6):
+    """The trace of a small network, after a step that compiles."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [-1, 64])
+        y = fluid.layers.fc(fluid.layers.fc(x, 128, act="relu"), 1)
+        loss = fluid.layers.mean(fluid.layers.square(y))
+        fluid.optimizer.Momentum(1e-3, 0.9).minimize(loss)
+    scope, executor = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    executor.run(startup, scope=scope)
+    build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
+    strategies = fluid.BuildStrategy.ReduceStrategy
+    build.reduce_strategy = strategies.Reduce if reduce else strategies.AllReduce
+    execution.scheduler, execution.trace = scheduler, True
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
+        loss_name=loss.name,
+        build_strategy=build,
+        exec_strategy=execution,
+        places=fluid.cpu_places(devices),
+    )
+    batch = {"x": np.random.default_rng(0).normal(size=(256, 64)).astype("float32")}
+    for _ in range(steps):
+        executor.run(compiled, feed=batch, fetch_list=[loss], scope=scope)
+    return compiled.trace
+
+
+@pytest.mark.parametrize(
+    ("devices", "reduce", "scheduler"),
+    [(1, False, "threads"), (2, False, "threads"), (2, True, "threads"), (3, False, "sync")],
+)
+def test_the_replay_of_the_recorded_machine_lies_within_a_tenth(devices, reduce, scheduler):
+    found = simulate(recorded(devices, reduce, scheduler))
+    assert abs(found.error) < 0.1
+    assert found.prediction.devices == devices
+    assert found.prediction.step == pytest.approx(found.replayed)
+
+
+def test_the_hand_made_trace_is_taken_apart_and_met_exactly():
+    made = straggling(3)
+    first = templates(Schedule(made), 2, 2)[0]
+    assert [[work.seconds for work in chain] for chain in first.segments] == [[3.0], [6.0]]
+    assert [work.seconds for work in first.updates] == [2.0, 2.5]
+    assert [work.delay for work in first.updates] == [0.0, 0.5]
+    assert [(b.bytes, b.after, len(b.parts)) for b in first.buckets] == [(64, 1, 1)]
+    found = simulate(made)
+    assert (found.measured, found.replayed) == pytest.approx((10.0, 10.0))
+
+
+def test_a_slow_link_ends_scaling_and_is_named():
+    found = simulate(straggling(3), devices=4, bandwidth=64.0)
+    # twice around a ring of four with 64 bytes: 6/4 seconds; then the slower update
+    assert found.prediction.step == pytest.approx(6 + 1.5 + 0.5 + 2.5)
+    slow = simulate(straggling(3), bandwidth=64.0, latency=2.0)
+    assert slow.prediction.step == pytest.approx(6 + 1.0 + 2 * 2.0 + 0.5 + 2.5)
+    assert slow.scan[-1].reason == "link"
+    assert slow.end is not None
+    assert "aggregating gradients takes the time (link)" in slow.verdict
+
+
+def even(steps):
+    """Both devices take four seconds to compute and one to update."""
+    events = []
+    for step in range(steps):
+        at = 20.0 * step
+        events += [
+            event("Feed", "feed", None, "Feed", at, at + 2, step=step),
+            task("forward_backward_dev0-0", 0, at + 2, at + 6, step=step),
+            task("forward_backward_dev1-1", 1, at + 2, at + 6, thread=1, step=step),
+            task("all_reduce-2", None, at + 6, at + 6.5, step=step),
+            task("optimizer_dev0-3", 0, at + 6.5, at + 7.5, step=step),
+            task("optimizer_dev1-4", 1, at + 6.5, at + 7.5, thread=1, step=step),
+        ]
+    return trace(events, two_replicas(), num_threads=8, cpus=64, scheduler="threads")
+
+
+def test_cores_end_scaling_and_are_named():
+    found = simulate(even(3), cores=2)
+    four = next(p for p in found.scan if p.devices == 4)
+    assert four.step == pytest.approx(4 + 4 * 4 / 2 + 1.5 + 4 / 2)
+    assert four.reason == "cores"
+    assert "share 2 cores (cores)" in found.verdict
+    assert found.end.devices == 2
+
+
+def test_feeding_is_a_serial_part():
+    found = simulate(even(3))
+    assert found.replayed == pytest.approx(7.5)
+    eight = next(p for p in found.scan if p.devices == 8)
+    assert eight.step == pytest.approx(8 + 4 + 3.5 + 1)
+    assert eight.reason == "serial part"
+
+
+def test_a_straggler_is_what_limits():
+    found = simulate(straggling(3))
+    one, two = found.scan[:2]
+    assert one.step == pytest.approx((3 + 2 + 6 + 0.5 + 2.5) / 2)  # on either device
+    assert two.reason == "stragglers"
+    assert two.without["stragglers"] == pytest.approx(4.5 + 1 + 0.25 + 2.25)
+
+
+def test_reduce_mode_shares_the_optimizer():
+    found = simulate(straggling(3), mode="reduce", bandwidth=1e12)
+    assert found.mode == "reduce"
+    assert found.prediction.step == pytest.approx(6 + 0.5 + 2.5 / 2)
+
+
+def test_a_single_device_needs_a_bandwidth():
+    made = recorded(1)
+    with pytest.raises(ValueError, match="a trace of one device does not tell"):
+        simulate(made, devices=4)
+    found = simulate(made, devices=4, bandwidth=1e9)
+    assert found.prediction.devices == 4 and found.prediction.step > found.scan[0].step
+    assert [p.devices for p in simulate(made).scan] == [1]
+
+
+def test_steps_slow_at_first_are_left_out():
+    made = straggling(4)
+    slower = [e for e in made if e.step] + [
+        e.__class__(e.name, e.kind, e.device, e.key, 4 * e.start - 40, 4 * e.stop - 40, e.thread,
+                    e.args, e.node, 0)
+        for e in made if not e.step
+    ]  # fmt: skip
+    found = simulate(trace(slower, two_replicas(), num_threads=2, scheduler="threads", cpus=2))
+    assert found.measured == pytest.approx(10.0)
+    assert "Not counted: the first 1 of the steps" in found.notes[1]
+
+
+def test_figures_are_the_same_in_all_forms():
+    found = simulate(straggling(3), devices=4, bandwidth=1e9)
+    data = json.loads(found.json)
+    assert data["scan"][2]["step"] == found.prediction.step
+    stack = found.payload()
+    assert [view["type"] for view in stack["views"]] == ["chart", "chart", "table"]
+    assert stack["views"][0]["series"][0]["y"] == [p.step for p in found.scan]
+    assert "time of a step" in found.svg and found.title in found.svg
+    assert str(found).splitlines()[0] == found.title
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"devices": 0}, "at least 1, not 0"),
+        ({"mode": "ring"}, "'all_reduce' or 'reduce', not 'ring'"),
+        ({"bandwidth": 0.0}, "impossible link"),
+        ({"latency": 1.0}, "needs a bandwidth"),
+        ({"cores": 0}, "cores must be at least 1"),
+    ],
+)
+def test_impossible_machines(arguments, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        simulate(straggling(), **arguments)
+
+
+def test_traces_that_cannot_be_replayed():
+    with pytest.raises(ValueError, match="holds no tasks of a graph"):
+        simulate(trace([task("t", 0, 0, 1)]))
+    graph = two_replicas()
+    graph.data["nodes"][4]["kind"] = "all_sum"
+    with pytest.raises(ValueError, match="a network with all_sum cannot be replayed"):
+        simulate(trace(straggling().events, graph))
+    with pytest.raises(ValueError, match="no step of the trace ran all tasks"):
+        simulate(trace([task("forward_backward_dev0-0", 0, 0, 1)], two_replicas()))

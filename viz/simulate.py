@@ -1,0 +1,318 @@
+"""`dpexec.viz.simulate`: a recorded run on another number of devices, replayed.
+
+What one device did is taken from the recording, step by step, with its delays; what devices do
+together follows a model: a ring with a latency and a bandwidth if they are given, else the sums of
+the recorded machine, whose time grows with the number of devices. Every device gets as many
+samples as it got in the recording, so that N devices do N times the work.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from dpexec.trace import Trace
+
+from .load import as_trace
+from .page_data import ChartData, StackData, TableData
+from .predict import REASONS, Link, Mode, Model, Prediction, Reason
+from .schedule import Schedule
+from .simulate_svg import render
+from .template import Template, templates
+from .units import bytes_text, percent, seconds_text
+from .view import View
+
+SCANNED = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of devices that are tried."""
+
+_WARM = 1.5
+"""First steps that took more than so many times the median are left out."""
+
+_WORTH_IT = 0.5
+"""Scaling has ended where further devices add less than this part of what they could."""
+
+
+class Simulation(View):
+    """A run on other devices.
+
+    Args:
+        trace: What was recorded, with its graph.
+        devices: How many devices to replay it on; None for the recorded number.
+        mode: How gradients are aggregated; None for what was recorded.
+        link: What connects the devices.
+        cores: How many the devices share; None for those of the recorded machine, or one or more
+            for each device if it has a link with a bandwidth of its own.
+
+    Raises:
+        ValueError: The trace cannot be replayed, or an argument is impossible.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        devices: int | None,
+        mode: Mode | None,
+        link: Link,
+        cores: int | None,
+    ) -> None:
+        schedule = Schedule(trace)
+        recorded = len(schedule.devices)
+        self.recorded_devices = recorded
+        self.recorded_mode: Mode = "reduce" if trace.meta.get("mode") == "reduce" else "all_reduce"
+        self.devices, self.mode = devices or recorded, mode or self.recorded_mode
+        self.link = link
+        threads = _threads(trace)
+        self._threads = threads
+        recorded_cores = _cores(trace)
+        default = math.inf if link.bandwidth is not None else recorded_cores
+        self.cores = float(cores) if cores is not None else default
+        taken = templates(schedule, recorded_cores, threads)
+        self._cold = _cold(taken)
+        self._templates = taken[self._cold :]
+        self.measured = statistics.median(template.measured for template in self._templates)
+        if recorded == 1 and self.devices > 1 and link.bandwidth is None:
+            raise ValueError(
+                "a trace of one device does not tell how fast devices aggregate gradients: give a "
+                "bandwidth in bytes per second"
+            )
+        own = Model(self.recorded_mode, self.recorded_mode, Link(), recorded_cores, threads)
+        self.replayed = own.step(self._templates, recorded)
+        self.title = (
+            f"What if · {_devices(self.devices)}, {self.mode}: step "
+            f"{seconds_text(self.prediction.step)}, {self.prediction.throughput:.2f} times one "
+            "device"
+        )
+
+    @property
+    def error(self) -> float:
+        """How far the replay of the recorded machine is off: 0.1 means 10% too long."""
+        return self.replayed / self.measured - 1 if self.measured else 0.0
+
+    @cached_property
+    def prediction(self) -> Prediction:
+        """What the chosen number of devices is worth."""
+        return next(p for p in self.scan if p.devices == self.devices)
+
+    @cached_property
+    def scan(self) -> tuple[Prediction, ...]:
+        """What 1, 2, 4, ... devices are worth; a single one if nothing tells of a link."""
+        alone = self.recorded_devices == 1 and self.link.bandwidth is None
+        numbers = [1] if alone else sorted({*SCANNED, self.devices})
+        model = Model(self.recorded_mode, self.mode, self.link, self.cores, self._threads)
+        one = model.step(self._templates, 1)
+        return tuple(self._predict(model, number, one) for number in numbers)
+
+    def _predict(self, model: Model, devices: int, one: float) -> Prediction:
+        step = model.step(self._templates, devices)
+        gain = devices * one / step if step else 0.0
+        without: dict[Reason, float] = {
+            reason: replace(model, without=reason).step(self._templates, devices)
+            for reason in REASONS
+        }
+        return Prediction(devices, step, gain, gain / devices, without)
+
+    @cached_property
+    def end(self) -> Prediction | None:
+        """The number of devices from which on more are hardly worth it; None if there is none."""
+        for now, following in pairwise(self.scan):
+            possible = following.devices / now.devices - 1
+            if following.throughput / now.throughput - 1 < _WORTH_IT * possible:
+                return now
+        return None
+
+    @property
+    def verdict(self) -> str:
+        """Where scaling ends and why, in a sentence."""
+        if len(self.scan) < 2:
+            return "One device was recorded; give a bandwidth to see what more are worth."
+        if self.end is None:
+            last = self.scan[-1]
+            return (
+                f"Scaling does not end before {last.devices} devices: they do "
+                f"{last.throughput:.1f} times the work of one."
+            )
+        following = self.scan[self.scan.index(self.end) + 1]
+        why = {
+            "link": "aggregating gradients takes the time",
+            "cores": f"the devices share {self.cores:g} cores",
+            "serial part": "feeding, fetching and starting tasks take the time",
+            "stragglers": "the slowest device decides",
+            None: "of all causes together",
+        }[following.reason]
+        gain = following.throughput / self.end.throughput
+        return (
+            f"Scaling ends at {_devices(self.end.devices)}: {following.devices} do {gain:.2f} "
+            f"times the work, because {why} ({following.reason or 'none alone'})."
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences that say what was assumed."""
+        link = self.link
+        connection = "gradients are summed as on the recorded machine"
+        if link.bandwidth is not None:
+            latency = seconds_text(link.latency)
+            connection = f"a ring of {bytes_text(link.bandwidth)}/s with {latency} latency"
+        cores = "cores for all" if math.isinf(self.cores) else f"{self.cores:g} cores"
+        left_out = ""
+        if self._cold:
+            left_out = f" Not counted: the first {self._cold} of the steps, slower than the others."
+        return [
+            self.verdict,
+            f"Replay of the recorded {_devices(self.recorded_devices)} ({self.recorded_mode}): "
+            f"{seconds_text(self.replayed)}, measured {seconds_text(self.measured)} "
+            f"({self.error:+.1%}). Assumed: {self.mode}, {connection}, {cores}; every device gets "
+            f"as many samples as recorded.{left_out}",
+        ]
+
+    @cached_property
+    def svg(self) -> str:
+        """Step time and efficiency over the number of devices as an SVG document."""
+        return render(self.title, self.notes, self.scan, self.devices, self.end)
+
+    def payload(self) -> StackData:
+        """Return what the interactive page draws."""
+        numbers = [float(p.devices) for p in self.scan]
+        steps: ChartData = {
+            "type": "chart",
+            "title": "Step time",
+            "notes": self.notes,
+            "x": {"label": "devices", "unit": "count"},
+            "y": {"label": "step", "unit": "seconds"},
+            "series": [{"name": "step", "x": numbers, "y": [p.step for p in self.scan]}],
+        }
+        efficiency: ChartData = {
+            "type": "chart",
+            "title": "Efficiency",
+            "notes": [],
+            "x": {"label": "devices", "unit": "count"},
+            "y": {"label": "throughput per device", "unit": "fraction"},
+            "series": [
+                {"name": "efficiency", "x": numbers, "y": [p.efficiency for p in self.scan]}
+            ],
+        }
+        table: TableData = {
+            "type": "table",
+            "title": "Predictions",
+            "notes": [],
+            "columns": [
+                {"label": "devices", "unit": "count"},
+                {"label": "step", "unit": "seconds"},
+                {"label": "throughput", "unit": "ratio"},
+                {"label": "efficiency", "unit": "fraction"},
+                {"label": "limited by", "unit": "text"},
+            ],
+            "rows": [
+                [p.devices, p.step, p.throughput, p.efficiency, p.reason or ""] for p in self.scan
+            ],
+        }
+        return {
+            "type": "stack",
+            "title": self.title,
+            "notes": [],
+            "views": [steps, efficiency, table],
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return {
+            "devices": self.devices,
+            "mode": self.mode,
+            "measured": self.measured,
+            "replayed": self.replayed,
+            "scan": [{**asdict(p), "reason": p.reason} for p in self.scan],
+            "end": self.end.devices if self.end else None,
+            "verdict": self.verdict,
+        }
+
+    @property
+    def json(self) -> str:
+        """The figures as JSON."""
+        return json.dumps(self.to_json())
+
+    def __str__(self) -> str:
+        lines = [
+            self.title,
+            *self.notes,
+            "",
+            "devices       step  throughput  efficiency  limited by",
+        ]
+        lines += [
+            f"{p.devices:>7}  {seconds_text(p.step):>9}  {p.throughput:>10.2f}  "
+            f"{percent(p.efficiency):>10}  {p.reason or ''}".rstrip()
+            for p in self.scan
+        ]
+        return "\n".join(lines)
+
+
+def _devices(number: int) -> str:
+    return f"{number} device{'s' * (number != 1)}"
+
+
+def _cold(steps: Sequence[Template]) -> int:
+    """How many first steps took longer because something happened for the first time."""
+    limit = _WARM * statistics.median(step.measured for step in steps)
+    return next((n for n, step in enumerate(steps) if step.measured <= limit), 0)
+
+
+def _threads(trace: Trace) -> float:
+    """How many tasks ran at most at the same time; workers of a cluster are not limited here."""
+    scheduler, number = trace.meta.get("scheduler"), trace.meta.get("num_threads")
+    if scheduler == "sync":
+        return 1.0
+    return math.inf if scheduler == "distributed" or not number else float(number)
+
+
+def _cores(trace: Trace) -> float:
+    """How many cores the recorded devices shared."""
+    places = str(trace.meta.get("places", ""))
+    if trace.meta.get("scheduler") == "distributed" or "CUDA" in places:
+        return math.inf
+    return float(trace.meta.get("cpus") or math.inf)
+
+
+def simulate(
+    trace: Any,
+    *,
+    devices: int | None = None,
+    mode: Mode | None = None,
+    latency: float = 0.0,
+    bandwidth: float | None = None,
+    cores: int | None = None,
+) -> Simulation:
+    """Replay a recorded run on another number of devices, and see where scaling ends.
+
+    Args:
+        trace: A Trace with its graph, an executor that recorded one, or the path of a saved one.
+        devices: How many devices; None for the recorded number.
+        mode: "all_reduce" or "reduce"; None for what was recorded.
+        latency: Seconds that a message takes from one device to another.
+        bandwidth: Bytes per second between devices; None for devices that share the memory of the
+            recorded machine.
+        cores: How many the devices share; None for those of the recorded machine, or as many as
+            they need if a bandwidth is given, since they are machines of their own then.
+
+    Returns:
+        A view: a chart of step time and efficiency; `print` it for the figures.
+
+    Raises:
+        FileError: The file is damaged, empty, or no trace.
+        ValueError: The trace cannot be replayed, or an argument is impossible.
+    """
+    if devices is not None and devices < 1:
+        raise ValueError(f"devices must be at least 1, not {devices}")
+    if mode not in (None, "all_reduce", "reduce"):
+        raise ValueError(f"mode must be 'all_reduce' or 'reduce', not {mode!r}")
+    if latency < 0 or (bandwidth is not None and bandwidth <= 0):
+        raise ValueError(f"impossible link: latency {latency}, bandwidth {bandwidth}")
+    if latency and bandwidth is None:
+        raise ValueError("a link with a latency needs a bandwidth, too")
+    if cores is not None and cores < 1:
+        raise ValueError(f"cores must be at least 1, not {cores}")
+    return Simulation(as_trace(trace), devices, mode, Link(latency, bandwidth), cores)

@@ -1,0 +1,272 @@
+"""What a recorded step consists of, apart from how many devices did it.
+
+A device computes segments one after another; buckets of gradients are aggregated as soon as the
+segments that make them are done on all devices; then parameters are updated. Feeding comes before
+and fetching after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dpexec.runtime.partition import BUCKET_BYTES
+
+from . import intervals
+from .intervals import Interval
+from .runs import Run, StepRuns
+from .schedule import Schedule
+
+_AGGREGATING = ("all_reduce", "reduce")
+_KINDS = (*_AGGREGATING, "broadcast", "compute", "scale_loss_grad")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task without what it waits for.
+
+    Args:
+        seconds: On a core of its own.
+        delay: Between the moment it was ready and its start, as far as a thread was free.
+    """
+
+    seconds: float
+    delay: float
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that are aggregated together.
+
+    Args:
+        bytes: Of one device.
+        after: How many segments of each device come before it.
+        parts: What did the aggregation; empty if one device did all.
+    """
+
+    bytes: int
+    after: int
+    parts: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """One recorded step.
+
+    Args:
+        measured: Seconds that it took.
+        feed: What came before the tasks, in seconds.
+        fetch: What came after them.
+        segments: By device, forward and backward.
+        updates: By device, the work of the optimizer.
+        buckets: The gradients.
+        broadcasts: What sent parameters from their owners.
+    """
+
+    measured: float
+    feed: Work
+    fetch: Work
+    segments: tuple[tuple[Work, ...], ...]
+    updates: tuple[Work, ...]
+    buckets: tuple[Bucket, ...]
+    broadcasts: tuple[Work, ...]
+
+
+def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Template, ...]:
+    """Take the steps of a trace apart.
+
+    Args:
+        schedule: A trace with its graph.
+        cores: That the recorded devices shared; infinity if each had its own.
+        threads: That ran the tasks.
+
+    Raises:
+        ValueError: The trace does not say what its tasks wait for, or has collectives between the
+            segments of a device, so that it cannot be taken apart.
+    """
+    facts = schedule.facts
+    if facts is None or not facts.tasks:
+        raise ValueError(
+            "the trace holds no tasks of a graph: what they wait for must be known to replay it"
+        )
+    others = {node["kind"] for node in facts.nodes} - set(_KINDS)
+    if others:
+        raise ValueError(
+            f"a network with {', '.join(sorted(others))} cannot be replayed on other devices: "
+            "supported are those whose devices meet in all_reduce, reduce and broadcast only"
+        )
+    steps = [StepRuns(schedule, step) for step in schedule.steps]
+    whole = [step for step in steps if {run.key for run in step.runs} >= set(facts.tasks)]
+    if not whole:
+        raise ValueError("no step of the trace ran all tasks of its graph")
+    return tuple(_Taken(step, cores, threads).template() for step in whole)
+
+
+class _Taken:
+    """One step, being taken apart."""
+
+    def __init__(self, runs: StepRuns, cores: float, threads: float) -> None:
+        assert runs.schedule.facts is not None
+        self.runs, self.facts = runs, runs.schedule.facts
+        times = [(run.start, run.stop) for run in runs.runs]
+        self._full = intervals.at_least(times, int(threads)) if math.isfinite(threads) else []
+        self._crowds = _crowds(times, cores)
+        self._ready = [
+            max((runs.runs[i].stop for i in sources), default=runs.step.start)
+            for sources in runs.before
+        ]
+        self._kind = {key: self._kind_of(key) for key in self.facts.tasks}
+
+    def _kind_of(self, key: str) -> str:
+        kinds = [self.facts.by_id[node]["kind"] for node in self.facts.tasks[key]["nodes"]]
+        return next((kind for kind in (*_AGGREGATING, "broadcast") if kind in kinds), "compute")
+
+    def _work(self, index: int) -> Work:
+        """What a run took of a core, and how late it started."""
+        run = self.runs.runs[index]
+        seconds = run.stop - run.start
+        for missed, crowd in self._crowds:
+            seconds -= missed * intervals.within(crowd, run.start, run.stop)
+        late = max(0.0, run.start - self._ready[index])
+        queued = intervals.within(self._full, run.start - late, run.start)
+        return Work(seconds, max(0.0, late - queued))
+
+    def template(self) -> Template:
+        feed, fetch = Work(0.0, 0.0), Work(0.0, 0.0)
+        segments: dict[int, list[Work]] = {device: [] for device in self.facts.devices}
+        updates = dict.fromkeys(self.facts.devices, Work(0.0, 0.0))
+        places: dict[str, int] = {}
+        broadcasts = []
+        parts: dict[str, list[Work]] = {}
+        for index, run in enumerate(self.runs.runs):
+            work = self._work(index)
+            if run.is_data:
+                feed, fetch = _add_data(feed, fetch, run, work)
+            elif run.key is not None and self._kind[run.key] in _AGGREGATING:
+                parts.setdefault(run.key, []).append(work)
+            elif run.key is not None and self._kind[run.key] == "broadcast":
+                broadcasts.append(work)
+            elif run.piece.event.device is not None:
+                device, share = run.piece.event.device, self._update_share(run)
+                if share < 1:
+                    rest = Work(work.seconds * (1 - share), work.delay)
+                    segments[device].append(rest)
+                    if run.key is not None:
+                        places[run.key] = len(segments[device])
+                    work = Work(work.seconds, 0.0)
+                if share:
+                    before = updates[device]
+                    seconds = before.seconds + work.seconds * share
+                    updates[device] = Work(seconds, before.delay + work.delay)
+        buckets = self._buckets(parts, places)
+        if not buckets:
+            segments, buckets = self._cut(segments)
+        return Template(
+            self.runs.step.seconds,
+            feed,
+            fetch,
+            tuple(tuple(segments[device]) for device in self.facts.devices),
+            tuple(updates[device] for device in self.facts.devices),
+            buckets,
+            tuple(broadcasts),
+        )
+
+    def _update_share(self, run: Run) -> float:
+        """How much of a task is the optimizer's work."""
+        times = {True: 0.0, False: 0.0}
+        for piece in self.runs.parts.get(run.piece.id, ()):
+            role = self.runs.schedule.role_of(piece)
+            times[role == "optimize"] += piece.event.duration
+        if not any(times.values()):
+            return float(self.runs.schedule.role_of(run.piece) == "optimize")
+        return times[True] / (times[True] + times[False])
+
+    def _buckets(self, parts: dict[str, list[Work]], places: dict[str, int]) -> tuple[Bucket, ...]:
+        """The gradients by how early they are complete; those of owners meet in one bucket."""
+        found: dict[int, tuple[int, list[Work]]] = {}
+        for key, works in parts.items():
+            task = self.facts.tasks[key]
+            size = sum(
+                self.facts.output_bytes(node)
+                for node in task["nodes"]
+                if self.facts.by_id[node]["kind"] in _AGGREGATING
+            )
+            after = max((places[k] for k in task["after"] if k in places), default=0)
+            bytes_, all_works = found.setdefault(after, (0, []))
+            found[after] = bytes_ + size, [*all_works, *works]
+        return tuple(
+            Bucket(size, after, tuple(works)) for after, (size, works) in sorted(found.items())
+        )
+
+    def _cut(
+        self, segments: dict[int, list[Work]]
+    ) -> tuple[dict[int, list[Work]], tuple[Bucket, ...]]:
+        """Cut the segment of a single device where several would have aggregated gradients."""
+        made = self._gradients()
+        total = sum(size for _, size in made)
+        buckets: list[Bucket] = []
+        shares = []
+        filled, rest = 0, total
+        for share, size in made:
+            filled, rest = filled + size, rest - size
+            if filled >= BUCKET_BYTES and rest >= BUCKET_BYTES // 2:
+                shares.append(share)
+                buckets.append(Bucket(filled, len(shares), ()))
+                filled = 0
+        if filled:
+            buckets.append(Bucket(filled, len(shares) + 1, ()))
+        (device,) = segments
+        whole = sum(work.seconds for work in segments[device])
+        delay = sum(work.delay for work in segments[device])
+        edges = [0.0, *shares, 1.0]
+        cut = [Work((b - a) * whole, 0.0 if a else delay) for a, b in pairwise(edges)]
+        return {device: cut}, tuple(buckets)
+
+    def _gradients(self) -> list[tuple[float, int]]:
+        """When each gradient that the optimizer reads is made, as a share of the computation."""
+        facts = self.facts
+        wanted = {
+            var
+            for node in facts.nodes
+            if node["role"] == "optimize"
+            for var in node["inputs"]
+            if facts.vars[var]["name"].endswith("@GRAD")
+        }
+        at = 0.0
+        done: list[tuple[float, int]] = []
+        for piece in (self.runs.schedule.by_id[i] for i in self.runs.step.slices):
+            role = self.runs.schedule.role_of(piece)
+            if piece.event.kind != "op" or role == "optimize":
+                continue
+            at += piece.own
+            for node in self.runs.schedule.nodes_of(piece):
+                sizes = (
+                    facts.vars[v]["bytes"] for v in facts.by_id[node]["outputs"] if v in wanted
+                )
+                done += [(at, size or 0) for size in sizes]
+        return [(moment / at if at else 1.0, size) for moment, size in done]
+
+
+def _add_data(feed: Work, fetch: Work, run: Run, work: Work) -> tuple[Work, Work]:
+    if run.piece.event.kind == "feed":
+        return Work(feed.seconds + work.seconds, 0.0), fetch
+    return feed, Work(fetch.seconds + work.seconds, max(fetch.delay, work.delay))
+
+
+def _crowds(times: Sequence[Interval], cores: float) -> list[tuple[float, list[Interval]]]:
+    """What every running task misses of a core, and when, because more tasks run than cores are.
+
+    While n > c tasks run, each gets c/n of a core: it misses c/(m-1) - c/m for every m from c+1 to
+    n.
+    """
+    found: list[tuple[float, list[Interval]]] = []
+    number = int(cores) + 1 if math.isfinite(cores) else 0
+    while number:
+        crowd = intervals.at_least(times, number)
+        if not crowd:
+            break
+        found.append((cores / (number - 1) - cores / number, crowd))
+        number += 1
+    return found
