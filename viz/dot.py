@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphviz
 
 from .model import Box, Diagram
-from .style import LIGHT
+from .style import LIGHT, LIGHT_PAGE
 
 _LABELS = 200  # more links than this show what flows as a tooltip only
 
@@ -15,7 +15,7 @@ def to_dot(diagram: Diagram) -> graphviz.Digraph:
     dot = graphviz.Digraph("dpexec", graph_attr={"label": diagram.title, "labelloc": "t"})
     dot.attr(rankdir="TB", fontname="Helvetica")
     dot.attr("node", shape="box", style="rounded,filled", fontname="Helvetica", fontsize="11")
-    dot.attr("edge", color="#5c6975", arrowsize="0.6", fontname="Helvetica", fontsize="9")
+    dot.attr("edge", color=LIGHT_PAGE["faint"], arrowsize="0.6", fontname="Helvetica", fontsize="9")
     for device in diagram.lanes:
         with dot.subgraph(name=f"cluster_device_{device}") as cluster:
             cluster.attr(label=diagram.lane_name(device), style="rounded", color="#c5cdd5")
@@ -44,7 +44,9 @@ def _lane(cluster: graphviz.Digraph, device: int, diagram: Diagram) -> None:
                 _node(cluster, box)
             continue
         with cluster.subgraph(name=f"cluster_task_{device}_{key}") as inner:
-            inner.attr(label=f"task {key}", style="dashed", color="#5c6975", fontsize="10")
+            inner.attr(
+                label=f"task {key}", style="dashed", color=LIGHT_PAGE["faint"], fontsize="10"
+            )
             for box in members:
                 _node(inner, box)
 

@@ -45,7 +45,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 def box_width(box: Box) -> float:
     """Width that both lines of a box need."""
     first, second = len(shorten(box.label)), len(shorten(box.detail))
-    return round(max(first * CHARACTER, second * SMALL) + 24, 1)
+    return round(max(first * CHARACTER + 14, second * SMALL) + 28, 1)  # a sign stands beside
 
 
 @dataclass(slots=True, eq=False)
@@ -256,11 +256,11 @@ def _spread(lane: Lane, sweeps: int) -> None:
 def _pull(item: Item, other: Item) -> float:
     """How strongly a line between two items wants to be straight.
 
-    Lines that pass a row come first, then those from box to box: the main chain stands upright and
+    Those from box to box come first, then those that pass a row: the main chain stands upright and
     what bypasses it runs beside it.
     """
     if item.box and other.box:
-        return 4.0
+        return 16.0
     return 1.0 if item.box or other.box else 8.0
 
 
@@ -283,7 +283,7 @@ def _settle(row: Sequence[Item], wishes: Sequence[float]) -> None:
         offsets.append(offsets[-1] + _gap(left, right))
     blocks: list[tuple[float, float, int]] = []  # weighted sum, weight, number of items
     for item, wish, offset in zip(row, wishes, offsets, strict=False):
-        weight = 1.0 if item.box else 3.0  # lines are straightened first
+        weight = 3.0 if item.box else 2.0
         block = ((wish - offset) * weight, weight, 1)
         while blocks and blocks[-1][0] / blocks[-1][1] >= block[0] / block[1]:
             total, mass, count = blocks.pop()

@@ -12,12 +12,23 @@ ROLE_NAMES = {
     "fetch": "fetch",
 }
 
+SIGNS = {
+    "forward": "▸",
+    "backward": "◂",
+    "collective": "⇄",
+    "optimize": "✚",
+    "lr_sched": "η",
+    "feed": "↧",
+    "fetch": "↥",
+}
+"""Signs that tell roles apart where colours do not."""
+
 # Line colours are those of Okabe and Ito (jfly.uni-koeln.de/color), fills are tints and shades.
 LIGHT = {
     "forward": ("#0072b2", "#dcedf7"),
     "backward": ("#b87a00", "#fbedcf"),
-    "collective": ("#c04a00", "#fbdfcf"),
-    "optimize": ("#00795a", "#d5f0e6"),
+    "collective": ("#a62b00", "#fbdfcf"),
+    "optimize": ("#006b4f", "#d5f0e6"),
     "lr_sched": ("#a3507e", "#f6e3ee"),
     "feed": ("#4d5a66", "#e2e7ec"),
     "fetch": ("#756a00", "#f3f0c4"),
@@ -31,8 +42,8 @@ DARK = {
     "feed": ("#a9b5c0", "#2c363f"),
     "fetch": ("#f0e442", "#3b3808"),
 }
-_LIGHT_PAGE = {"page": "#ffffff", "lane": "#f4f6f8", "text": "#1b2530", "faint": "#5c6975"}
-_DARK_PAGE = {"page": "#14191f", "lane": "#1c232b", "text": "#e7edf3", "faint": "#9aa7b4"}
+LIGHT_PAGE = {"page": "#ffffff", "lane": "#f4f6f8", "text": "#1b2530", "faint": "#54616d"}
+DARK_PAGE = {"page": "#14191f", "lane": "#1c232b", "text": "#e7edf3", "faint": "#9aa7b4"}
 _MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 _SANS = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
@@ -50,7 +61,7 @@ def _colours(page: dict[str, str], roles: dict[str, tuple[str, str]]) -> list[st
     for role, (line, fill) in roles.items():
         rules.append(f".dpx .{role} rect {{ stroke: {line}; fill: {fill}; }}")
         rules.append(f".dpx .{role} .bus {{ stroke: {line}; }}")
-        rules.append(f".dpx .{role} .dot {{ fill: {line}; }}")
+        rules.append(f".dpx .{role} .dot, .dpx .{role} .sign {{ fill: {line}; }}")
     return rules
 
 
@@ -62,6 +73,7 @@ def css() -> str:
         f".dpx .faint {{ font-family: {_SANS}; font-size: 12px; }}",
         f".dpx .lane-name {{ font-family: {_SANS}; font-size: 13px; font-weight: 600; }}",
         ".dpx .detail { font-size: 10px; }",
+        ".dpx .sign { font-size: 12px; text-anchor: middle; }",
         ".dpx .middle { text-anchor: middle; }",
         ".dpx rect { stroke-width: 1.4; }",
         ".dpx .page, .dpx .lane { stroke: none; }",
@@ -71,9 +83,9 @@ def css() -> str:
         ".dpx path.gone { stroke-width: 1; }",
         ".dpx .frame { fill: none; stroke-dasharray: 2 3; }",
         ".dpx .bus { fill: none; stroke-width: 2; }",
-        *_colours(_LIGHT_PAGE, LIGHT),
+        *_colours(LIGHT_PAGE, LIGHT),
         "@media (prefers-color-scheme: dark) {",
-        *_colours(_DARK_PAGE, DARK),
+        *_colours(DARK_PAGE, DARK),
         "}",
     ]
     return "\n".join(rules)

@@ -18,7 +18,7 @@ from .layout import (
     shorten,
 )
 from .model import Box, Diagram, Link
-from .style import ROLE_NAMES, css
+from .style import ROLE_NAMES, SIGNS, css
 
 _MARGIN = 24.0
 _LANE_HEAD = 40.0
@@ -99,7 +99,7 @@ class _Picture:
         for role in self._present():
             yield (
                 f'<g class="{role}"><rect x="{_number(x)}" y="{_number(y)}" '
-                f'width="14" height="14" rx="3"/></g>'
+                f'width="14" height="14" rx="3"/>{_text(x + 7, y + 10.5, "sign", SIGNS[role])}</g>'
             )
             yield _text(x + 20, y + 11.5, "faint", ROLE_NAMES[role])
             x += 34 + 7.5 * len(ROLE_NAMES[role])
@@ -205,11 +205,12 @@ class _Picture:
     def _box(self, box: Box | None, x: float, y: float) -> str:
         assert box is not None
         width = box_width(box)
-        radius = BOX_HEIGHT / 2 if box.device is None else 6
+        radius, sign = BOX_HEIGHT / 2 if box.device is None else 6, SIGNS[box.role]
         lines = [
             f'<g class="{box.role}"><title>{escape(box.tooltip)}</title>'
             f'<rect x="{_number(x - width / 2)}" y="{_number(y)}" width="{_number(width)}" '
             f'height="{_number(BOX_HEIGHT)}" rx="{_number(radius)}"/>'
+            + _text(x - width / 2 + (9 if box.device is None else 0) + 10, y + 15, "sign", sign)
         ]
         if box.detail:
             lines.append(_text(x, y + 16, "middle", shorten(box.label)))

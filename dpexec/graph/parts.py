@@ -27,8 +27,8 @@ def parts_of(node: OpNode) -> list[str]:
         return [part.type for part in group_parts(op.attrs["parts"], op.attrs["results"])]
     if op.type.startswith("fused_batch_norm_act"):
         grad = "_grad" * op.type.endswith("_grad")
-        names = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]
-        return names[::-1] if grad else names
+        fused = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]
+        return fused[::-1] if grad else fused
     if op.type.startswith("fused_") and "Param" in op.inputs:
         return [op.type.removeprefix("fused_")] * len(op.inputs["Param"])
     return [node.name]
