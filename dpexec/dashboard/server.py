@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import weakref
 from typing import Any
@@ -158,6 +159,9 @@ def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> Li
         import bokeh.server.server  # noqa: F401
     except ImportError as error:
         raise RuntimeError(f"the live view cannot be served: {pages.REQUIREMENT}") from error
+    with socket.socket() as probe:  # an error here leaves no half of a server behind
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, port))
     return LiveServer(LocalSource(executor), address, port)
 
 

@@ -1,0 +1,196 @@
+"""What is recorded of training on threads, and when."""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.dashboard import boxes, monitor
+from dpexec.dashboard.server import LocalSource
+from dpexec.trace import live
+from tests.runtime.nets import Reduce, batches, classifier, strategies
+
+
+@pytest.fixture
+def hub():
+    """The process-wide hub, joined."""
+    number = monitor.HUB.join()
+    yield monitor.HUB
+    monitor.HUB.viewers = 0
+    monitor.HUB.leave(number)
+    assert live.watcher() is None
+
+
+class Trainer:
+    """A small net that trains step by step on two devices."""
+
+    def __init__(self, mode=None, **options):
+        self.net, self.feeds = classifier(sizes=(8, 16, 3)), batches(3, rows=11)
+        self.scope = fluid.Scope()
+        build, execution = strategies(mode or fluid.BuildStrategy.ReduceStrategy.AllReduce)
+        for name, value in options.items():
+            setattr(build, name, value)
+        self.compiled = fluid.CompiledProgram(self.net.main).with_data_parallel(
+            self.net.loss.name, build, execution, places=[fluid.CPUPlace()] * 2
+        )
+        with fluid.scope_guard(self.scope):
+            self.exe = fluid.Executor(fluid.CPUPlace())
+            self.exe.run(self.net.startup)
+
+    def step(self, number=0, fetch=True):
+        with fluid.scope_guard(self.scope):
+            names = [self.net.loss] if fetch else []
+            return self.exe.run(self.compiled, feed=self.feeds[number % 3], fetch_list=names)
+
+
+def test_counts_and_losses_are_exact(hub):
+    trainer = Trainer()
+    losses = [trainer.step(i)[0] for i in range(3)]
+    report = hub.monitor(trainer.compiled._engine).report()
+    assert (report["steps"], report["samples"], report["failed"]) == (3, 33, 0)
+    assert report["loss"] == [[i + 1, float(np.mean(loss))] for i, loss in enumerate(losses)]
+    assert report["loss_name"] == trainer.net.loss.name
+    sizes = [8 * 16, 16, 16 * 3, 3]
+    assert report["bytes"] == 3 * 2 * 4 * sum(sizes)
+
+
+def test_without_fetches_there_is_no_loss_but_a_count(hub):
+    trainer = Trainer()
+    trainer.step(fetch=False)
+    report = hub.monitor(trainer.compiled._engine).report()
+    assert (report["steps"], report["loss"], report["loss_name"]) == (1, [], "")
+
+
+def test_failed_step_is_counted_and_training_goes_on(hub):
+    trainer = Trainer()
+    trainer.step()
+    bad = {**trainer.feeds[0], "y": trainer.feeds[0]["y"] + 50}
+    trainer.feeds.insert(0, bad)
+    with pytest.raises(fluid.core.EnforceNotMet):
+        trainer.step(0)
+    trainer.step(1)
+    report = hub.monitor(trainer.compiled._engine).report()
+    assert (report["steps"], report["failed"]) == (2, 1)
+
+
+def test_steps_are_sampled_only_while_somebody_looks(hub):
+    trainer = Trainer()
+    trainer.step()
+    seen = hub.monitor(trainer.compiled._engine)
+    assert seen.report()["sample"] is None
+    hub.viewers = 1
+    for i in range(5):
+        trainer.step(i)
+    found = seen.report()["sample"]
+    assert found["step"] == 2  # one of five steps: the next is due a second later
+    tasks = {row[4] for row in found["slices"] if row[2] == "task"}
+    assert tasks == {key for box in boxes.boxes(*plan_of(trainer)) for key in box["keys"]}
+    roles = {(row[3], row[1]) for row in found["slices"] if row[2] == "op"}
+    assert {"forward", "backward", "optimize"} <= {role for _, role in roles}
+    assert all(row[5] <= row[6] <= found["seconds"] for row in found["slices"])
+
+
+def plan_of(trainer):
+    binding = next(iter(trainer.compiled._engine._bindings.values()))
+    return binding.plan, binding.specs
+
+
+def test_losses_of_many_steps_are_thinned_and_bounded(hub):
+    trainer = Trainer()
+    trainer.step()
+    seen = hub.monitor(trainer.compiled._engine)
+    for number in range(10_000):
+        seen._ring.append((number, np.float32([number])))
+    assert len(seen._ring) == seen._ring.maxlen
+    points = seen.report()["loss"]
+    assert len(points) <= 51 and points[-1] == [9999, 9999.0]
+
+
+def test_long_step_says_what_has_ended(hub):
+    trainer = Trainer()
+    hub.viewers = 1
+    trainer.step()
+    seen = hub.monitor(trainer.compiled._engine)
+    seen._due = 0.0
+    assert seen.begin(seen._binding, True) is not None
+    recording = seen._binding.recording
+    recording.begin()
+    assert seen.report()["current"] is None  # it has only begun
+    seen._began -= 10.0
+    recording._ran[1] = 0, 1, 0
+    current = seen.report()["current"]
+    task = plan_of(trainer)[0].tasks[1]
+    assert current["step"] == 2 and current["since"] >= 10.0
+    assert current["done"] == [f"{task.key[0]}-1"]
+
+
+def test_latest_is_what_trains_rather_than_what_starts_up(hub):
+    trainer = Trainer()
+    assert hub.latest() is None or not hub.latest().trains
+    trainer.step()
+    Trainer()
+    assert hub.latest() is hub.monitor(trainer.compiled._engine)
+
+
+def test_monitor_goes_with_its_engine(hub):
+    trainer = Trainer()
+    trainer.step()
+    hub.monitor(trainer.compiled._engine).report()
+    assert len(hub._monitors) == 2  # one of the start-up program
+    del trainer
+    gc.collect()
+    assert len(hub._monitors) == 0
+
+
+def test_nobody_watches_when_the_last_source_is_closed():
+    one, other = LocalSource(), LocalSource()
+    one.close()
+    assert live.watcher() is monitor.HUB
+    other.close()
+    assert live.watcher() is None
+
+
+def test_refresh_gives_the_same_board_for_half_a_second(hub):
+    trainer = Trainer()
+    trainer.step()
+    source = LocalSource(trainer.compiled)
+    board = source.refresh()
+    trainer.step()
+    assert source.refresh() is board and board.steps == 1
+    hub.monitor(trainer.compiled._engine)._read -= 1.0
+    assert source.refresh().steps == 2
+    source.close()
+
+
+@pytest.mark.parametrize("options", [{}, {"task_granularity": "op"}, {"mode": Reduce}])
+def test_boxes_hold_every_task_and_rows_follow_dependencies(options, monkeypatch):
+    trainer = Trainer(**options)
+    trainer.step()
+    plan, specs = plan_of(trainer)
+    for most in (boxes.MOST_BOXES, 3):
+        monkeypatch.setattr(boxes, "MOST_BOXES", most)
+        found = boxes.boxes(plan, specs)
+        keys = [key for box in found for key in box["keys"]]
+        assert sorted(keys) == sorted(f"{t.key[0]}-{t.id}" for t in plan.tasks)
+        assert sum(box["ops"] for box in found) == len(plan.nodes)
+        row = {key: box["row"] for box in found for key in box["keys"]}
+        for task in plan.tasks:
+            for before in task.after:
+                earlier = plan.tasks[before]
+                assert row[f"{earlier.key[0]}-{before}"] <= row[f"{task.key[0]}-{task.id}"]
+    total = sum(box["bytes"] for box in found)
+    assert total == boxes.collective_bytes(plan.nodes, specs) > 0
+
+
+def test_watching_begins_and_ends_between_steps():
+    trainer = Trainer()
+    trainer.step()
+    source = LocalSource(trainer.compiled)
+    assert source.refresh().steps == 0
+    trainer.step()
+    time.sleep(0.5)
+    assert source.refresh().steps == 1
+    source.close()
+    trainer.step()

@@ -1,0 +1,165 @@
+"""What dask's own scheduler and dashboard show of training on a cluster."""
+
+import json
+import re
+import sys
+import time
+import urllib.request
+
+import pytest
+from distributed import Client, performance_report
+from distributed.utils import color_of, key_split
+
+import dpexec as fluid
+from dpexec import dashboard
+from dpexec.dashboard import pages
+from tests.dashboard.reports import report
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
+    with Client(dashboard_address=":0", **options) as client:
+        yield client
+
+
+def get(client, path):
+    url = client.dashboard_link.removesuffix("/status") + path
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return response.read().decode()
+
+
+def boards_of(client, steps):
+    """The boards of the scheduler, when the latest one knows of so many steps."""
+
+    def boards(dask_scheduler):
+        return list(dask_scheduler.plugins["dpexec"].boards.values())
+
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = client.run_on_scheduler(boards)
+        if found and found[-1].steps == steps:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"no report of {steps} steps came within 10 s")
+
+
+@pytest.mark.parametrize(
+    ("mode", "groups"),
+    [
+        (AllReduce, {"forward_backward_dev0", "forward_backward_dev1", "all_reduce"}),
+        (Reduce, {"forward_backward_dev1", "reduce_dev0", "reduce_dev1", "broadcast_dev1"}),
+    ],
+)
+def test_task_stream_groups_by_phase_and_device(client, mode, groups):
+    client.get_task_stream()  # switches recording on
+    train(classifier(), batches(3), 2, mode, scheduler=client)
+    rows = [row for row in client.get_task_stream() if isinstance(row["key"], tuple)]
+    found = {key_split(row["key"]) for row in rows}
+    assert groups | {"optimizer_dev0", "optimizer_dev1", "feed_dev0", "finish_dev1"} <= found
+    allowed = r"((forward|backward|forward_backward|optimizer|reduce|broadcast|feed|finish)_dev\d|"
+    assert all(re.fullmatch(allowed + r"all_reduce|_store|_load)", name) for name in found)
+    by_step: dict[str, set[str]] = {}  # colours by step of the latest run
+    for row in rows:
+        by_step.setdefault(row["key"][1], set()).add(color_of(key_split(row["key"])))
+    first, second, third = list(by_step.values())[-3:]
+    assert first == second == third and len(first) >= 6
+
+
+def test_prefixes_and_colours_do_not_depend_on_run_or_process():
+    for name, colour in (
+        ("forward_backward_dev0", "#471669"),
+        ("forward_backward_dev1", "#88D547"),
+        ("all_reduce", "#2E6C8E"),
+        ("optimizer_dev0", "#AFDC2E"),
+        ("optimizer_dev1", "#287A8E"),
+    ):
+        for key in ((f"{name}-3", "0123abcd-17"), (f"{name}-12", "ffffffff-1")):
+            assert key_split(key) == name
+            assert color_of(key_split(key)) == colour
+
+
+def test_scheduler_shows_the_page_the_panels_and_the_counters(client):
+    run = train(classifier(), batches(3), 2, scheduler=client)
+    *_, board = boards_of(client, steps=3)
+    assert (board.steps, board.samples) == (3, 36)
+    assert board.sample is not None and len(board.memory) == 2
+    assert all(board.seconds_of(box) > 0 for box in board.boxes)
+    assert len(board.loss.points) == 3
+    assert board.loss.points[-1][1] == pytest.approx(float(run.losses[-1].mean()))
+    page = get(client, "/dpexec")
+    assert "<title>Dask" in page and 'href="dpexec"' in page
+    assert 'href="dpexec"' in get(client, "/status")
+    plots = json.loads(get(client, "/individual-plots.json"))
+    assert pages.PLOTS.items() <= plots.items()
+    assert "Individual Task Stream" in plots  # dask's own are still there
+    for path in pages.PLOTS.values():
+        assert "<title>dpexec: " in get(client, path)
+    metrics = get(client, "/metrics")
+    assert re.search(rf'dpexec_steps_total{{.*run="{board.run}"}} 3\.0', metrics)
+    assert "dask_scheduler_workers" in metrics
+
+
+def test_performance_report_has_the_groups_and_a_summary(client, tmp_path):
+    path = tmp_path / "report.html"
+    with performance_report(filename=str(path)):
+        train(classifier(), batches(3), 2, scheduler=client)
+        boards_of(client, steps=3)
+    content = path.read_text(encoding="utf-8")
+    assert content.count("forward_backward_dev0") >= 3 and "all_reduce" in content
+    summary = content[content.index('<section id="dpexec">') :]
+    assert "device 1" in summary and "all-reduce" in summary and "2 devices, AllReduce" in summary
+
+
+def test_plugin_is_installed_once_whatever_trains(client):
+    for _ in range(2):
+        train(classifier(), batches(1), 2, scheduler=client)
+    pages_of = client.run_on_scheduler(
+        lambda dask_scheduler: [
+            path
+            for app in dask_scheduler.http_application.applications
+            for path in getattr(app, "app_paths", ())
+            if path == "/dpexec"
+        ]
+    )
+    assert pages_of == ["/dpexec"]
+
+
+def test_boards_are_bounded_and_the_latest_is_shown(client):
+    train(classifier(), batches(1), 1, scheduler=client)  # installs the plugin
+    reports = [report(3, 100.0 + n, run=f"run{n}") for n in range(20)]
+
+    def take(dask_scheduler):
+        plugin = dask_scheduler.plugins["dpexec"]
+        for number, each in enumerate(reports):
+            plugin.report(each, f"token{number}")
+        return len(plugin.boards), len(plugin._steps), len(plugin._tokens), plugin.refresh().run
+
+    assert client.run_on_scheduler(take) == (8, 8, 8, "run19")
+
+
+def test_local_server_points_to_the_cluster(client):
+    run = train(classifier(), batches(1), 2, scheduler=client)
+    with pytest.raises(ValueError, match=r"trains on a cluster.*/dpexec"):
+        dashboard.serve(run.compiled)
+
+
+def test_scheduler_without_bokeh_says_so_and_trains(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bokeh.server.tornado", None)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with Client(dashboard_address=":0", **options) as client:
+        train(classifier(), batches(2), 1, scheduler=client)
+        assert "bokeh is not installed" in get(client, "/dpexec")
+
+
+def test_scheduler_that_takes_no_plugins_is_no_obstacle(monkeypatch):
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with Client(dashboard_address=None, **options) as client:
+
+        def refuse(*_, **__):
+            raise ValueError("no plugins here")
+
+        monkeypatch.setattr(client, "register_plugin", refuse)
+        with pytest.warns(UserWarning, match="gets no /dpexec page: no plugins here"):
+            train(classifier(fluid.optimizer.SGD(0.1)), batches(2), 1, scheduler=client)

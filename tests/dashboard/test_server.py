@@ -1,0 +1,75 @@
+"""The small server for training on threads, and what it refuses."""
+
+import json
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+import dpexec as fluid
+from dpexec import dashboard
+from dpexec.dashboard import pages
+from dpexec.trace import live
+from tests.dashboard.test_monitor import Trainer
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=30) as response:
+        return response.read().decode()
+
+
+def test_pages_panels_and_metrics_are_served():
+    trainer = Trainer()
+    with dashboard.serve(trainer.compiled) as server:
+        for number in range(4):
+            trainer.step(number)
+        base = server.url.removesuffix("/dpexec")
+        assert "<title>dpexec</title>" in get(server.url)
+        plots = json.loads(get(f"{base}/individual-plots.json"))
+        assert plots == pages.PLOTS and "dpexec graph" in plots
+        for name, path in plots.items():
+            title = name.replace(" ", ": ")
+            assert f"<title>{title}</title>" in get(base + path)
+        lines = get(f"{base}/metrics").splitlines()
+        values = {line.partition("{")[0]: line.split()[-1] for line in lines if line[0] != "#"}
+        assert float(values["dpexec_steps_total"]) == 4
+        assert float(values["dpexec_samples_total"]) == 44
+        assert float(values["dpexec_step_seconds_count"]) == 4
+        assert float(values["dpexec_bytes_moved_total"]) > 0
+        assert 0 < float(values["dpexec_loss"]) < 10
+    assert live.watcher() is None
+    assert not any(t.name == "dpexec-live" for t in threading.enumerate())
+    with pytest.raises(urllib.error.URLError):
+        get(server.url)
+
+
+def test_server_without_an_executor_shows_what_trains():
+    with dashboard.serve() as server:
+        assert "dpexec_steps_total{" not in get(server.url.replace("dpexec", "metrics"))
+        trainer = Trainer()
+        trainer.step()
+        assert "dpexec_steps_total{" in get(server.url.replace("dpexec", "metrics"))
+        assert server.url in repr(server) and server.url in server._repr_html_()
+
+
+def test_taken_port_is_an_error_and_leaves_nothing_behind():
+    with dashboard.serve() as server:
+        port = int(server.url.split(":")[2].split("/")[0])
+        with pytest.raises(OSError, match="in use"):
+            dashboard.serve(port=port)
+    assert live.watcher() is None
+
+
+def test_missing_bokeh_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bokeh.server.server", None)
+    with pytest.raises(RuntimeError, match=r"bokeh is not installed.*dpexec\[dashboard\]"):
+        dashboard.serve()
+    assert live.watcher() is None
+
+
+@pytest.mark.parametrize("wrong", [fluid.Program(), "train.py", fluid.Executor(fluid.CPUPlace())])
+def test_what_cannot_be_watched_is_refused(wrong):
+    with pytest.raises(TypeError, match="takes a ParallelExecutor or a CompiledProgram"):
+        dashboard.serve(wrong)

@@ -1,0 +1,166 @@
+"""The panels of the live view, and the view below a notebook cell."""
+
+import gc
+import re
+import sys
+import time
+import types
+from xml.etree import ElementTree
+
+import pytest
+from dpexec.viz import live, live_view
+
+from dpexec.dashboard.board import Board
+from dpexec.trace import live as watching
+from tests.dashboard.reports import BOXES, full_board, report
+from tests.dashboard.test_monitor import Trainer
+
+
+@pytest.fixture(autouse=True)
+def _nobody_watches():
+    if watching.watcher() is not None:
+        gc.collect()  # engines that trained on the clusters of other tests
+
+
+def picture(html):
+    """The first SVG of a panel."""
+    return ElementTree.fromstring(re.search(r"<svg.*?</svg>", html, re.S)[0])
+
+
+def texts(html):
+    """All texts of a panel."""
+    return [text for text in re.findall(r">([^<>]+)<", html) if text.strip()]
+
+
+def boxes_of_texts(svg):
+    """Left, right and baseline of every text, as wide as its characters may be."""
+    for element in svg.iter("text"):
+        content = "".join(element.itertext())
+        x, width = float(element.get("x")), 7.2 * len(content)
+        sides = element.get("class") or ""
+        left = x - width if "end" in sides else x - width / 2 if "middle" in sides else x
+        yield left, left + width, float(element.get("y")), content
+
+
+@pytest.mark.parametrize("name", live_view.PANELS)
+def test_panel_is_well_formed_and_inside_its_picture(name):
+    html = live_view.panel(full_board(), name)
+    assert html.startswith('<div class="dpl">')
+    for found in re.findall(r"<svg.*?</svg>", html, re.S):
+        svg = ElementTree.fromstring(found)
+        width, height = float(svg.get("width")), float(svg.get("height"))
+        for element in svg.findall(".//rect"):
+            assert float(element.get("x")) >= 0 and float(element.get("y")) >= 0
+            right = float(element.get("x")) + float(element.get("width"))
+            assert right <= width + 1 and float(element.get("y")) <= height
+
+
+@pytest.mark.parametrize("name", live_view.PANELS)
+def test_texts_do_not_overlap(name):
+    for found in re.findall(r"<svg.*?</svg>", live_view.panel(full_board(), name), re.S):
+        placed = list(boxes_of_texts(ElementTree.fromstring(found)))
+        for i, (left, right, y, one) in enumerate(placed):
+            for left2, right2, y2, other in placed[i + 1 :]:
+                apart = right <= left2 or right2 <= left or abs(y - y2) >= 11
+                assert apart, f"{one!r} lies on {other!r}"
+
+
+def test_graph_says_what_is_slow_and_what_runs():
+    board = full_board()
+    assert "▲ 3.0×" in texts(live_view.panel(board, "graph"))
+    board.current = {"step": 9, "since": 2.0, "done": [BOXES[0]["keys"][0]]}
+    graph = live_view.panel(board, "graph")
+    assert {'class="done"', 'class="running slow"', 'class="waiting"'} <= set(
+        re.findall(r'class="(?:done|running|waiting)[ a-z]*"', graph)
+    )
+    assert "in step 9 for 2.00 s" in texts(live_view.panel(board, "figures"))
+
+
+def test_roles_differ_in_pattern_too():
+    graph = live_view.panel(full_board(), "graph")
+    assert {"dpl-backward", "dpl-collective", "dpl-optimize"} <= set(
+        re.findall(r'fill="url\(#([a-z-]+)\)"', graph)
+    )
+
+
+def test_many_devices_are_cut_and_it_is_said():
+    board = full_board()
+    extra = [{**BOXES[0], "keys": [f"forward_dev{d}-{d}"], "device": d} for d in range(2, 12)]
+    board.apply(report(9, 110.0, graph=[*BOXES, *extra], devices=["CPUPlace"] * 12))
+    graph = live_view.panel(board, "graph")
+    assert "device 7" in texts(graph) and "device 8" not in texts(graph)
+    assert "4 further devices are not drawn." in graph
+
+
+@pytest.mark.parametrize("losses", [[], [[1, 2.0]], [[1, 2.0], [2, 2.0]], [[1, float("nan")]]])
+def test_curve_of_few_or_strange_values(losses):
+    board = Board()
+    board.apply(report(1, 1.0, loss=losses))
+    assert "nan" not in live_view.panel(board, "loss")
+
+
+def test_curve_leaves_a_gap_where_the_loss_is_no_number():
+    board = Board()
+    values = [3.0, 2.0, float("nan"), float("inf"), 1.0, 0.5]
+    board.apply(report(6, 1.0, loss=[[i, v] for i, v in enumerate(values)]))
+    path = picture(live_view.panel(board, "loss")).find(".//path[@class='curve']").get("d")
+    assert path.count("M") == 2 and path.count("L") == 2
+
+
+def test_names_from_programs_are_escaped():
+    board = full_board()
+    board.apply(report(9, 120.0, loss_name="<script>alert(1)</script>"))
+    page = live_view.overview(board)
+    assert "<script" not in page and "&lt;script&gt;" in page
+
+
+def test_nothing_trains_yet():
+    assert "Nothing trains yet" in live_view.panel(Board(), "figures")
+
+
+class Outputs:
+    """What a notebook would show."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, content, raw, display_id):
+        assert raw and display_id
+        self.shown.append(content["text/html"])
+        return self
+
+    def update(self, content, raw):
+        assert raw
+        self.shown.append(content["text/html"])
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    outputs = Outputs()
+    module = types.ModuleType("IPython.display")
+    module.display = outputs.display
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return outputs
+
+
+def test_live_view_follows_training_twice_a_second_at_most(notebook):
+    trainer = Trainer()
+    with live(trainer.compiled) as view:
+        assert "Nothing trains yet" in notebook.shown[0]
+        start = time.monotonic()
+        while time.monotonic() - start < 1.2:
+            trainer.step()
+        assert repr(view) == "<LiveView: following>"
+    assert 2 <= len(notebook.shown) - 1 <= 3 + 1  # and a last time when it is closed
+    assert "operators in 5 tasks" in notebook.shown[-1]
+    assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
+    assert watching.watcher() is None
+    assert repr(view) == "<LiveView: closed>"
+
+
+def test_live_without_ipython_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    with pytest.raises(RuntimeError, match=r"needs IPython.*dpexec\.dashboard\.serve"):
+        live()
+    assert watching.watcher() is None
