@@ -151,12 +151,15 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
     first = boxes[0]
     named = group.kind == "stage" and first.task is None and first.device is not None
     label = ROLE_NAMES[first.role] if named else group.label
+    detail = _few(common)
+    if first.device is None and group.kind != "stage":
+        label, detail = types[0][0], group.label
     sizes = [box.bytes for box in boxes]
     size = None if None in sizes else sum(each or 0 for each in sizes)
     return Box(
         number,
         f"{label} ×{len(boxes)}",
-        f"{_few(common)}, {bytes_text(size)}" if size else _few(common),
+        f"{detail}, {bytes_text(size)}" if size else detail,
         first.role,
         first.device,
         "\n".join([f"{group.kind} {group.label}: {len(boxes)} operators", *common]),

@@ -45,7 +45,8 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 def box_width(box: Box) -> float:
     """Width that both lines of a box need."""
     first, second = len(shorten(box.label)), len(shorten(box.detail))
-    return round(max(first * CHARACTER + 14, second * SMALL) + 28, 1)  # a sign stands beside
+    ends = 28 if box.device is not None else 44  # round ones need more
+    return round(max(first * CHARACTER + 14, second * SMALL) + ends, 1)  # a sign stands beside
 
 
 @dataclass(slots=True, eq=False)

@@ -161,6 +161,12 @@ class Trace:
             return 0.0, 0.0
         return min(e.start for e in self.events), max(e.stop for e in self.events)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from dpexec.viz import timeline
+
+        shown = timeline(self)._repr_mimebundle_() if self.events else {}
+        return {**shown, "text/plain": f"<Trace: {len(self.events)} events>"}
+
     def to_json(self) -> dict[str, Any]:
         """Return the trace as plain JSON values, column by column, with format name and version."""
         return {

@@ -11,6 +11,7 @@ import pytest
 import dpexec as fluid
 from dpexec import viz
 from dpexec.errors import EnforceNotMet
+from dpexec.trace import Trace
 from tests.runtime.nets import batches, classifier, train
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +23,11 @@ def compiled():
 
 
 def shown(compiled, what):
-    net = {"program": compiled._program, "graph": compiled.graph, "plan": compiled.plan}
-    return net[what]._repr_mimebundle_()
+    sources = {"program": compiled._program, "graph": compiled.graph, "plan": compiled.plan}
+    return {**sources, "trace": compiled.trace}[what]._repr_mimebundle_()
 
 
-@pytest.mark.parametrize("what", ["program", "graph", "plan"])
+@pytest.mark.parametrize("what", ["program", "graph", "plan", "trace"])
 def test_a_cell_ends_with_a_picture(compiled, monkeypatch, what):
     monkeypatch.setenv("PATH", "")
     bundle = shown(compiled, what)
@@ -58,8 +59,9 @@ def test_ipython_finds_the_picture(compiled):
     assert "text/html" in data and "image/svg+xml" in data
 
 
-def test_an_empty_program_is_its_text():
-    assert list(fluid.Program()._repr_mimebundle_()) == ["text/plain"]
+def test_what_is_empty_is_its_text():
+    for empty in (fluid.Program(), Trace()):
+        assert list(empty._repr_mimebundle_()) == ["text/plain"]
 
 
 def test_the_one_line_form(compiled, tmp_path):
