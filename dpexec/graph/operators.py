@@ -48,20 +48,25 @@ class Operators:
         self.block = program.global_block()
         self.ops = list(self.block.ops)
         self.kept = frozenset(kept)
+        self._uses: Uses | None = None
 
     def uses(self) -> Uses:
         """Who reads and writes what, as the operators are now."""
-        return Uses(self)
+        if self._uses is None or self._uses.ops is not self.ops:
+            self._uses = Uses(self)
+        return self._uses
 
     def replace(self, changes: Mapping[Operator, Operator | None]) -> bool:
         """Put operators in the place of others, or nothing; tell whether there were any."""
-        made = (changes.get(op, op) for op in self.ops)
-        self.ops = [op for op in made if op is not None]
+        if changes:
+            made = (changes.get(op, op) for op in self.ops)
+            self.ops = [op for op in made if op is not None]
         return bool(changes)
 
     def expand(self, changes: Mapping[Operator, Sequence[Operator]]) -> bool:
         """Put several operators in the place of one; tell whether there were any."""
-        self.ops = [made for op in self.ops for made in changes.get(op, (op,))]
+        if changes:
+            self.ops = [made for op in self.ops for made in changes.get(op, (op,))]
         return bool(changes)
 
     @property
@@ -92,9 +97,10 @@ class Uses:
                 self.writers[name].append(position)
             if op.bodies or op.definition.by_executor or seeds_gradient(op):
                 self._pinned.update(reads, writes)
-            self._pinned.update(op.role_var)
-            if op.role & roles.BACKWARD:  # a collective changes the gradients afterwards
-                for name in set(op.role_var[1::2]).difference(writes):
+            role_var = op.role_var
+            self._pinned.update(role_var)
+            if role_var and op.role & roles.BACKWARD:  # a collective changes them afterwards
+                for name in set(role_var[1::2]).difference(writes):
                     self.writers[name].append(position)
         self.readers.pop(roles.EMPTY, None)
         self.writers.pop(roles.EMPTY, None)

@@ -202,7 +202,7 @@ class SSAGraph:
         if not versions:
             versions.append(self._add_var(name, 0, device, kind, node))
         var = versions[-1]
-        if node not in var.readers:
+        if var not in node.inputs:
             var.readers.append(node)
             node.inputs.append(var)
         return var

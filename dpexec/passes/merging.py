@@ -57,16 +57,15 @@ def merge(graph: SSAGraph, merged: Iterable[tuple[list[OpNode], OpNode]]) -> boo
     """
     gone: set[OpNode] = set()
     for group, node in merged:
-        for old in group:
-            for var in old.inputs:
-                if node not in var.readers:
-                    node.inputs.append(var)
-                var.readers = list(dict.fromkeys(node if r is old else r for r in var.readers))
-            for var in old.outputs:
-                var.writer = node
-                node.outputs.append(var)
+        members = set(group)
+        node.inputs = list(dict.fromkeys(var for old in group for var in old.inputs))
+        for var in node.inputs:
+            var.readers = list(dict.fromkeys(node if r in members else r for r in var.readers))
+        node.outputs = [var for old in group for var in old.outputs]
+        for var in node.outputs:
+            var.writer = node
         graph.ops[group[-1].id] = node
-        gone.update(group)
+        gone |= members
     graph.ops = [node for node in graph.ops if node not in gone]
     graph.renumber()
     return bool(gone)

@@ -24,3 +24,12 @@ def test_search_that_was_off_stays_off():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_made_counts_as_old():
+    with no_cycles_sought():
+        made = [[] for _ in range(5000)]
+    assert gc.get_count()[0] < len(made)
+    oldest = {id(item) for item in gc.get_objects(generation=2)}
+    assert oldest >= {id(item) for item in made}
+    assert gc.get_freeze_count() == 0
