@@ -9,8 +9,10 @@ since waking a thread takes longer (about 0.05 ms) than most of the gaps.
 
 The board has two words: the address of the schedule's header (0: none is open), and how many
 threads work on it. The header: number of items, address of the items (address of the table, its
-rows, first and last of its waits, the thread that is to look at it first), of the waits, of the
-states, and the number of the item that refused its values, from 1 (0: none did).
+rows, first and last of its waits, the thread that is to look at it first, where it notes what), of
+the waits, of the states, the number of the item that refused its values, from 1 (0: none did), and
+the address of the notes (0: nobody wants any). An item notes the thread that ran it and what
+:func:`machine.run_timed` writes.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from dpexec.kernels.machine import KEEP, count, integers, intrinsic, run
+from dpexec.kernels.machine import KEEP, count, integers, intrinsic, run, run_timed
 
 __all__ = ["Schedule", "attend", "lead"]
 
 _WAITING, _TAKEN, _DONE = 0, 1, 2
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
-_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED = range(5)  # of the header, in words
-_FIELDS = 5  # of an item
+_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES = range(6)  # of the header, in words
+_FIELDS = 6  # of an item
 _STOPPED = -1
 
 
@@ -122,10 +124,24 @@ def _next(header: int, first: int, thread: int) -> int:
     return found
 
 
+@numba.njit("boolean(int64, int64, int64)", nogil=True, cache=KEEP)
+def _run_item(header: int, number: int, thread: int) -> bool:
+    """Run an item; False if it refused its values."""
+    item = count(header, _ITEMS) + 8 * _FIELDS * number
+    rows = count(item, 1)
+    table = numba.carray(integers(item, 0), (rows, 2))
+    if count(header, _NOTES) == 0:
+        return run(table, 0, rows) == rows
+    at = count(item, 5)
+    notes = numba.carray(integers(header, _NOTES), (at + rows + 4,))
+    notes[at] = thread
+    return run_timed(table, 0, rows, notes, at + 1) == rows
+
+
 @numba.njit("int64(int64, int64, int64)", nogil=True, cache=KEEP)
 def _work(header: int, thread: int, patience: int) -> int:
     """Work on items; 1 when all are done or one was refused, 0 when none was ready for long."""
-    items, states = integers(header, _ITEMS), count(header, _STATES)
+    states = count(header, _STATES)
     first, idle = 0, 0
     while idle < patience:
         while first < count(header, _COUNT) and _load(states + 8 * first) == _DONE:
@@ -134,9 +150,7 @@ def _work(header: int, thread: int, patience: int) -> int:
             return 1
         number = _next(header, first, thread)
         if number >= 0 and _take(states + 8 * number) == _WAITING:
-            rows = items[number * _FIELDS + 1]
-            table = numba.carray(integers(count(header, _ITEMS), number * _FIELDS), (rows, 2))
-            if run(table, 0, rows) == rows:
+            if _run_item(header, number, thread):
                 _store(states + 8 * number, _DONE)
             else:  # it is not done: nothing that waits for it may start
                 _store(header + 8 * _REFUSED, number + 1)
@@ -220,15 +234,20 @@ class Schedule:
     ) -> None:
         waits: list[int] = []
         rows = []
+        self.notes: list[tuple[int, int]] = []
+        """Per item, where in the notes its own begin and end."""
+        at = 0
         for table, needed, thread in zip(tables, before, threads, strict=True):
             ends = len(waits), len(waits) + len(needed)
-            rows.append((table.ctypes.data, len(table), *ends, thread))
+            rows.append((table.ctypes.data, len(table), *ends, thread, at))
             waits.extend(needed)
+            self.notes.append((at, at + len(table) + 4))
+            at += len(table) + 4
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
-        self._header = np.array([len(rows), *(a.ctypes.data for a in arrays), 0], np.int64)
+        self._header = np.array([len(rows), *(a.ctypes.data for a in arrays), 0, 0], np.int64)
         self._tables = list(tables)
         self.address: int = self._header.ctypes.data
         """Where its header is."""
@@ -237,6 +256,10 @@ class Schedule:
         """Make it ready to run; nobody may work on it."""
         self._states.fill(_WAITING)
         self._header[_REFUSED] = 0
+
+    def note(self, address: int) -> None:
+        """Let items note when their kernels ran, at an address; 0: not any more."""
+        self._header[_NOTES] = address
 
     def stop(self) -> None:
         """Let nobody begin another item."""

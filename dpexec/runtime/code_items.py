@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.places import CUDAPlace
+from dpexec.graph.ssa import OpNode
 from dpexec.kernels import collectives, sparse
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import Kernel
@@ -27,8 +28,10 @@ _LINE = 16
 
 Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 """A value that code computes, and where its parts lie."""
-Row = tuple[Kernel, Sequence[int]]
-"""A kernel and its arguments."""
+Row = tuple[OpNode, Kernel, Sequence[int]]
+"""What it is for, a kernel and its arguments."""
+Part = tuple[list[OpNode], int, tuple[int, int]]
+"""Nodes, the row behind them, and which share of the nodes' work this is."""
 
 
 class NotCodeError(Exception):
@@ -75,6 +78,7 @@ class Items:
         numbers: device, position, and what gives the number when it is called with the shard.
         waits: per item, the items that it waits for.
         threads: per item, the thread that is to look at it first.
+        parts: per item, its task and what it does.
         kept: what must live as long as the code.
     """
 
@@ -84,6 +88,7 @@ class Items:
         self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
         self.waits: list[list[int]] = []
         self.threads: list[int] = []
+        self.parts: list[tuple[Task, list[Part]]] = []
         self.kept: list[Any] = []
         self._plan = plan
         self._number_of_threads = threads
@@ -112,6 +117,7 @@ class Items:
         self.waits.append([*before, *waits])
         self.threads.append(thread % self._number_of_threads)
         self._tables.append([])
+        self.parts.append((task, []))
         return self._tables[-1]
 
     # ---- pieces of code
@@ -121,6 +127,8 @@ class Items:
         device = task.device
         assert device is not None
         table = self.add(task, self._ends.get(task.id, ())[-1:], device)
+        for steps, end in code.parts:
+            self.parts[-1][1].append(([step.node for step in steps], end, (1, 1)))
         first, base = len(self._words), code.words.ctypes.data
         self._words.extend(code.words.tolist())
         table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
@@ -160,15 +168,16 @@ class Items:
                 raise NotCodeError
             for name, devices, made, targets in sums_of(node, self._plan.missing):
                 values = [self._known(device, name) for device in devices]
-                total = self._sum(task, values, name, binding, rows)
+                total = self._sum(task, node, values, name, binding, rows)
                 for target in targets:
                     self.computed[target][made] = total
         parts = [rows] if task.device is not None else _divided(rows, self._number_of_threads)
         for thread, part in enumerate(parts):
             table = self.add(task, (), thread if task.device is None else task.device)
-            for kernel, arguments in part:
+            for _, kernel, arguments in part:
                 table.append((kernel.address, len(self._words)))
                 self._words.extend(arguments)
+            self.parts[-1][1].extend(_parts(task.nodes if not thread else [], part, rows))
 
     def _known(self, device: int, name: str) -> Computed:
         if name not in self.computed[device]:
@@ -176,13 +185,19 @@ class Items:
         return self.computed[device][name]
 
     def _sum(
-        self, task: Task, values: list[Computed], name: str, binding: Binding, rows: list[Row]
+        self,
+        task: Task,
+        node: OpNode,
+        values: list[Computed],
+        name: str,
+        binding: Binding,
+        rows: list[Row],
     ) -> Computed:
         value, first = values[0]
         if len(values) == 1:
             return values[0]
         if isinstance(value, Sparse):
-            return self._joined(task, values, name, binding, rows)
+            return self._joined(task, node, values, name, binding, rows)
         arrays = [array for _, (array,) in values]
         if any((a.shape, a.dtype) != (first[0].shape, np.dtype(np.float32)) for a in arrays):
             raise NotCodeError
@@ -191,12 +206,18 @@ class Items:
         before = arrays[0]
         for array in arrays[1:]:
             addresses = [a.ctypes.data for a in (total, before, array)]
-            rows.append((collectives.add, (total.size, *addresses)))
+            rows.append((node, collectives.add, (total.size, *addresses)))
             before = total
         return value, [total]
 
     def _joined(
-        self, task: Task, values: list[Computed], name: str, binding: Binding, rows: list[Row]
+        self,
+        task: Task,
+        node: OpNode,
+        values: list[Computed],
+        name: str,
+        binding: Binding,
+        rows: list[Row],
     ) -> Computed:
         value = values[0][0]
         assert isinstance(value, Sparse)
@@ -210,7 +231,7 @@ class Items:
         self.kept.append(out)
         for index, (_, arrays) in enumerate(values):
             addresses = [a.ctypes.data for a in (*arrays, *out)]
-            rows.append((sparse.append, (index, value.width, *addresses)))
+            rows.append((node, sparse.append, (index, value.width, *addresses)))
         return made, out
 
 
@@ -264,15 +285,38 @@ def _memory(
 
 def _divided(rows: list[Row], threads: int) -> list[list[Row]]:
     """Sums in equal parts, for as many threads; rows that depend on each other stay together."""
-    total = sum(arguments[0] for kernel, arguments in rows if kernel is collectives.add)
-    if threads == 1 or total < _SHARED_FROM or any(k is not collectives.add for k, _ in rows):
+    total = sum(_elements([row]) for row in rows)
+    if threads == 1 or total < _SHARED_FROM or any(k is not collectives.add for _, k, _ in rows):
         return [rows]
     parts: list[list[Row]] = [[] for _ in range(threads)]
-    for _, (size, *addresses) in rows:
+    for node, _, (size, *addresses) in rows:
         share = -(-size // (threads * _LINE)) * _LINE
         for thread, part in enumerate(parts):
             first = min(thread * share, size)
             count = min(share, size - first)
             if count:
-                part.append((collectives.add, (count, *(a + 4 * first for a in addresses))))
+                addition = (count, *(a + 4 * first for a in addresses))
+                part.append((node, collectives.add, addition))
     return parts
+
+
+def _elements(rows: Sequence[Row]) -> int:
+    """How many numbers are added; 1 where something else is done."""
+    return sum(words[0] if kernel is collectives.add else 1 for _, kernel, words in rows)
+
+
+def _parts(nodes: Sequence[OpNode], part: Sequence[Row], rows: Sequence[Row]) -> list[Part]:
+    """What some of the rows of a collective task do.
+
+    Args:
+        nodes: that are to be named though nothing is left to do for them.
+        part: the rows.
+        rows: those of all parts.
+    """
+    found: list[Part] = []
+    for node in dict.fromkeys((*(row[0] for row in part), *nodes)):
+        mine = [row for row in part if row[0] is node]
+        whole = [row for row in rows if row[0] is node]
+        end = (found[-1][1] if found else 0) + len(mine)
+        found.append(([node], end, (_elements(mine), _elements(whole)) if whole else (1, 1)))
+    return found

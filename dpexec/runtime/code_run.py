@@ -168,11 +168,14 @@ class CodeRun:
             env[name] = result_of(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
-        """Name, address and bytes of what it computes; values may lie in one place in turn."""
+        """Name, address and bytes of what it computes; values may lie in one place in turn.
+
+        What no kernel needs has no bytes.
+        """
         for name, value in self.made.items():
             for part, array in zip(value.parts, self._place.arrays(value), strict=True):
-                if self._place.holds(part):
-                    yield name, array.__array_interface__["data"][0], array.nbytes
+                nbytes = array.nbytes if self._place.holds(part) else 0
+                yield name, array.__array_interface__["data"][0], nbytes
 
     @staticmethod
     def times(noted: np.ndarray[Any, Any]) -> list[float]:

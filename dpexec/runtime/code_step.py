@@ -9,21 +9,26 @@ from where they lie.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.core import tensors
 from dpexec.kernels.crew import Schedule
+from dpexec.kernels.machine import stamps_of
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_items import NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
+from dpexec.runtime.recording import TaskSpans
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 
 __all__ = ["CodeStep", "code_step"]
+
+_NOTES_AT_ONCE = 64
+_WORDS_AT_ONCE = 1 << 17
 
 
 def code_step(binding: Binding, feeds: Feeds, threads: int) -> CodeStep | None:
@@ -58,6 +63,9 @@ class CodeStep:
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._kept = made.kept
+        self._parts = made.parts
+        self._notes = np.zeros((0, 0), np.int64)
+        self._noted = 0
         self._numbers = made.numbers
         self._computed = made.computed
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
@@ -111,6 +119,38 @@ class CodeStep:
     def needs_numbers(self) -> bool:
         """Whether :meth:`number` must be called before the next run."""
         return self.is_random or not self._numbered
+
+    # ---- recording
+
+    def note(self) -> tuple[np.ndarray[Any, Any], int]:
+        """Let the next run note when its kernels run, in a row of an array that is returned."""
+        if self._noted == len(self._notes):
+            width = self.schedule.notes[-1][1] if self.schedule.notes else 0
+            number = max(1, min(_NOTES_AT_ONCE, _WORDS_AT_ONCE // max(width, 1)))
+            self._notes, self._noted = np.zeros((number, width), np.int64), 0
+            self._notes_address = self._notes.ctypes.data
+        row = self._noted
+        self._noted += 1
+        self.schedule.note(self._notes_address + row * self._notes.strides[0])
+        return self._notes, row
+
+    def tasks(
+        self, notes: np.ndarray[Any, Any], row: int, idents: Sequence[int]
+    ) -> Iterator[TaskSpans]:
+        """The tasks that ran, one for each thread that worked on it, with what they did.
+
+        Args:
+            notes: what :meth:`note` gave for the run.
+            row: the same.
+            idents: the threads that work together.
+        """
+        for (task, parts), (at, end) in zip(self._parts, self.schedule.notes, strict=True):
+            times = stamps_of(notes[row, at + 1 : end]).tolist()
+            spans, first = [], 0
+            for nodes, behind, share in parts:
+                spans.append((nodes, times[first], times[behind], share))
+                first = behind
+            yield task, (times[0], times[-1], idents[notes[row, at]]), spans
 
     # ---- after a run
 

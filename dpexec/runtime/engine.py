@@ -232,14 +232,14 @@ class Engine:
             watcher.end(self, sum(feeds.samples[d] for d in self.graph.replicas), results)
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        recorders = profile.recorders(self.recorder, self._sampled)
-        recording = binding.recording if recorders else None
-        if recording is not None:
-            recording.begin()
+        if self.recorder is None and self._sampled is None and profile.active() is None:
+            return self._run_step(binding, feeds, merged, None)
+        recording = binding.recording
+        recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        if recording is not None:
-            record = recording.end()
-            for recorder in recorders:
+        record = recording.end()
+        for recorder in (self.recorder, self._sampled, profile.active()):
+            if recorder is not None:
                 recorder.keep(record)
         return results
 

@@ -80,7 +80,7 @@ class LocalRunner:
         plan = binding.plan
         self.binding, self._recording = binding, recording
         binding.runs += 1
-        code = self._code_step(binding, feeds) if recording is None else None
+        code = self._code_step(binding, feeds)
         held = code.bring(feeds, replicas) if code is not None else None
         if code is not None and held is not None:
             if code.needs_numbers:
@@ -89,10 +89,9 @@ class LocalRunner:
             if results is not None:
                 return results
         assert binding.steps is not None  # bound here, before tasks of several threads ask for it
-        start = time.perf_counter_ns() if recording else 0
         self.envs = _make_envs(plan, feeds, shards(), replicas)
         if recording is not None:
-            recording.note("Feed", "feed", start)
+            recording.note("Feed", "feed", recording.began)
         with InterruptGate() as self._gate:
             try:
                 results = self._schedule(plan, merged)
@@ -139,7 +138,12 @@ class LocalRunner:
         """Run a step of code; None if it refused its values: its tasks will say why."""
         with InterruptGate() as gate:
             gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
-            if not self._crew.run(code.schedule):
+            done = (
+                self._crew.run(code.schedule)
+                if self._recording is None
+                else self._recording.run_code(code, self._crew)
+            )
+            if not done:
                 return None
             self.envs = code.results(feeds, replicas)
             results = collect(self.envs, plan.fetch, plan.active, merged)

@@ -109,7 +109,7 @@ def lives(
             for var in node.outputs:
                 if not _takes(var, plan):
                     continue
-                for address, nbytes in places.get(var.name, [(0, measured.get(var, 0))]):
+                for address, nbytes in places.get(var.name) or [(0, _size(var, specs, measured))]:
                     if nbytes:
                         found.append(_life(var, node, nbytes, plan, order))
                     if nbytes and address:
@@ -117,6 +117,17 @@ def lives(
     for lives_there in sharing.values():
         _hand_over(lives_there, order)
     return [*_fed(plan, specs), *found]
+
+
+def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured) -> int:
+    """The bytes of a value that no code computes, or the adding up of such values."""
+    if var in measured:
+        return measured[var]
+    node = var.writer
+    if node is not None and node.is_collective:
+        first = next(other for other in node.outputs if other.name == var.name)
+        return (bytes_of(specs[var.device].get(var.name)) or 0) if var is first else 0
+    return bytes_of(specs[var.device].get(var.name)) or 0
 
 
 def _takes(var: VarNode, plan: Plan) -> bool:

@@ -9,7 +9,6 @@ array, which is copied when the step is over; events are made of it when somebod
 from __future__ import annotations
 
 import functools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 
 from dpexec.graph.describe import task_key
 from dpexec.graph.ssa import OpNode
+from dpexec.ir.parts import parts_of as fused_parts
 from dpexec.ir.spec import Spec
 from dpexec.runtime.env import Env
 from dpexec.runtime.memory_use import Life, Measured, bytes_of, lives, measure
@@ -32,15 +32,22 @@ from dpexec.trace.recorder import Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
+    from dpexec.runtime.code_step import CodeStep
+    from dpexec.runtime.schedulers.crew import Crew
 
-__all__ = ["Recording", "StepRecord", "parts_of"]
+__all__ = ["Recording", "StepRecord", "TaskSpans", "parts_of"]
 
 _NANO = 1e-9
-Ran = tuple[int, int, int]
+_NOTHING: dict[str, Any] = {}
+Ran = tuple[float, float, int]
 """Start and end in nanoseconds, and the thread."""
 
-_Span = tuple[list[OpNode], float, float]
-"""Nodes whose work was done together, with start and end in nanoseconds."""
+Span = tuple[list[OpNode], float, float, tuple[int, int]]
+"""Nodes whose work was done together, start and end in nanoseconds, and which share of it this is:
+several threads may divide the work."""
+
+TaskSpans = tuple[Task, tuple[float, float, int], list[Span]]
+"""A task, start, end and thread, and what it did."""
 
 _Around = tuple[str, Kind, int, int, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
@@ -64,6 +71,8 @@ class Recording:
         self._inner: list[_Inner] = []
         self._around: list[_Around] = []
         self._ran: list[Ran | None] = []
+        self._code: Callable[[], Iterator[TaskSpans]] | None = None
+        self._stopped = self.began = 0
         at = 0
         self._steps: list[list[Step]] = []
         for task, bound in zip(plan.tasks, steps, strict=True):
@@ -75,7 +84,8 @@ class Recording:
     def begin(self) -> None:
         """Get ready for a step."""
         self._inner, self._around = [], []
-        self._ran = [None] * len(self._steps)
+        self._ran, self._code = [None] * len(self._steps), None
+        self.began = time.perf_counter_ns()
 
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """Run a task.
@@ -87,6 +97,21 @@ class Recording:
         start = time.perf_counter_ns()
         run_steps(self._steps[number], envs)
         self._ran[number] = start, time.perf_counter_ns(), threading.get_ident()
+
+    def run_code(self, code: CodeStep, crew: Crew) -> bool:
+        """Run all tasks, which are code; False if one of them refused its values."""
+        notes, row = code.note()
+        start = time.perf_counter_ns()
+        try:
+            done = crew.run(code.schedule)
+        finally:
+            self._stopped = time.perf_counter_ns()
+            code.schedule.note(0)
+        if done:
+            ident = crew.idents[0] = threading.get_ident()
+            self._around.append(("Feed", "feed", self.began, start, ident, _NOTHING))
+            self._code = partial(code.tasks, notes, row, crew.idents)
+        return done
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
         """Note something around the tasks that ended now.
@@ -108,7 +133,23 @@ class Recording:
     def end(self) -> StepRecord:
         """What was recorded since :meth:`begin`."""
         self._envs = ()
-        return StepRecord(self, self._stamps.copy(), self._ran, self._inner, self._around)
+        if self._code is not None:
+            self.note("Fetch", "fetch", self._stopped)
+            return StepRecord(self, self._code, (), self._around)
+        tasks = partial(self._tasks, self._stamps.copy(), self._ran)
+        return StepRecord(self, tasks, self._inner, self._around)
+
+    def _tasks(
+        self, stamps: np.ndarray[Any, Any], ran: Sequence[Ran | None]
+    ) -> Iterator[TaskSpans]:
+        """The tasks that ran, with what they did."""
+        at = 0
+        for task, steps, times in zip(
+            self.binding.plan.tasks, self.binding.steps, ran, strict=True
+        ):
+            if times is not None:
+                yield task, times, _spans(steps, stamps, at, times[0])
+            at += sum(map(_width, steps))
 
     @functools.cached_property
     def lives(self) -> list[Life]:
@@ -176,8 +217,7 @@ class StepRecord:
 
     Args:
         recording: what it was recorded with.
-        stamps: the times that its steps noted.
-        ran: start, end and thread of its tasks; None for those that ran elsewhere.
+        tasks: gives the tasks that ran.
         inner: operators of bodies.
         around: further events: what was fed and fetched.
         worker: where it ran; None for this process.
@@ -185,8 +225,7 @@ class StepRecord:
     """
 
     recording: Recording
-    stamps: np.ndarray[Any, Any]
-    ran: Sequence[Ran | None]
+    tasks: Callable[[], Iterator[TaskSpans]]
     inner: Sequence[_Inner] = ()
     around: Sequence[_Around] = ()
     worker: str | None = None
@@ -200,33 +239,31 @@ class StepRecord:
     def rows(self) -> Iterator[Row]:
         """The events: tasks, what they did, and what was fed and fetched."""
         where = {"worker": self.worker} if self.worker else {}
-        for name, kind, start, stop, thread, facts in self.around:
-            yield (name, kind, None, name, *self._seconds(start, stop), thread, facts, None)
-        for task, ran, done in self._tasks():
-            key, (start, stop, thread) = task_key(task), ran
-            times = self._seconds(start, stop)
-            yield (task.key[0], "task", task.device, key, *times, thread, where, None)
-            for nodes, begin, end in done:
-                node, times = nodes[0], self._seconds(begin, end)
-                facts = {**where, **self.recording.facts[node]}
-                if len(nodes) > 1:
-                    facts["parts"] = [name for other in nodes for name in parts_of(other)]
-                name = "+".join(other.name for other in nodes)
-                kind = "collective" if node.is_collective else "op"
-                yield (name, kind, node.device, key, *times, thread, facts, node.id)
+        for name, what, first, last, thread, facts in self.around:
+            yield (name, what, None, name, *self._seconds(first, last), thread, facts, None)
+        for task, (start, stop, thread), spans in self.tasks():
+            key, seconds = task_key(task), self._seconds(start, stop)
+            yield (task.key[0], "task", task.device, key, *seconds, thread, where, None)
+            for nodes, begin, end, share in spans:
+                name, facts = self._about(nodes, share)
+                kind = "collective" if nodes[0].is_collective else "op"
+                seconds = self._seconds(begin, end)
+                about = {**where, **facts}
+                yield (name, kind, nodes[0].device, key, *seconds, thread, about, nodes[0].id)
         for item in self.inner:
             key, device = task_key(item.task), item.node.device
-            times = item.start + self.shift, item.stop + self.shift
+            seconds = item.start + self.shift, item.stop + self.shift
             facts = {**where, "inside": item.node.name}
-            yield (item.name, "op", device, key, *times, item.thread, facts, None)
+            yield (item.name, "op", device, key, *seconds, item.thread, facts, None)
 
-    def _tasks(self) -> Iterator[tuple[Task, Ran, list[_Span]]]:
-        """The tasks that ran, with what they did."""
-        binding, at = self.recording.binding, 0
-        for task, steps, ran in zip(binding.plan.tasks, binding.steps, self.ran, strict=True):
-            if ran is not None:
-                yield task, ran, _spans(steps, self.stamps, at, ran[0])
-            at += sum(map(_width, steps))
+    def _about(self, nodes: list[OpNode], share: tuple[int, int]) -> tuple[str, dict[str, Any]]:
+        """What an event says of nodes whose work was done together."""
+        facts = self.recording.facts[nodes[0]]
+        if len(nodes) > 1:
+            facts = {**facts, "parts": [name for node in nodes for name in parts_of(node)]}
+        if share != (1, 1) and "bytes" in facts:
+            facts = {**facts, "bytes": facts["bytes"] * share[0] // share[1]}
+        return "+".join(node.name for node in nodes), facts
 
     def _seconds(self, start: float, stop: float) -> tuple[float, float]:
         return start * _NANO + self.shift, max(start, stop) * _NANO + self.shift
@@ -234,8 +271,11 @@ class StepRecord:
     def allocations(self) -> Iterator[Allocation]:
         """The memory that was taken and given back."""
         times: dict[OpNode, tuple[float, float]] = {}
-        for _, _, done in self._tasks():
-            times.update((node, (begin, end)) for nodes, begin, end in done for node in nodes)
+        for _, _, spans in self.tasks():
+            for nodes, begin, end, _ in spans:
+                for node in nodes:
+                    before = times.get(node, (begin, end))
+                    times[node] = min(before[0], begin), max(before[1], end)
         if not times:
             return
         first = min(begin for begin, _ in times.values())
@@ -272,7 +312,7 @@ def _parts(steps: Sequence[Sequence[Step]]) -> Iterator[list[OpNode]]:
 
 def _spans(
     steps: Sequence[Step], stamps: np.ndarray[Any, Any], at: int, before: float
-) -> list[_Span]:
+) -> list[Span]:
     """What the steps of a task did.
 
     A step of Python began when what was before it ended.
@@ -283,16 +323,16 @@ def _spans(
         at: where its first step noted something.
         before: when the task began.
     """
-    spans: list[_Span] = []
+    spans: list[Span] = []
     for step in steps:
         noted = stamps[at : at + _width(step)]
         at += len(noted)
         if step.code is None:
-            spans.append(([step.node], before, float(noted[0])))
+            spans.append(([step.node], before, float(noted[0]), (1, 1)))
         else:
             times, row = step.code.times(noted), 0
             for parts, end in step.code.parts:
-                spans.append(([part.node for part in parts], times[row], times[end]))
+                spans.append(([part.node for part in parts], times[row], times[end], (1, 1)))
                 row = end
         before = spans[-1][2]
     return spans
@@ -306,7 +346,7 @@ def parts_of(node: OpNode) -> list[str]:
     if "functor_list" in op.attrs:
         return [name.partition(",")[0] for name in op.attrs["functor_list"]]
     if op.type == "fusion_group":
-        return [json.loads(text)["type"] for text in op.attrs["parts"]]
+        return [part.type for part in fused_parts(op.attrs["parts"], op.attrs["results"])]
     if op.type.startswith("fused_batch_norm_act"):
         grad = "_grad" * op.type.endswith("_grad")
         names = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]

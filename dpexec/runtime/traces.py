@@ -60,7 +60,7 @@ def _standing(binding: Binding, shared: bool, time: float) -> Iterator[Allocatio
     """What is there all the time: parameters, states, and the memory of machine code."""
     plan = binding.plan
     yield from stored(plan, binding.specs, shared, time)
-    for (use, number), nbytes in binding.memory.sizes.items():
+    for (use, number, *_), nbytes in binding.memory.sizes.items():
         task = plan.tasks[number] if number < len(plan.tasks) else None
-        if nbytes and task is not None:
+        if nbytes and task is not None and use != "sum":  # sums are values themselves
             yield Allocation(time, task.device or 0, f"{use} of {task.key[0]}", nbytes, "arena")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpexec.trace.recorder import Recorder
 
-__all__ = ["active", "recorders", "start", "stop"]
+__all__ = ["active", "start", "stop"]
 
 _active: Recorder | None = None
 
@@ -24,8 +24,3 @@ def stop() -> None:
     """Record no longer."""
     global _active
     _active = None
-
-
-def recorders(*others: Recorder | None) -> list[Recorder]:
-    """The recorder of the process and the others, as many of them as there are."""
-    return [recorder for recorder in (*others, _active) if recorder is not None]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import dask
+import numpy as np
 import pytest
 from dask.diagnostics import Profiler, ProgressBar
 
@@ -103,3 +104,32 @@ def test_scopes_are_dropped_every_so_many_runs(monkeypatch):
         executor.run([net.loss], feed_dict=feeds[0])
         executor.drop_local_exe_scopes()
         assert executor._need_create_local_exe_scopes()
+
+
+def test_a_recorded_step_runs_as_any_other_and_leaves_all_events():
+    pytest.importorskip("numba", reason="steps of code need numba")
+    net = classifier()
+    parameters = net.main.global_block().all_parameters()
+    gradients = sum(4 * int(np.prod(parameter.shape)) for parameter in parameters)
+    run = train(net, batches(4), 2, trace=True)
+    engine = run.compiled._engine
+    assert any(code is not None for code in engine.local._code.values())
+    trace = engine.trace
+    assert trace.steps == (0, 1, 2, 3)
+    graph = trace.graph
+    keys = {task["key"] for task in graph["tasks"]}
+    for step in trace.steps:  # the first ran task by task, the others as a whole
+        events = [event for event in trace if event.step == step]
+        ops = [event for event in events if event.kind in ("op", "collective")]
+        names = [name for e in ops for name in e.args.get("parts", [e.name])]
+        assert len(names) == len(graph["nodes"])
+        assert {event.node for event in ops} <= {node["id"] for node in graph["nodes"]}
+        assert all(graph["nodes"][event.node]["task"] == event.key for event in ops)
+        assert {event.key for event in events if event.kind == "task"} == keys
+        feed, fetch = ([e for e in events if e.kind == kind] for kind in ("feed", "fetch"))
+        tasks = [event for event in events if event.kind == "task"]
+        assert feed[0].stop <= min(event.start for event in tasks)
+        assert fetch[0].start >= max(event.stop for event in tasks)
+        sums = [event for event in events if event.kind == "collective"]
+        assert sum(event.args["bytes"] for event in sums) == gradients
+        assert all(event.args["devices"] == [0, 1] for event in sums)

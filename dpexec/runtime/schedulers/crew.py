@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class Crew:
 
     def __init__(self, threads: Threads | None, size: int) -> None:
         self.size = size
+        self.idents = [0] * size
+        """Which threads they are, as far as they worked already."""
         self._threads = threads
         self._idle = list(range(1, size)) if threads is not None else []  # their numbers
         self._board = np.zeros(_BOARD, np.int64)
@@ -70,6 +73,7 @@ class Crew:
 
     def attend(self, number: int) -> None:
         """Help until nothing was to be done for a while; called on a helping thread."""
+        self.idents[number] = threading.get_ident()
         began = time.perf_counter()
         while crew.attend(self._address, number, _PATIENCE):
             _nap(began)
