@@ -35,6 +35,7 @@ __all__ = [
     "kernel",
     "number",
     "octets",
+    "prefetch",
     "run",
     "run_timed",
     "stamps_of",
@@ -138,6 +139,22 @@ def number(typing_context: Any, arguments: Any, index: Any) -> Any:
         return builder.fptrunc(double, ir.FloatType())
 
     return types.float32(types.int64, types.int64), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """``prefetch(array, i)``: let element ``i`` come from memory while other work goes on."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", (byte,), kind)
+        place = builder.bitcast(builder.gep(args[0], [args[1]]), byte)
+        read, keep, data = (ir.Constant(word, number) for number in (0, 3, 1))
+        builder.call(function, [place, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.CPointer(types.float32), types.int64), generate
 
 
 @intrinsic

@@ -16,7 +16,7 @@ from numba.core.compiler import Compiler
 
 from dpexec.kernels.machine import KEEP, intrinsic
 
-__all__ = ["apart", "exp", "inline", "lanes", "log", "norm", "normal", "sigmoid", "tanh"]
+__all__ = ["apart", "exp", "inline", "lanes", "largest", "log", "norm", "normal", "sigmoid", "tanh"]
 
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
@@ -74,6 +74,21 @@ def exp(x: Any) -> Any:
     y = ((((E0 * r + E1) * r + E2) * r + E3) * r + E4) * r + E5
     y = y * (r * r) + r + _ONE
     return y * _as_float(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
+
+
+@inline
+def _in_order(bits: Any) -> Any:
+    """Integers that are ordered as the numbers are whose bits they get; its own inverse."""
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@numba.njit(cache=KEEP, error_model="numpy")
+def largest(x: Any, start: int, n: int) -> Any:
+    """The largest of ``n`` numbers: as integers, of which compilers compare many at once."""
+    found = _in_order(_as_bits(x[start]))
+    for j in range(1, n):
+        found = max(found, _in_order(_as_bits(x[start + j])))
+    return _as_float(_in_order(found))
 
 
 @inline

@@ -11,20 +11,12 @@ from dpexec.kernels.generate import Pointwise, Recorder, single
 from dpexec.kernels.linear import MAXIMA
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
-from dpexec.kernels.math import exp, inline, lanes, log
+from dpexec.kernels.math import exp, inline, lanes, largest, log
 
 __all__ = ["add_up", "dot", "hard"]
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _SMALLEST_LOGIT, _HUGE = np.float32(-64), np.float32(1e20)
-
-
-@lanes
-def _largest(x: Any, start: int, n: int) -> Any:
-    found = x[start]
-    for j in range(1, n):
-        found = max(found, x[start + j])
-    return found
 
 
 @lanes
@@ -48,7 +40,7 @@ def dot(x: Any, y: Any, start: int, n: int) -> Any:
 @inline
 def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
     """The softmax of a row; ``onto``: ``out`` is ``x``, and the compiler must know."""
-    top = _largest(x, start, n)
+    top = largest(x, start, n)
     if onto:
         for j in range(n):
             out[start + j] = exp(max(out[start + j] - top, _SMALLEST_LOGIT))

@@ -12,6 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from dpexec.kernels.embedding import fetch_ahead
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.kernels.machine import KEEP, count, floats, integers, kernel, number
 
@@ -135,6 +136,7 @@ def _sgd_rows(p: int) -> int:
         if rows[i] < 0 or rows[i] >= height:
             return 1
     for i in range(n):
+        fetch_ahead(param, rows, i, n, width)
         start = rows[i] * width
         for j in range(width):
             param[start + j] -= factor * value[i * width + j]
@@ -148,6 +150,8 @@ def _adagrad_rows(p: int) -> int:
     rows, value, n = integers(p, 5), floats(p, 6), integers(p, 7)[0]
     factor = rate[0]
     for i in range(n):
+        fetch_ahead(param, rows, i, n, width)
+        fetch_ahead(moment, rows, i, n, width)
         start = rows[i] * width
         for j in range(width):
             grad = value[i * width + j]
