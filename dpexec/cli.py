@@ -1,4 +1,4 @@
-"""The command line: ``dpexec demo``, ``dpexec run``, ``dpexec info``."""
+"""The command line: ``dpexec demo``, ``dpexec run``, ``dpexec viz``, ``dpexec info``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import argparse
 import json
 import os
 import platform
-import runpy
 import sys
-import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
+from dpexec.commands import USAGE_ERROR, CommandError, count, run, viz
 from dpexec.version import __version__
-
-USAGE_ERROR = 2
-SCRIPT_ERROR = 1
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
 _EXAMPLES = """\
@@ -28,20 +23,9 @@ examples:
   dpexec demo digits --json --out results  end with one line of JSON, files into results/
   dpexec run train.py --devices 4          run an unmodified fluid 1.x script on 4 replicas
   dpexec run train.py --lr 0.1             what dpexec does not know is passed to the script
+  dpexec run train.py --report out.html    where the time and the memory went, as a page
+  dpexec viz trace.json                    the same of a recorded trace, as text
   dpexec info                              devices, versions, kernel libraries, threads
-"""
-_RUN_NOTES = """\
-The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
-`from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
-dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
-np.int ...) are there. Options of dpexec may stand before or after the
-script; everything after `--` goes to the script as it is.
-
-examples:
-  dpexec run train.py
-  dpexec run train.py --devices 4 --mode reduce
-  dpexec run --scheduler sync train.py --epochs 3      one thread, for a debugger
-  dpexec run train.py -- --devices mine                an option of the script itself
 """
 _DEMO_NOTES = """\
 examples:
@@ -56,10 +40,6 @@ examples:
 """
 
 
-class CommandError(Exception):
-    """What the user asked for cannot be done; shown as one line."""
-
-
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
@@ -71,18 +51,11 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def _count(text: str) -> int:
-    """A number of at least one, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
-
-
 def _add_run_options(parser: argparse.ArgumentParser, devices: int | None) -> None:
     default = "CPU_NUM, else the CPUs of this process" if devices is None else str(devices)
     parser.add_argument(
         "--devices",
-        type=_count,
+        type=count,
         default=devices,
         metavar="N",
         help=f"number of replicas (default: {default})",
@@ -113,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what to train (default: digits)",
     )
     _add_run_options(demo, devices=2)
-    demo.add_argument("--epochs", type=_count, metavar="N", help="how often to go through the data")
+    demo.add_argument("--epochs", type=count, metavar="N", help="how often to go through the data")
     demo.add_argument("--json", action="store_true", help="end with one line of JSON")
     demo.add_argument(
         "--out",
@@ -124,41 +97,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(function=_demo)
 
-    run = commands.add_parser("run", help="run an unmodified fluid script", epilog=_RUN_NOTES)
-    run.usage = "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S]"
-    run.add_argument("script", metavar="SCRIPT", help="a Python file; ARGS are passed to it")
-    _add_run_options(run, devices=None)
-    run.set_defaults(function=_run)
+    script = commands.add_parser("run", help="run an unmodified fluid script", epilog=run.NOTES)
+    run.add_options(script)
+    _add_run_options(script, devices=None)
+    script.set_defaults(function=_run)
+
+    shown = commands.add_parser("viz", help="show what a trace or graph holds", epilog=viz.NOTES)
+    viz.add_options(shown)
+    shown.set_defaults(function=viz.show)
 
     info = commands.add_parser("info", help="show devices and libraries", epilog=_INFO_NOTES)
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(function=_info)
     return parser
-
-
-def _separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of ``run`` into dpexec's own (with the script) and the script's.
-
-    argparse alone cannot: it would take unknown options out of their order.
-    """
-    ours = {"--devices", "--mode", "--scheduler"}
-    own: list[str] = []
-    script: list[str] = []
-    found = False
-    rest = iter(arguments)
-    for argument in rest:
-        if argument == "--":
-            script.extend(rest)
-        elif argument in ours:
-            own.extend([argument, *[value for value in [next(rest, None)] if value is not None]])
-        elif argument.split("=")[0] in ours or (not found and argument.startswith("-")):
-            own.append(argument)
-        elif found:
-            script.append(argument)
-        else:
-            own.append(argument)
-            found = True
-    return own, script
 
 
 def _mode(name: str | None) -> Any:
@@ -191,36 +142,15 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from dpexec.old_numpy import old_numpy_names
-    from dpexec.paddle_alias import paddle_is_dpexec
     from dpexec.runtime.strategy import DEFAULTS
 
-    script = Path(options.script)
-    if not script.is_file():
-        raise CommandError(f"there is no script {options.script}")
     if options.devices is not None:
         os.environ["CPU_NUM"] = str(options.devices)
     if options.mode is not None:
         DEFAULTS.reduce_strategy = _mode(options.mode)
     if options.scheduler is not None:
         DEFAULTS.scheduler = options.scheduler
-    sys.argv = [options.script, *options.arguments]
-    sys.path.insert(0, str(script.resolve().parent))
-    with paddle_is_dpexec(), old_numpy_names():
-        try:
-            runpy.run_path(options.script, run_name="__main__")
-        except Exception as error:
-            _print_traceback(error, options.script)
-            return SCRIPT_ERROR
-    return 0
-
-
-def _print_traceback(error: Exception, script: str) -> None:
-    """Print the traceback as Python would have for the script alone."""
-    inside: TracebackType | None = error.__traceback__
-    while inside is not None and inside.tb_frame.f_code.co_filename != script:
-        inside = inside.tb_next
-    traceback.print_exception(type(error), error, inside or error.__traceback__)
+    return run.run(options)
 
 
 def collect_info() -> dict[str, Any]:
@@ -296,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     script_arguments: list[str] = []
     if given[:1] == ["run"]:
-        own, script_arguments = _separate(given[1:])
+        own, script_arguments = run.separate(given[1:])
         given = ["run", *own]
     options = _parser().parse_args(given)
     if options.command == "run":

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from dpexec import cli, kernels
+from dpexec.commands import run
 from dpexec.version import __version__
 
 SCRIPT = """
@@ -36,7 +37,7 @@ def exit_code(*arguments):
     return info.value.code
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["run"], ["info"]])
+@pytest.mark.parametrize("command", [[], ["demo"], ["run"], ["viz"], ["info"]])
 def test_help_has_examples(command, capsys):
     assert exit_code(*command, "--help") == 0
     text = capsys.readouterr().out
@@ -84,7 +85,7 @@ def test_run_of_a_missing_script_is_one_line_and_code_2(capsys):
     ],
 )
 def test_run_keeps_the_scripts_arguments_in_order(given, own, script):
-    assert cli._separate(given.split()) == (own.split(), script.split())
+    assert run.separate(given.split()) == (own.split(), script.split())
 
 
 def test_run_answers_paddle_and_sets_defaults(tmp_path):

@@ -1,0 +1,21 @@
+"""The longer commands of the command line, a module each."""
+
+from __future__ import annotations
+
+import argparse
+
+__all__ = ["SCRIPT_ERROR", "USAGE_ERROR", "CommandError", "count"]
+
+USAGE_ERROR = 2
+SCRIPT_ERROR = 1
+
+
+class CommandError(Exception):
+    """What the user asked for cannot be done; shown as one line."""
+
+
+def count(text: str) -> int:
+    """A number of at least one, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)

@@ -1,0 +1,185 @@
+"""``dpexec run``: an unmodified fluid script, recorded if somebody wants to see what it did."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dpexec.commands import SCRIPT_ERROR, CommandError
+
+__all__ = ["add_options", "run", "separate"]
+
+NOTES = """\
+The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
+`from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
+dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
+np.int ...) are there. Options of dpexec may stand before or after the
+script; everything after `--` goes to the script as it is.
+
+examples:
+  dpexec run train.py
+  dpexec run train.py --devices 4 --mode reduce
+  dpexec run --scheduler sync train.py --epochs 3      one thread, for a debugger
+  dpexec run train.py --report out.html                where the time and the memory went
+  dpexec run train.py -- --devices mine                an option of the script itself
+"""
+_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what only this command knows."""
+    parser.usage = (
+        "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] [--report PAGE] "
+        "[--trace FILE]"
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file; ARGS are passed to it")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="PAGE",
+        help="record, and write a page with all views (.html, .svg, .png, .pdf)",
+    )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="record, and write the trace: JSON that dpexec viz, Perfetto and Chrome open",
+    )
+
+
+def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of ``run`` into dpexec's own (with the script) and the script's.
+
+    argparse alone cannot: it would take unknown options out of their order.
+    """
+    own: list[str] = []
+    script: list[str] = []
+    found = False
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            script.extend(rest)
+        elif argument in _OURS:
+            own.extend([argument, *[value for value in [next(rest, None)] if value is not None]])
+        elif argument.split("=")[0] in _OURS or (not found and argument.startswith("-")):
+            own.append(argument)
+        elif found:
+            script.append(argument)
+        else:
+            own.append(argument)
+            found = True
+    return own, script
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the script; returns the exit code."""
+    from dpexec.old_numpy import old_numpy_names
+    from dpexec.paddle_alias import paddle_is_dpexec
+
+    script = Path(options.script)
+    if not script.is_file():
+        raise CommandError(f"there is no script {options.script}")
+    targets = [path for path in (options.report, options.trace) if path is not None]
+    for path in targets:
+        if not path.parent.is_dir():
+            raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
+    if options.report is not None:
+        from dpexec.viz.view import View
+
+        if options.report.suffix.lower() not in View.formats:
+            known = ", ".join(View.formats)
+            raise CommandError(f"cannot write a report to {options.report}: choose one of {known}")
+    sys.argv = [options.script, *options.arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    with contextlib.ExitStack() as stack:
+        if targets:
+            stack.enter_context(_recording(options))
+        stack.enter_context(paddle_is_dpexec())
+        stack.enter_context(old_numpy_names())
+        try:
+            runpy.run_path(options.script, run_name="__main__")
+        except Exception as error:
+            _print_traceback(error, options.script)
+            return SCRIPT_ERROR
+    return 0
+
+
+def _print_traceback(error: Exception, script: str) -> None:
+    """Print the traceback as Python would have for the script alone."""
+    inside: TracebackType | None = error.__traceback__
+    while inside is not None and inside.tb_frame.f_code.co_filename != script:
+        inside = inside.tb_next
+    traceback.print_exception(type(error), error, inside or error.__traceback__)
+
+
+class _Recorders:
+    """Records every engine of the process by itself."""
+
+    def __init__(self) -> None:
+        self.found: dict[Any, Any] = {}
+        self.steps: dict[Any, int] = {}
+
+    def begin(self, engine: Any, binding: Any) -> Any:
+        from dpexec.trace import Recorder
+
+        del binding
+        self.steps[engine] = self.steps.get(engine, 0) + 1
+        return self.found.setdefault(engine, Recorder())
+
+    def end(self, engine: Any, samples: int, results: Sequence[Any] | None) -> None:
+        """Nothing is to be done at the end of a step."""
+
+
+@contextlib.contextmanager
+def _recording(options: argparse.Namespace) -> Iterator[None]:
+    """Record what a block runs, and write what was asked for, even if the script fails."""
+    from dpexec.trace.live import set_watcher
+
+    recorders = _Recorders()
+    set_watcher(recorders)
+    try:
+        yield
+    finally:
+        set_watcher(None)
+        _write(recorders, options)
+
+
+def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
+    """Write the program with the most steps: the one that was trained."""
+    from dpexec.runtime.traces import trace_of
+    from dpexec.trace import save
+
+    if not recorders.found:
+        print(
+            "dpexec run: nothing was recorded, the script ran no program; nothing is written",
+            file=sys.stderr,
+        )
+        return
+    engine = max(recorders.found, key=lambda e: (recorders.steps[e], len(recorders.found[e])))
+    trace = trace_of(engine, recorders.found[engine])
+    others = len(recorders.found) - 1
+    rest = f" ({others} with fewer steps ran, too)" if others else ""
+    print(
+        f"dpexec run: {recorders.steps[engine]} steps of a program on {len(engine.places)} "
+        f"devices were recorded{rest}",
+        file=sys.stderr,
+    )
+    try:
+        if options.trace is not None:
+            save(trace, options.trace)
+        if options.report is not None:
+            from dpexec.viz import report
+
+            report(trace, title=f"dpexec run {os.path.basename(options.script)}").save(
+                options.report
+            )
+    except OSError as error:
+        raise CommandError(f"cannot write: {error}") from error

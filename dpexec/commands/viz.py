@@ -1,0 +1,242 @@
+"""``dpexec viz``: the figures of a trace or graph as text or JSON, and its pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpexec.commands import CommandError, count
+
+if TYPE_CHECKING:
+    from dpexec.trace import Trace
+
+__all__ = ["add_options", "show"]
+
+NOTES = """\
+FILE is a trace (dpexec run --trace, ExecutionStrategy.trace, fluid.profiler), a graph
+(pe.graph.save), or a program (__model__, *.pdmodel). Of a trace it prints where the time went and
+what to change, the critical path, the peak of the memory, and a table of operators.
+
+examples:
+  dpexec viz trace.json
+  dpexec viz trace.json --report out.html          everything in one page that needs no network
+  dpexec viz trace.json --step 3 --by layer
+  dpexec viz before.json --compare after.json      what became slower or faster
+  dpexec viz trace.json --simulate 8 --bandwidth 1e9 --latency 5e-5
+  dpexec viz __model__ --report net.svg
+"""
+_ROWS = 20
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="a trace, graph or program")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="PAGE",
+        help="write the views instead of printing figures (.html, .svg, .png, .pdf)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--step", type=_number, metavar="K", help="look at this step alone")
+    parser.add_argument(
+        "--by",
+        default="type",
+        choices=("type", "node", "layer", "task", "role"),
+        help="what makes a row of the table (default: type)",
+    )
+    parser.add_argument("--compare", type=Path, metavar="OTHER", help="a second trace")
+    parser.add_argument(
+        "--simulate", type=count, metavar="N", help="replay the trace on N devices instead"
+    )
+    parser.add_argument(
+        "--mode", choices=("allreduce", "reduce"), help="how the simulated devices aggregate"
+    )
+    parser.add_argument(
+        "--bandwidth", type=float, metavar="B", help="of the simulated link, in bytes per second"
+    )
+    parser.add_argument(
+        "--latency", type=float, metavar="L", default=0.0, help="of that link, in seconds"
+    )
+    parser.add_argument("--cores", type=count, metavar="C", help="that the devices share")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a step")
+    return int(text)
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print or write what was asked for; returns the exit code."""
+    if options.compare and options.simulate:
+        raise CommandError("choose one of --compare and --simulate")
+    try:
+        view = _view(options)
+        if options.report is not None:
+            view.save(options.report)
+        elif options.json:
+            print(json.dumps(view.to_json()))
+        else:
+            print(view)
+    except (ValueError, RuntimeError) as error:  # FileError is a ValueError
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CommandError(f"{error.filename or options.file}: {reason}") from error
+    return 0
+
+
+def _view(options: argparse.Namespace) -> Any:
+    """What to save or print: a view, or figures that are printed alone."""
+    from dpexec import viz
+
+    source = _load(options.file)
+    if isinstance(source, dict):
+        for name in ("compare", "simulate", "step"):
+            if getattr(options, name) is not None:
+                raise CommandError(f"--{name} needs a trace; {options.file.name} is a graph")
+        return viz.draw(source) if options.report is not None else _GraphFigures(source)
+    trace = source if options.step is None else _only(source, options.step)
+    if options.compare is not None:
+        other = _load(options.compare)
+        if isinstance(other, dict):
+            raise CommandError(f"{options.compare.name} is a graph; --compare needs a trace")
+        other = other if options.step is None else _only(other, options.step)
+        return viz.compare(trace, other, names=[options.file.name, options.compare.name])
+    if options.simulate is not None:
+        return viz.simulate(
+            trace,
+            devices=options.simulate,
+            mode={"allreduce": "all_reduce", "reduce": "reduce", None: None}[options.mode],
+            latency=options.latency,
+            bandwidth=options.bandwidth,
+            cores=options.cores,
+        )
+    if options.report is not None:
+        return viz.report(trace, title=f"dpexec viz {options.file.name}")
+    return _TraceFigures(trace, options.by)
+
+
+def _load(path: Path) -> Any:
+    """A trace, or the content of a graph file."""
+    from dpexec.errors import EnforceNotMet
+    from dpexec.graph.describe import FORMAT
+    from dpexec.ir.program import Program
+    from dpexec.viz.load import FileError, as_graph, as_trace
+
+    if path.is_dir():
+        raise CommandError(f"{path} is a folder; the program of a saved model is its __model__")
+    data = path.read_bytes()
+    if not data.strip():
+        raise CommandError(f"{path.name} is empty")
+    if data.lstrip()[:1] not in (b"{", b"["):
+        try:
+            return as_graph(Program.parse_from_string(data))
+        except EnforceNotMet as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise CommandError(
+                f"{path.name} is no trace, graph or program of dpexec ({reason})"
+            ) from error
+    try:
+        content = json.loads(data)
+        if isinstance(content, dict) and content.get("format") == FORMAT:
+            return as_graph(content)
+        return as_trace(path)
+    except FileError as error:
+        text = str(error)
+        raise CommandError(text if path.name in text else f"{path.name}: {text}") from error
+    except ValueError as error:
+        raise CommandError(f"{path.name} is damaged: {error}") from error
+
+
+def _only(trace: Trace, step: int) -> Trace:
+    """One step of a trace; the memory is kept, it builds up over all steps."""
+    from dataclasses import replace
+
+    from dpexec.viz.schedule import Schedule
+
+    events = tuple(piece.event for piece in Schedule(trace, [step]).slices)
+    return replace(trace, events=tuple(sorted(events, key=lambda e: (e.start, -e.stop))))
+
+
+class _TraceFigures:
+    """What is printed of a trace."""
+
+    def __init__(self, trace: Trace, by: Any) -> None:
+        from dpexec import viz
+
+        self.findings = viz.analyse(trace)
+        self.memory = viz.memory(trace) if trace.memory else None
+        self.table = viz.table(trace, by=by)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        devices = self.memory.devices if self.memory else ()
+        return {
+            "analysis": self.findings.analysis.to_json(),
+            "memory": [used.to_json() for used in devices],
+            "table": self.table.to_json(),
+        }
+
+    def __str__(self) -> str:
+        lines = str(self.table).splitlines()
+        rest = len(lines) - 1 - _ROWS
+        more = [f"and {rest} other rows (--json has all)"] if rest > 0 else []
+        parts = [str(self.findings)]
+        if self.memory:
+            parts.append(f"{self.memory.title}\n{self.memory}")
+        parts.append("\n".join([self.table.title, *lines[: _ROWS + 1], *more]))
+        return "\n\n".join(parts)
+
+
+class _GraphFigures:
+    """What is printed of a graph."""
+
+    def __init__(self, graph: dict[str, Any]) -> None:
+        from dpexec.viz.graph_facts import GraphFacts
+
+        facts = GraphFacts(graph)
+        roles: dict[str, int] = {}
+        for node in facts.nodes:
+            roles[node["role"]] = roles.get(node["role"], 0) + 1
+        moved = [facts.output_bytes(n["id"]) for n in facts.nodes if n["role"] == "collective"]
+        kept = {
+            (var["name"], var["device"]): var["bytes"] or 0
+            for var in facts.vars
+            if var["persistable"]
+        }
+        self.figures = {
+            "title": graph["title"],
+            "mode": graph["mode"],
+            "devices": [device["place"] for device in graph["devices"]],
+            "operators": len(facts.nodes),
+            "roles": roles,
+            "tasks": len(facts.tasks),
+            "aggregated_bytes": sum(moved),
+            "persistable_bytes": sum(kept.values()),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as plain JSON values."""
+        return self.figures
+
+    def __str__(self) -> str:
+        from dpexec.viz.units import bytes_text
+
+        figures = self.figures
+        places = ", ".join(sorted(set(figures["devices"])))
+        roles = ", ".join(f"{number} {role}" for role, number in figures["roles"].items())
+        return "\n".join(
+            [
+                figures["title"],
+                f"devices      {len(figures['devices'])} ({places})",
+                f"mode         {figures['mode']}",
+                f"operators    {figures['operators']} ({roles})",
+                f"tasks        {figures['tasks'] or 'not planned yet'}",
+                f"aggregated   {bytes_text(figures['aggregated_bytes'])} per device and step",
+                f"parameters   {bytes_text(figures['persistable_bytes'])} on all devices",
+            ]
+        )

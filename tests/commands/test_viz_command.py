@@ -1,0 +1,227 @@
+"""``dpexec viz`` and ``dpexec run --report --trace``: what is printed and written, and errors."""
+
+import json
+import sys
+
+import pytest
+
+import dpexec as fluid
+from dpexec import cli
+from dpexec.trace import Trace, save
+from tests.viz.traces import straggling
+
+SCRIPT = """
+import numpy as np
+import paddle.fluid as fluid
+main, startup = fluid.Program(), fluid.Program()
+with fluid.program_guard(main, startup), fluid.unique_name.guard():
+    x = fluid.data("x", [-1, 8])
+    loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(x, 1)))
+    test = main.clone(for_test=True)
+    fluid.optimizer.SGD(0.1).minimize(loss)
+executor = fluid.Executor(fluid.CPUPlace())
+with fluid.scope_guard(fluid.Scope()):
+    executor.run(startup)
+    compiled = fluid.CompiledProgram(main).with_data_parallel(loss_name=loss.name)
+    for _ in range(3):
+        executor.run(compiled, feed={"x": np.ones((8, 8), "float32")}, fetch_list=[loss])
+    executor.run(test, feed={"x": np.ones((8, 8), "float32")}, fetch_list=[loss])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_arguments(monkeypatch):
+    """Scripts change the arguments and the path of the process."""
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def trace_file(tmp_path):
+    return str(save(straggling(3), tmp_path / "trace.json"))
+
+
+def run(capsys, *arguments):
+    code = cli.main(["viz", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_a_trace_is_printed_with_its_figures(trace_file, capsys):
+    code, out, err = run(capsys, trace_file)
+    assert (code, err) == (0, "")
+    assert "Where the time goes · 3 steps, median 10.0 s" in out
+    assert "device 0: 50% computing, 40% waiting for a straggler" in out
+    assert "What to change:\n- device 0 waits 30% of the step for device 1" in out
+    assert "Time by type · 3 steps" in out and "mul_grad" in out
+
+
+def test_json_holds_the_same_figures(trace_file, capsys):
+    data = json.loads(run(capsys, trace_file, "--json", "--by", "role")[1])
+    assert data["analysis"]["devices"][0]["straggler"] == pytest.approx(0.4)
+    assert data["analysis"]["critical_path"]["seconds"] == pytest.approx(9.5)
+    assert data["table"]["rows"][0]["name"] == "backward"
+    assert data["memory"] == []
+
+
+def test_a_step_is_looked_at_alone(trace_file, capsys):
+    data = json.loads(run(capsys, trace_file, "--json", "--step", "1")[1])
+    assert [step["step"] for step in data["analysis"]["steps"]] == [1]
+
+
+def test_two_traces_are_compared(trace_file, tmp_path, capsys):
+    other = str(save(straggling(2, seconds=2.0), tmp_path / "other.json"))
+    out = run(capsys, trace_file, "--compare", other)[1]
+    assert out.startswith("other.json against trace.json · step 10.0 s → 20.0 s")
+    data = json.loads(run(capsys, trace_file, "--compare", other, "--json")[1])
+    assert data["steps"] == pytest.approx([10.0, 20.0])
+
+
+def test_other_machines_are_simulated(trace_file, capsys):
+    out = run(capsys, trace_file, "--simulate", "4", "--bandwidth", "64")[1]
+    assert out.startswith("What if · 4 devices, all_reduce: step 10.5 s")
+    data = json.loads(run(capsys, trace_file, "--simulate", "2", "--mode", "reduce", "--json")[1])
+    assert data["mode"] == "reduce"
+
+
+def test_pages_are_written(trace_file, tmp_path, capsys):
+    page = tmp_path / "out.html"
+    assert run(capsys, trace_file, "--report", str(page)) == (0, "", "")
+    text = page.read_text()
+    assert "trace.json" in text and "Where the time goes" in text
+    picture = tmp_path / "what_if.svg"
+    run(capsys, trace_file, "--simulate", "4", "--report", str(picture))
+    assert "What if · 4 devices" in picture.read_text()
+
+
+def program():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        fluid.layers.fc(fluid.data("x", [-1, 8]), 2)
+    return main
+
+
+def test_a_program_and_a_graph_are_described(tmp_path, capsys):
+    model = tmp_path / "__model__"
+    model.write_bytes(program().desc.serialize_to_string())
+    code, out, _ = run(capsys, str(model))
+    assert code == 0 and "operators    2 (2 forward)" in out
+    assert "tasks        not planned yet" in out
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(straggling().graph))
+    data = json.loads(run(capsys, str(graph), "--json")[1])
+    assert (data["operators"], data["tasks"], data["aggregated_bytes"]) == (7, 5, 64)
+    assert run(capsys, str(graph), "--report", str(tmp_path / "graph.svg"))[0] == 0
+    assert "<svg" in (tmp_path / "graph.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "x.json is empty"),
+        (b"  \n", "x.json is empty"),
+        (b"{", "x.json is damaged"),
+        (b"[1, 2]", "none of dpexec's files"),
+        (b'{"a": 1}', "none of dpexec's files"),
+        (b'{"traceEvents": []}', "x.json: "),
+        (b"PK\x03\x04 an archive", "x.json is no trace, graph or program of dpexec"),
+        (json.dumps(Trace().to_json()).encode(), "no events: nothing ran"),
+    ],
+)
+def test_bad_files_are_one_clear_line(content, complaint, tmp_path, capsys):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    code, out, err = run(capsys, str(path))
+    assert (code, out) == (2, "")
+    assert err.startswith("dpexec viz: ") and complaint in err
+    assert err.count("\n") == 1
+
+
+def test_a_program_never_built_or_run_says_so(tmp_path, capsys):
+    path = tmp_path / "__model__"
+    path.write_bytes(fluid.Program().desc.serialize_to_string())
+    code, _, err = run(capsys, str(path))
+    assert code == 2 and err.count("\n") == 1
+    assert "empty" in err or "no operators" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere.json"], "nowhere.json: No such file"),
+        (["."], "is a folder"),
+        (["{trace}", "--step", "7"], "no step 7; it has 0, 1, 2"),
+        (["{trace}", "--compare", "{trace}", "--simulate", "2"], "choose one of"),
+        (["{trace}", "--report", "out.doc"], "'out.doc'"),
+        (["{trace}", "--simulate", "2", "--latency", "1"], "needs a bandwidth"),
+        (["{graph}", "--step", "1"], "--step needs a trace; graph.json is a graph"),
+        (["{trace}", "--compare", "{graph}"], "graph.json is a graph; --compare needs a trace"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_line(
+    arguments, complaint, trace_file, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(straggling().graph))
+    code, _, err = run(capsys, *(a.format(trace=trace_file, graph=graph) for a in arguments))
+    assert code == 2
+    assert complaint in err and err.count("\n") == 1
+
+
+def test_wrong_usage(capsys):
+    with pytest.raises(SystemExit) as info:
+        cli.main(["viz", "t.json", "--step", "one"])
+    assert info.value.code == 2
+    assert "'one' is not the number of a step" in capsys.readouterr().err
+
+
+def test_run_records_the_program_with_the_most_steps(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    page, trace = tmp_path / "out.html", tmp_path / "out.json"
+    code = cli.main(["run", str(script), "--report", str(page), "--trace", str(trace)])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert "3 steps of a program on 2 devices were recorded (2 with fewer steps" in captured.err
+    data = json.loads(run(capsys, str(trace), "--json")[1])
+    assert len(data["analysis"]["steps"]) == 3
+    assert len(data["analysis"]["devices"]) == 2
+    assert data["memory"][0]["peak"]["bytes"] > 0
+    assert "dpexec run train.py" in page.read_text()
+
+
+def test_run_writes_what_was_recorded_before_the_script_failed(tmp_path, capsys):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT + "\nraise SystemExit(3)\n")
+    trace = tmp_path / "out.json"
+    with pytest.raises(SystemExit) as info:
+        cli.main(["run", str(script), "--trace", str(trace)])
+    assert info.value.code == 3
+    assert json.loads(trace.read_text())["traceEvents"]
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        (["--report", "nowhere/out.html"], "there is no folder nowhere"),
+        (["--report", "out.doc"], "choose one of .svg, .png, .pdf, .html, .json"),
+    ],
+)
+def test_run_looks_at_its_targets_before_the_script_runs(
+    option, complaint, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("raise SystemExit('ran')")
+    assert cli.main(["run", "train.py", *option]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_run_of_a_script_without_programs_says_that_nothing_was_recorded(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("print('hello')")
+    code = cli.main(["run", str(tmp_path / "train.py"), "--trace", str(tmp_path / "out.json")])
+    assert code == 0
+    assert "nothing was recorded" in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()
