@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test browser page lint format bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -12,13 +12,24 @@ help: ## this list
 demo: $(VENV)/demo.stamp ## train the digit classifier on two replicas
 	$(BIN)/dpexec demo digits
 
-test: lint ## lint, types and tests
+test: lint browser ## lint, types and tests
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The interactive page is tested in headless Chromium. Without one, those tests are skipped.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    chromium chromium-driver >/dev/null; } || \
+	  echo "no headless browser: tests of the interactive page are skipped" >&2
+
+page: ## build the interactive page of viz from viz/web; needs node 20
+	cd viz/web && npm ci --ignore-scripts --no-audit --no-fund && npm run build
 
 format: $(VENV)/test.stamp ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

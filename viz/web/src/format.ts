@@ -2,14 +2,10 @@
 
 import type { Cell, Unit } from "./data";
 
-function steps(value: number, scale: [number, string][]): string {
-  for (const [size, unit] of scale) {
-    if (Math.abs(value) >= size) {
-      return `${digits(value / size)} ${unit}`;
-    }
-  }
-  const [size, unit] = scale[scale.length - 1] as [number, string];
-  return value === 0 && unit === "ns" ? "0" : value === 0 ? `0 ${unit}` : `${digits(value / size)} ${unit}`;
+function steps(value: number, scale: [number, string][], write: (value: number) => string): string {
+  const last = scale[scale.length - 1] as [number, string];
+  const [size, unit] = scale.find(([size]) => Math.abs(value) >= size) ?? last;
+  return value === 0 ? "0" : `${write(value / size)} ${unit}`;
 }
 
 /** Three significant digits. */
@@ -23,17 +19,24 @@ export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
+/** A time; whole nanoseconds, else three significant digits. */
 export function seconds(value: number): string {
-  return steps(value, [
-    [1, "s"],
-    [1e-3, "ms"],
-    [1e-6, "µs"],
-    [1e-9, "ns"],
-  ]);
+  const scale: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+  const write = (size: number): string => (Math.abs(size) >= 100 ? count(Math.round(size)) : size.toPrecision(3));
+  return Math.abs(value) < 1e-6 ? steps(value, scale, digits) : steps(value, scale, write);
 }
 
 export function nanoseconds(value: number): string {
   return seconds(value * 1e-9);
+}
+
+/** A point in time, in nanoseconds, precise enough to tell it from others that near. */
+export function moment(time: number, near: number): string {
+  const scale: [number, string][] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+  if (Math.abs(time) < near / 1000) return "0";
+  const [size, unit] = scale.find(([size]) => Math.abs(time) >= size) ?? [1, "ns"];
+  const decimals = Math.max(0, Math.ceil(-Math.log10(near / size) - 1e-9));
+  return `${(time / size).toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals })} ${unit}`;
 }
 
 export function bytes(value: number): string {
@@ -42,7 +45,7 @@ export function bytes(value: number): string {
     [2 ** 20, "MiB"],
     [2 ** 10, "KiB"],
     [1, "B"],
-  ]);
+  ], digits);
 }
 
 export function figure(value: Cell, unit: Unit): string {

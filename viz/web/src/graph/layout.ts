@@ -13,7 +13,7 @@ const PORT_WIDTH = 16;
 const PADDING = 20;
 const SHORT = 12; // rows
 const LANE_GAP = 28;
-export const BRACKET = 16; // width of a column of brackets
+export const BRACKET = 19; // width of a column of brackets
 
 export interface Route {
   link: number;

@@ -111,7 +111,7 @@ function laneNames(context: CanvasRenderingContext2D, layout: Layout, camera: Ca
 function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Camera, top: number, bottom: number): void {
   if (camera.scale < 0.12) return;
   context.strokeStyle = colour("bracket");
-  const larger = Math.min(2, Math.max(1, 1 / camera.scale)); // names stay legible from afar
+  const larger = Math.min(1.4, Math.max(1, 1 / camera.scale)); // names stay legible from afar
   context.lineWidth = 3 * larger;
   context.lineCap = "round";
   context.font = `${11 * larger}px ${SANS}`;
@@ -124,7 +124,7 @@ function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Cam
     context.lineTo(bracket.x, bracket.bottom - 2);
     context.stroke();
     const seen = [Math.max(bracket.top, top), Math.min(bracket.bottom, bottom)] as const;
-    if (camera.scale < 0.25 || seen[1] - seen[0] < 50 * larger) continue;
+    if (camera.scale < 0.4 || seen[1] - seen[0] < 50 * larger) continue;
     context.save();
     context.translate(bracket.x - 5 * larger, (seen[0] + seen[1]) / 2);
     context.rotate(-Math.PI / 2);

@@ -1,7 +1,7 @@
 // Draws the slices in view.
 
 import type { CounterData } from "../data";
-import { figure, nanoseconds } from "../format";
+import { figure, moment } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { Row, TimelineModel } from "./model";
 import { OVERVIEW, type Overview } from "./overview";
@@ -88,8 +88,8 @@ export function paintTimeline(context: CanvasRenderingContext2D, p: Picture): vo
 function grid(context: CanvasRenderingContext2D, p: Picture): void {
   context.font = `11px ${SANS}`;
   context.textAlign = "left";
-  const decimals = ticks(p.window, p.width - GUTTER);
-  for (const time of decimals) {
+  const { times, step } = ticks(p.window, p.width - GUTTER);
+  for (const time of times) {
     const at = Math.round(x(p, time)) + 0.5;
     if (at < GUTTER) continue;
     context.strokeStyle = colour("grid");
@@ -99,7 +99,7 @@ function grid(context: CanvasRenderingContext2D, p: Picture): void {
     context.lineTo(at, p.height);
     context.stroke();
     context.fillStyle = colour("faint-text");
-    context.fillText(time === 0 ? "0" : nanoseconds(time), at + 4, RULER - 11);
+    context.fillText(moment(time, step), at + 4, RULER - 11);
   }
   steps(context, p);
 }

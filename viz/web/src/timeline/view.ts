@@ -3,7 +3,7 @@
 import type { Context, Panel } from "../bus";
 import type { TimelineData } from "../data";
 import { checkbox, h } from "../dom";
-import { nanoseconds } from "../format";
+import { moment, nanoseconds } from "../format";
 import { SearchList } from "../list";
 import { frame, helpText } from "../panel";
 import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
@@ -133,7 +133,7 @@ export class TimelineView implements Panel {
     const seen = this.model.steps.filter((step) => step.to > window.from && step.from < window.to);
     const [first, last] = [seen[0]?.number, seen[seen.length - 1]?.number];
     const steps = first === undefined ? "" : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.model.steps.length}`;
-    this.summary.textContent = `${nanoseconds(window.span)} in view from ${nanoseconds(Math.max(0, Math.round(window.from)))}${steps}`;
+    this.summary.textContent = `${nanoseconds(window.span)} in view from ${moment(Math.max(0, window.from), window.span / 50)}${steps}`;
     this.surface.redraw();
   }
 

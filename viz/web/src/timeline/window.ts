@@ -39,11 +39,11 @@ export class TimeWindow {
 }
 
 /** Round times for the ruler, about one per 110 pixels. */
-export function ticks(window: TimeWindow, width: number): number[] {
+export function ticks(window: TimeWindow, width: number): { times: number[]; step: number } {
   const rough = window.span / Math.max(1, width / 110);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((value) => value >= rough) ?? 10 * power;
   const found: number[] = [];
   for (let time = Math.ceil(window.from / step) * step; time <= window.to; time += step) found.push(time);
-  return found;
+  return { times: found, step };
 }
