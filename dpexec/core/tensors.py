@@ -23,7 +23,8 @@ moves = 0
 comparison that they still do."""
 
 
-def _tick() -> int:
+def tick() -> int:
+    """The time of a write that happens now."""
     global last_write
     last_write = next(_clock)
     return last_write
@@ -80,7 +81,7 @@ class LoDTensor:
 
     def touch(self) -> None:
         """Mark the value as written from outside the runtime that replicates it."""
-        self.version = _tick()
+        self.version = tick()
 
     def set(self, array: Any, place: Place | None = None, zero_copy: bool = False) -> None:
         """Store a copy of an array.

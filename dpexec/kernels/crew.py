@@ -261,6 +261,10 @@ class Schedule:
         """Let items note when their kernels ran, at an address; 0: not any more."""
         self._header[_NOTES] = address
 
+    def begun(self, item: int) -> bool:
+        """Whether somebody took an item."""
+        return bool(self._states[item] != _WAITING)
+
     def stop(self) -> None:
         """Let nobody begin another item."""
         self._header[_REFUSED] = _STOPPED

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.places import CUDAPlace
 from dpexec.graph.ssa import OpNode
-from dpexec.kernels import collectives, sparse
+from dpexec.kernels import collectives
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import Kernel
 from dpexec.runtime.binding import Binding
@@ -18,8 +18,9 @@ from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.row_limits import row_limits
 
-__all__ = ["Items", "NotCodeError", "Outside", "items_of"]
+__all__ = ["Computed", "Items", "NotCodeError", "Outside", "items_of"]
 
 _SHARED_FROM = 16_384
 """Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
@@ -71,6 +72,8 @@ class Items:
 
     Args:
         plan: the plan.
+        threads: how many work together.
+        limits: per device, how many rows sparse values have at most, by name.
 
     Attributes:
         outside: what comes from feeds and stored variables.
@@ -82,7 +85,7 @@ class Items:
         kept: what must live as long as the code.
     """
 
-    def __init__(self, plan: Plan, threads: int) -> None:
+    def __init__(self, plan: Plan, threads: int, limits: Sequence[Mapping[str, int]]) -> None:
         self.outside: list[Outside] = []
         self.computed: list[dict[str, Computed]] = [{} for _ in plan.graph.places]
         self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
@@ -91,6 +94,7 @@ class Items:
         self.parts: list[tuple[Task, list[Part]]] = []
         self.kept: list[Any] = []
         self._plan = plan
+        self._limits = limits
         self._number_of_threads = threads
         self._words: list[int] = []
         self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
@@ -223,7 +227,9 @@ class Items:
         assert isinstance(value, Sparse)
         if value.dtype != "float32":
             raise NotCodeError
-        room = sum(arrays[0].size for _, arrays in values)
+        room = max((limits.get(name, 0) for limits in self._limits), default=0)  # of the sum
+        if not room:
+            raise NotCodeError
         made = Sparse.like(value.shape, value.dtype, room, name, own=False)
         out = [
             _memory(binding, task, (name, part.part), part.shape, part.dtype) for part in made.parts
@@ -231,7 +237,7 @@ class Items:
         self.kept.append(out)
         for index, (_, arrays) in enumerate(values):
             addresses = [a.ctypes.data for a in (*arrays, *out)]
-            rows.append((node, sparse.append, (index, value.width, *addresses)))
+            rows.append((node, collectives.join, (index, value.width, room, *addresses)))
         return made, out
 
 
@@ -248,7 +254,7 @@ def items_of(binding: Binding, threads: int) -> Items:
     plan = binding.plan
     if any(isinstance(place, CUDAPlace) for place in plan.graph.places):
         raise NotCodeError
-    items = Items(plan, threads)
+    items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.specs))
     for task, steps in zip(plan.tasks, binding.steps, strict=True):
         if task.is_collective:
             items.take_collective(task, binding)

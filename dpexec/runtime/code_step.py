@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from dpexec.core import tensors
+from dpexec.core.tensors import LoDTensor
 from dpexec.kernels.crew import Schedule
+from dpexec.kernels.lowering import Value
 from dpexec.kernels.machine import stamps_of
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.code_items import NotCodeError, items_of
+from dpexec.runtime.code_items import Computed, NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.recording import TaskSpans
@@ -64,6 +66,9 @@ class CodeStep:
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._kept = made.kept
         self._parts = made.parts
+        self._updates = [
+            item for item, (task, _) in enumerate(made.parts) if task.id in plan.updates
+        ]
         self._notes = np.zeros((0, 0), np.int64)
         self._noted = 0
         self._numbers = made.numbers
@@ -71,8 +76,17 @@ class CodeStep:
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
         self._stored = [o for o in made.outside if o.name not in feeds.values[o.device]]
         self._refs: list[weakref.ref[Any]] = []  # code keeps no values between runs
+        self._gone: list[Any] = []  # those of them whose arrays are no more
         self._moves = -1
         self._numbered = False
+        self._written: dict[str, LoDTensor] = {}
+        self._results = [self._lasting(computed) for computed in made.computed]
+        self._others = [
+            (device, name)
+            for device, found in enumerate(self._results)
+            for name in plan.fetch
+            if name not in found
+        ]
         self.is_random = any(n.op and n.op.definition.is_random for n in plan.nodes)
         """Whether it needs to know the shards at every run; else at the first."""
 
@@ -84,12 +98,10 @@ class CodeStep:
         Returns:
             What must stay where it is during the run; None if code cannot work on some of it.
         """
-        stored = [ref() for ref in self._refs]
-        if self._moves != tensors.moves or any(array is None for array in stored):
-            found = self._find(replicas)
-            if found is None:
-                return None
-            stored = found
+        known = self._moves == tensors.moves and not self._gone
+        stored = [ref() for ref in self._refs] if known else self._find(replicas)
+        if stored is None:
+            return None
         for source in self._fed:
             array = np.ascontiguousarray(feeds.values[source.device][source.name], source.dtype)
             source.write(self._words, array)
@@ -105,8 +117,11 @@ class CodeStep:
                 return None
             source.write(self._words, array)
             found.append(array)
-        self._refs = [weakref.ref(array) for array in found]
+        self._gone = []
+        self._refs = [weakref.ref(array, self._gone.append) for array in found]
         self._moves = tensors.moves
+        written = ((name, replicas.tensor(0, name)) for name in self._plan.written)
+        self._written = {name: tensor for name, tensor in written if tensor is not None}
         return found
 
     def number(self, shards: Sequence[Shard]) -> None:
@@ -154,17 +169,35 @@ class CodeStep:
 
     # ---- after a run
 
+    def check_begun(self) -> None:
+        """Called when an item refused its values, which may only be before updates begin.
+
+        Raises:
+            RuntimeError: a variable has been overwritten already.
+        """
+        itself = self.schedule.refused - 1  # in an item, what may refuse comes before updates
+        if any(self.schedule.begun(item) for item in self._updates if item != itself):
+            raise RuntimeError("code refused values after it had begun to update parameters")
+
     def results(self, feeds: Feeds, replicas: Replicas) -> list[Env]:
         """What is fetched, per device."""
-        envs = []
-        for device, fed in enumerate(feeds.values):
-            env = Env()
-            for name in self._plan.fetch:
-                value = self._value(device, name, fed, replicas)
-                if value is not None:
-                    env[name] = value
-            envs.append(env)
-        return envs
+        if not self._others:
+            return self._results
+        found = [Env() for _ in self._results]
+        for env, lasting in zip(found, self._results, strict=True):
+            env.update(lasting)
+        for device, name in self._others:
+            value = self._value(device, name, feeds.values[device], replicas)
+            if value is not None:
+                found[device][name] = value
+        return found
+
+    def _lasting(self, computed: Mapping[str, Computed]) -> Env:
+        """Of what is fetched, the arrays that are the same at every run."""
+        dense = {name: arrays[0] for name, (v, arrays) in computed.items() if isinstance(v, Value)}
+        env = Env()
+        env.update({name: dense[name] for name in self._plan.fetch if name in dense})
+        return env
 
     def _value(self, device: int, name: str, fed: Mapping[str, Any], replicas: Replicas) -> Any:
         if name in self._computed[device]:
@@ -180,4 +213,7 @@ class CodeStep:
             value = self._computed[device].get(name)
             if value is not None:
                 replicas.store(device, name, result_of(*value))
-        replicas.written(self._plan.written)
+        if self._moves == tensors.moves:
+            replicas.touch(self._written)
+        else:
+            replicas.written(self._plan.written)

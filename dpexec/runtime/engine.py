@@ -23,7 +23,7 @@ from dpexec.runtime.binder import Binder
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feed import Feeds, Splitter, single_feed, split_feed
 from dpexec.runtime.inner import (
     busy_devices,
     count_rows,
@@ -131,6 +131,15 @@ class Engine:
         """Whether the program has gradients."""
         return any(node.role == "backward" for node in self.graph.ops)
 
+    @functools.cached_property
+    def split(self) -> Splitter:
+        """What makes the feeds of all devices of what the user feeds."""
+        block, devices = self.program.global_block(), len(self.graph.replicas)
+        if self.build_strategy is None:
+            return Splitter(functools.partial(single_feed, block))
+        partial = not self.is_training
+        return Splitter(lambda feed: split_feed(block, feed, devices, partial))
+
     @property
     def _on_cluster(self) -> bool:
         strategy = self.execution_strategy
@@ -196,7 +205,7 @@ class Engine:
     def _with_inner(self, feeds: Feeds) -> Feeds:
         """The feeds of all devices, those of ParallelDos included."""
         feeds = split_pre_fetched(self.graph, feeds)
-        key = (_shapes(feeds), self.replicas.generation)
+        key = (feeds.shapes, self.replicas.generation)
         if key not in self._rows:
             if len(self._rows) >= _SIGNATURES_KEPT:
                 self._rows.clear()
@@ -207,7 +216,7 @@ class Engine:
         """What to run for a batch, if all that can be known before says that it will run."""
         plan = self.plan = self._plan_for(fetch, feeds)
         self.replicas.sync(plan, plan.reads)
-        key = (plan, _shapes(feeds), merged, self.replicas.generation)
+        key = (plan, feeds.shapes, merged, self.replicas.generation)
         binding = self._bindings.pop(key, None)
         if binding is None:
             binding = self._binder.bind(plan, feeds, merged)
@@ -327,9 +336,3 @@ class Engine:
         if self.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
         return trace_of(self, self.recorder)
-
-
-def _shapes(feeds: Feeds) -> Any:
-    return tuple(
-        tuple((name, a.shape, a.dtype.str) for name, a in values.items()) for values in feeds.values
-    )

@@ -13,7 +13,7 @@ from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import Feeds, single_feed, split_feed
+from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
 from dpexec.runtime.loaders import with_loaders
 
@@ -100,7 +100,7 @@ class Executor:
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
         engine = self._engine_for(program, scope, prune)
         values = with_loaders(program, feed, [self.place], engine.prepare)
-        return engine.run([single_feed(program.global_block(), values)], names)
+        return engine.run([engine.split(values)], names)
 
     def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
         key = (program, scope, prune)
@@ -123,7 +123,7 @@ class Executor:
     ) -> list[Any]:
         names = fetch_names(fetch_list)
         engine = compiled._compile(scope, self.place)
-        batches = _batches(engine, feed, compiled._is_data_parallel)
+        batches = _batches(engine, feed)
         return engine.run(batches, names, return_merged or not compiled._is_data_parallel)
 
     def close(self) -> None:
@@ -132,9 +132,8 @@ class Executor:
         self._engines.clear()
 
 
-def _batches(engine: Engine, feed: Any, split: bool) -> list[Feeds]:
+def _batches(engine: Engine, feed: Any) -> list[Feeds]:
     """What every step of a run is fed; readers give each its own, or fewer at their end."""
-    block = engine.program.global_block()
     places = [engine.places[device] for device in engine.graph.replicas]
     batches: list[Feeds] = []
     for _ in range(engine.steps_per_run):
@@ -146,10 +145,8 @@ def _batches(engine: Engine, feed: Any, split: bool) -> list[Feeds]:
             raise
         if batches and values is feed:  # no reader gives anything
             batches.append(batches[0])
-        elif split:
-            batches.append(split_feed(block, values, len(places), not engine.is_training))
         else:
-            batches.append(single_feed(block, values))
+            batches.append(engine.split(values))
     return batches
 
 

@@ -144,6 +144,7 @@ class LocalRunner:
                 else self._recording.run_code(code, self._crew)
             )
             if not done:
+                code.check_begun()
                 return None
             self.envs = code.results(feeds, replicas)
             results = collect(self.envs, plan.fetch, plan.active, merged)

@@ -9,7 +9,7 @@ again when somebody else (``tensor.set``, a startup program, a loader) wrote the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,10 @@ class Replicas:
             return None
         return var.value if var.value._is_initialized() else None
 
+    def in_sync(self, reader: object) -> bool:
+        """Whether a reader has up-to-date copies of what it reads."""
+        return self._clock == tensors.last_write and reader in self._readers
+
     def sync(self, reader: object, names: Sequence[Iterable[str]]) -> None:
         """Give every device up-to-date copies.
 
@@ -56,8 +60,10 @@ class Replicas:
             reader: who asks; a reader that asked before costs nothing when nothing changed.
             names: per device, the persistable variables that it reads.
         """
-        if self._clock == tensors.last_write and reader in self._readers:
+        if self.in_sync(reader):
             return
+        if self._clock != tensors.last_write:
+            self._readers.clear()  # others may read something else that was written
         self._readers.add(reader)
         for device, needed in enumerate(names):
             for name in needed:
@@ -111,12 +117,16 @@ class Replicas:
 
     def written(self, names: Iterable[str]) -> None:
         """Tell other runtimes on the same scope that these variables changed."""
-        for name in names:
-            tensor = self.tensor(0, name)
-            if tensor is not None:
-                tensor.touch()
-                self._seen[name] = tensor.version
-        self._clock = tensors.last_write
+        found = ((name, self.tensor(0, name)) for name in names)
+        self.touch({name: tensor for name, tensor in found if tensor is not None})
+
+    def touch(self, written: Mapping[str, LoDTensor]) -> None:
+        """Like :meth:`written`, if one knows the tensors of the user's scope."""
+        now = tensors.tick()
+        for tensor in written.values():
+            tensor.version = now
+        self._seen.update(dict.fromkeys(written, now))
+        self._clock = now
 
 
 def _kind(value: Any) -> tuple[Any, Any]:
