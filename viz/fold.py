@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -11,8 +12,11 @@ from .model import Box, Diagram, Link, with_notes
 from .style import ROLE_NAMES
 from .units import bytes_text
 
-AT_A_GLANCE = 60
+AT_A_GLANCE = 80
 """A folded picture is opened as far as it has no more boxes than this."""
+
+
+_DEVICE = re.compile(r" on device \d+$|_dev\d+.*")
 
 
 def fold(diagram: Diagram, groups: Sequence[Group], closed: Collection[int]) -> Diagram:
@@ -93,14 +97,35 @@ def closed_at(groups: Sequence[Group], kind: str) -> set[int]:
 
 
 def glance(diagram: Diagram, groups: Sequence[Group]) -> set[int]:
-    """The groups to close so that at most `AT_A_GLANCE` boxes are drawn, or as few as can be."""
+    """The groups to close so that at most `AT_A_GLANCE` boxes are drawn.
+
+    All groups of one depth are, the deepest that will do, and those with no groups inside. If that
+    is the outermost, stages are opened one after the other, on all devices at once, as long as
+    there is room.
+    """
+    boxes = [box.nodes[0] for box in diagram.boxes]
+    around = {group.parent for group in groups}
     for depth in range(max((group.depth for group in groups), default=0), 0, -1):
-        closed = {group.id for group in groups if group.depth >= depth}
+        closed = {g.id for g in groups if g.depth >= depth or g.id not in around}
         group_of = _outermost(groups, closed)
-        boxes = (group_of.get(box.nodes[0], -1 - box.id) for box in diagram.boxes)
-        if len(set(boxes)) <= AT_A_GLANCE:
+        if len({group_of.get(node, -1 - node) for node in boxes}) <= AT_A_GLANCE:
             return closed
-    return {group.id for group in groups}
+    closed = {group.id for group in groups}
+    group_of = _outermost(groups, closed)
+    count = len({group_of.get(node, -1 - node) for node in boxes})
+    shown = set(boxes)
+    stages: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.parent is None and not shown.isdisjoint(group.nodes):
+            stages.setdefault(_DEVICE.sub("", group.label), []).append(group)
+    for alike in stages.values():
+        opened = {group.id for group in alike}
+        inside = sum(group.parent in opened for group in groups)
+        growth = inside + sum(len(group.own) for group in alike) - len(alike)
+        if count + growth <= AT_A_GLANCE:
+            closed -= opened
+            count += growth
+    return closed
 
 
 def _outermost(groups: Sequence[Group], closed: Collection[int]) -> dict[int, int]:

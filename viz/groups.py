@@ -210,4 +210,6 @@ def _parts(data: GraphData) -> dict[str, str]:
     if not 2 <= len(runs) <= _PARTS:
         length = -(-len(layers) // _PARTS)
         runs = [layers[start : start + length] for start in range(0, len(layers), length)]
-    return {layer: f"{run[0]} to {run[-1]}" for run in runs for layer in run}
+    named = [[layer for layer in run if "@" not in layer] or run for run in runs]
+    names = [run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in named]
+    return {layer: name for name, run in zip(names, runs, strict=True) for layer in run}

@@ -8,6 +8,7 @@ takes part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -245,6 +246,7 @@ def _spread(lane: Lane, sweeps: int) -> None:
         down = sweep % 2 == 0
         for row in lane.rows if down else reversed(lane.rows):
             _settle(row, [_wish(item, down) for item in row])
+    _gather(lane)
     items = lane.items()
     left = min((item.left for item in items), default=0.0)
     right = max((item.left + item.width for item in items), default=0.0)
@@ -252,6 +254,50 @@ def _spread(lane: Lane, sweeps: int) -> None:
     shift = lane.width / 2 - (left + right) / 2
     for item in items:
         item.x += shift
+
+
+def _gather(lane: Lane) -> None:
+    """Move what no line joins with the largest part towards it, as far as there is room."""
+    parts = _connected(lane)
+    if len(parts) < 2:
+        return
+    parts.sort(key=len, reverse=True)
+    middle = sum(item.x for item in parts[0]) / len(parts[0])
+    beside: dict[int, tuple[Item | None, Item | None]] = {}
+    for row in lane.rows:
+        for item, left, right in zip(row, [None, *row], [*row[1:], None], strict=False):
+            beside[id(item)] = left, right
+    for part in parts[1:]:
+        own = {id(item) for item in part}
+        lowest, highest = -math.inf, math.inf
+        for item in part:
+            left, right = beside[id(item)]
+            if left is not None and id(left) not in own:
+                lowest = max(lowest, left.x + _gap(left, item) - item.x)
+            if right is not None and id(right) not in own:
+                highest = min(highest, right.x - _gap(item, right) - item.x)
+        wish = middle - sum(item.x for item in part) / len(part)
+        shift = max(min(wish, highest), lowest)
+        for item in part:
+            item.x += shift
+
+
+def _connected(lane: Lane) -> list[list[Item]]:
+    """The items of a lane, in lists of those that lines join."""
+    seen: set[int] = set()
+    parts = []
+    for start in lane.items():
+        if id(start) in seen:
+            continue
+        seen.add(id(start))
+        part = [start]
+        for item in part:  # grows meanwhile
+            for other in (*item.above, *item.below):
+                if id(other) not in seen:
+                    seen.add(id(other))
+                    part.append(other)
+        parts.append(part)
+    return parts
 
 
 def _pull(item: Item, other: Item) -> float:
