@@ -8,6 +8,7 @@ from typing import Any
 
 from dpexec.ir import opdef
 from dpexec.kernels.batch_norm import batch_norm, batch_norm_grad
+from dpexec.kernels.groups import Group
 from dpexec.kernels.lowering import Buffer, Code, Lowering, Value, find, lowering
 from dpexec.kernels.optimizers import adam, momentum, sgd
 from dpexec.ops.fused_optimizers import each
@@ -55,14 +56,16 @@ def fused_elemwise_activation(
     functor_list: Sequence[str],
     axis: int,
 ) -> Any:
-    """The calls of the addition and of the activation."""
+    """One pass: sum and activation."""
     activation = functor_list[0]
     if find(activation) is None or out.dtype != "float32":
         return False
-    middle = total or _between(out)
-    if not _part(code, "elementwise_add", [x, y], [middle], axis=axis):
+    group, middle = Group(code), total or _between(out)
+    if not _part(group, "elementwise_add", [x, y], [middle], axis=axis):
         return False
-    return _part(code, activation, [middle], [out])
+    if not _part(group, activation, [middle], [out]):
+        return False
+    group.finish([value for value in (out, total) if value is not None])
 
 
 @lowering("fused_elemwise_activation_grad", layout="own")
@@ -80,14 +83,16 @@ def fused_elemwise_activation_grad(
     functor_list: Sequence[str],
     axis: int,
 ) -> Any:
-    """The calls of both gradients."""
+    """One pass: the gradient of the activation, and its sum over what was repeated."""
     activation = functor_list[0].removesuffix("_grad") + "_grad"
     if find(activation) is None or out.dtype != "float32":
         return False
-    middle = d_total or _between(out)
-    if not _part(code, activation, [out, d_out], [middle]):
+    group, middle = Group(code), d_total or _between(out)
+    if not _part(group, activation, [out, d_out], [middle]):
         return False
-    return _part(code, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis)
+    if not _part(group, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis):
+        return False
+    group.finish([value for value in (dx, dy, d_total) if value is not None])
 
 
 def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:

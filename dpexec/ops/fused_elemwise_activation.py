@@ -9,9 +9,14 @@ from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._elementwise import broadcast_shape
 from dpexec.ops.elementwise_add import elementwise_add, elementwise_add_grad
 from dpexec.ops.relu import relu, relu_grad
+from dpexec.ops.sigmoid import sigmoid, sigmoid_grad
 from dpexec.ops.tanh import tanh, tanh_grad
 
-_ACTIVATIONS = {"relu": (relu, relu_grad), "tanh": (tanh, tanh_grad)}
+_ACTIVATIONS = {
+    "relu": (relu, relu_grad),
+    "sigmoid": (sigmoid, sigmoid_grad),
+    "tanh": (tanh, tanh_grad),
+}
 
 
 def _infer(
@@ -37,12 +42,15 @@ def _samples(r: SampleRng) -> list[Sample]:
     def inputs(*y_shape: int) -> dict[str, Any]:
         return {"X": r.away_from(0.0, (2, 3, 4)), "Y": r.uniform(-0.01, 0.01, y_shape)}
 
-    add_relu, add_tanh = ["relu", "elementwise_add"], ["tanh", "elementwise_add"]
+    add_relu, add_tanh, add_sigmoid = (
+        [name, "elementwise_add"] for name in ("relu", "tanh", "sigmoid")
+    )
     saved = {"save_intermediate_out": True}
     return [
         Sample(inputs(4), {"functor_list": add_relu, **saved}),
         Sample(inputs(3), {"functor_list": add_relu, "axis": 1, **saved}),
         Sample(inputs(2, 3, 4), {"functor_list": add_tanh, **saved}),
+        Sample(inputs(4), {"functor_list": add_sigmoid, **saved}),
     ]
 
 

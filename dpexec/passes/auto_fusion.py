@@ -50,7 +50,6 @@ FUSIBLE = frozenset(
 """Operators whose lowerings consist of expressions (:mod:`dpexec.kernels.groups`)."""
 
 _LINEAR = frozenset({"elementwise_add_grad", "elementwise_sub_grad"})
-_PRODUCTS = frozenset({"matmul", "mul"})
 
 
 @dataclass(eq=False)
@@ -68,7 +67,7 @@ class AutoFusion:
     the last of them does. It becomes one operator ``fusion_group``, whose results are those that
     anybody else reads. Where machine code is made, expressions that share their loops become one
     kernel; else the operators run one after another. Both give the bits that the operators give
-    by themselves. The addition of a bias to a matrix product stays with the product.
+    by themselves.
 
     The original does so on GPUs alone.
     """
@@ -149,8 +148,6 @@ def _kind(uses: Uses, op: Operator) -> Hashable:
     names = [name for name in op.output_arg_names if name != roles.EMPTY]
     if any(len(uses.writers[name]) != 1 for name in names):
         return None
-    if op.type == "elementwise_add" and _is_bias(uses, op):
-        return None
     return op.role, () if op.role & roles.BACKWARD else tuple(op.role_var)
 
 
@@ -162,14 +159,6 @@ def _has_one_type(op: Operator) -> bool:
         for var in found.values()
     )
     return plain and not any(found[n].persistable for n in op.output_arg_names if n in found)
-
-
-def _is_bias(uses: Uses, op: Operator) -> bool:
-    """Whether a vector of parameters is added to a matrix product."""
-    (x,), (y,) = op.inputs["X"], op.inputs["Y"]
-    writers, bias = uses.writers[x], op._variables([y]).get(y)
-    of_product = len(writers) == 1 and uses.ops[writers[0]].type in _PRODUCTS
-    return of_product and bias is not None and bias.persistable and len(bias.shape) == 1
 
 
 def _fused(uses: Uses, members: Iterable[int]) -> Operator:

@@ -8,13 +8,16 @@ from dpexec.passes.pairs import fused, pairs
 
 __all__ = ["FuseAddActivation"]
 
+_ACTIVATIONS = ("relu", "sigmoid", "tanh")
+
 
 class FuseAddActivation:
-    """Fuse ``relu`` and ``tanh`` with the ``elementwise_add`` that nobody else reads.
+    """Fuse ``relu``, ``sigmoid`` and ``tanh`` with the ``elementwise_add`` that they alone read.
 
-    Of the gradients, that of ``relu`` is fused, as in the original; so is ``scale`` there, which
-    loses its bias and stays as it is here. The fused operators call the kernels of their parts,
-    so the bits stay.
+    Their gradients, too, of which the original fuses that of ``relu`` alone; it fuses ``scale``,
+    which loses its bias there and stays as it is here. The fused operators do what their parts
+    do, in one pass where machine code is made, so the bits stay. Of a fully connected layer, the
+    matrix product is left and one pass for bias and activation.
     """
 
     name = "fuse_elewise_add_act_ops"
@@ -23,10 +26,11 @@ class FuseAddActivation:
         """Rewrite ``operators``; tell whether anything changed."""
         uses = operators.uses()
         changes: dict[Operator, Operator | None] = {}
-        for add, act in pairs(uses, "elementwise_add", "Out", ("relu", "tanh")):
+        for add, act in pairs(uses, "elementwise_add", "Out", _ACTIVATIONS):
             changes[add], changes[act] = _forward(add, act), None
-        for act, add in pairs(uses, "relu_grad", "X@GRAD", ("elementwise_add_grad",)):
-            changes[act], changes[add] = None, _backward(act, add)
+        for type in _ACTIVATIONS:
+            for act, add in pairs(uses, f"{type}_grad", "X@GRAD", ("elementwise_add_grad",)):
+                changes[act], changes[add] = None, _backward(act, add)
         return operators.replace(changes)
 
 

@@ -220,7 +220,7 @@ class BuildStrategy(_Strategy):
     fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer.")
     fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
-    fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and applies relu or tanh.")
+    fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and activates.")
     enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
     enable_addto = _Field(False, bool, "Add contributions to a gradient as soon as they are there.")
     sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
