@@ -8,6 +8,8 @@ from typing import Any
 
 import graphviz
 
+from dpexec.core.memory import no_cycles_sought
+
 from .dot import to_dot
 from .fold import closed_at, fold_replicas, glance
 from .fold import fold as folded
@@ -99,6 +101,7 @@ class Drawing(View):
         }
 
 
+@no_cycles_sought()
 def draw(
     source: Any,
     *,

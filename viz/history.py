@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import cpu_places
 from dpexec.graph.build import build_ssa_graph
 from dpexec.graph.operators import Operators
@@ -96,6 +97,7 @@ def compilation_of(
     return compilation
 
 
+@no_cycles_sought()
 def history(compilation: Compilation) -> tuple[list[Member], list[Stage]]:
     """Compile once more and look at the operators after every pass.
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import dpexec as fluid
 from dpexec import viz
 from tests.runtime.nets import batches, classifier, train
+from tests.viz import big
 from tests.viz.graphs import Graph, mlp
 
 ROOT = Path(__file__).parents[2]
@@ -232,6 +234,16 @@ def test_saved_and_live_look_the_same(tmp_path):
     for live in (compiled.graph, compiled.plan):
         assert viz.draw(live.save(tmp_path / "saved.json")).svg == viz.draw(live).svg
     assert viz.draw(compiled).svg == viz.draw(compiled.graph).svg
+
+
+@pytest.mark.parametrize("fold", ["auto", "none"])
+def test_ten_thousand_operators_are_drawn_in_two_seconds(fold):
+    data = big.graph()
+    start = time.process_time()
+    drawing = viz.draw(data, fold=fold)
+    assert "<svg" in drawing.svg
+    assert time.process_time() - start < 2
+    assert fold == "none" or len(drawing.html) < 5e6
 
 
 def test_draw_refuses_what_is_no_graph():
