@@ -21,7 +21,7 @@ from . import intervals
 from .advice import advice
 from .critical_path import CriticalPath, critical_path
 from .intervals import Interval
-from .runs import Run, StepRuns
+from .runs import Run, StepRuns, runs_of
 from .schedule import COMMUNICATION, DATA, Schedule, Step
 
 Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
@@ -151,8 +151,8 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
     Raises:
         ValueError: The trace is empty, or has no such step.
     """
-    schedule = trace if isinstance(trace, Schedule) else Schedule(trace, steps)
-    found = [_StepAnalysis(StepRuns(schedule, step)) for step in schedule.steps]
+    schedule = Schedule.of(trace, steps)
+    found = [_StepAnalysis(runs_of(schedule, step)) for step in schedule.steps]
     total = sum(step.seconds for step in schedule.steps)
     devices = _uses(schedule, found)
     waits = _waits(found, total)
@@ -170,7 +170,7 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
 
 def device_uses(schedule: Schedule, steps: Sequence[Step]) -> tuple[DeviceUse, ...]:
     """Say what each device did during some steps of a schedule."""
-    return _uses(schedule, [_StepAnalysis(StepRuns(schedule, step)) for step in steps])
+    return _uses(schedule, [_StepAnalysis(runs_of(schedule, step)) for step in steps])
 
 
 def _uses(schedule: Schedule, steps: Sequence[_StepAnalysis]) -> tuple[DeviceUse, ...]:

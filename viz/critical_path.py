@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from .runs import StepRuns
-from .schedule import Schedule, Slice
+from .runs import StepRuns, runs_of
+from .schedule import Schedule, Slice, Step
 
 
 @dataclass(frozen=True)
@@ -111,13 +111,17 @@ def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:
         ValueError: There is no such step.
     """
     chosen = schedule.step(step)
-    work, before = _work(StepRuns(schedule, chosen))
+    return schedule.once(("path", chosen.number), lambda: _path_of(schedule, chosen))
+
+
+def _path_of(schedule: Schedule, step: Step) -> CriticalPath:
+    work, before = _work(runs_of(schedule, step))
     path, slack = longest_path([piece.own for piece in work], before)
     nodes = (node for index in path for node in schedule.nodes_of(work[index]))
     return CriticalPath(
-        step=chosen.number,
+        step=step.number,
         seconds=sum(work[index].own for index in path),
-        step_seconds=chosen.seconds,
+        step_seconds=step.seconds,
         slices=tuple(work[index].id for index in path),
         nodes=tuple(dict.fromkeys(nodes)),
         slack={piece.id: value for piece, value in zip(work, slack, strict=True)},

@@ -32,9 +32,8 @@ class Findings(View):
         ValueError: The trace is empty, or has no such step.
     """
 
-    def __init__(self, trace: Trace, steps: Iterable[int] | None = None) -> None:
-        self._schedule = Schedule(trace, steps)
-        self.analysis: Analysis = analysis_of(self._schedule)
+    def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
+        self.analysis: Analysis = analysis_of(trace, steps)
         count = len(self.analysis.steps)
         self.title = (
             f"Where the time goes · {count} step{'s' * (count != 1)}, "

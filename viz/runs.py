@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from .graph_facts import without_device
 from .schedule import DATA, Schedule, Slice, Step
@@ -60,12 +60,13 @@ class StepRuns:
         device, facts = piece.event.device, self.schedule.facts
         key = None
         if facts is not None:
-            key = piece.event.key if piece.event.key in facts.tasks else None
-            nodes = [p.event.node for p in self.parts.get(piece.id, ())] + [piece.event.node]
-            owners = (facts.task_of.get(node) for node in nodes if node is not None)
-            key = key or next((owner for owner in owners if owner), None)
+            key = piece.event.key
+            if key not in facts.tasks:
+                pieces = (*self.parts.get(piece.id, ()), piece)
+                nodes = (p.event.node for p in pieces if p.event.node is not None)
+                key = next((facts.task_of[node] for node in nodes if node in facts.task_of), None)
         if device is not None:
-            return Run(piece, key, frozenset([device]))
+            return Run(piece, key, _alone(device))
         if facts is not None and key is not None:
             taking = [facts.participants(node) for node in facts.tasks[key]["nodes"]]
             return Run(piece, key, frozenset().union(*taking))
@@ -118,3 +119,13 @@ class StepRuns:
         for run in self.runs:
             found.setdefault(self.signature(run), []).append(run)
         return found
+
+
+@cache
+def _alone(device: int) -> frozenset[int]:
+    return frozenset([device])
+
+
+def runs_of(schedule: Schedule, step: Step) -> StepRuns:
+    """Return the runs of a step; they are made once."""
+    return schedule.once(("runs", step.number), lambda: StepRuns(schedule, step))

@@ -5,13 +5,16 @@ Every view of a trace starts here, so that they all count the same slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from dpexec.trace import Event, Trace
 
 from .graph_facts import GraphFacts
+
+_Made = TypeVar("_Made")
 
 TOLERANCE = 2e-9
 """Seconds by which clocks and Chrome's microseconds may make neighbours overlap."""
@@ -108,6 +111,19 @@ class Schedule:
         self.trace = trace
         self.facts = GraphFacts(trace.graph) if trace.graph else None
         self.tracks, self.slices = _place(_chosen(trace, steps))
+        self._made: dict[tuple[str, int], Any] = {}
+
+    @classmethod
+    def of(cls, source: Trace | Schedule, steps: Iterable[int] | None = None) -> Schedule:
+        """Return a schedule as it is, or that of a trace; views of one run can share it."""
+        return source if isinstance(source, Schedule) else cls(source, steps)
+
+    def once(self, key: tuple[str, int], make: Callable[[], _Made]) -> _Made:
+        """Return what was made of a step under a key; it is made at the first call."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: _Made = self._made[key]
+        return found
 
     @cached_property
     def by_id(self) -> dict[int, Slice]:

@@ -219,10 +219,13 @@ def table(
 
 
 def table_of(
-    trace: Trace, by: By = "type", steps: Iterable[int] | None = None, per_device: bool = False
+    trace: Trace | Schedule,
+    by: By = "type",
+    steps: Iterable[int] | None = None,
+    per_device: bool = False,
 ) -> Table:
     """Add up what took how long in a trace; see `table`."""
-    schedule = Schedule(trace, steps)
+    schedule = Schedule.of(trace, steps)
     if by == "layer" and schedule.facts is None:
         raise ValueError("the trace holds no graph, which would say what layer an operator is of")
     critical = {

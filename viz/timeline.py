@@ -12,7 +12,7 @@ from .critical_path import critical_path
 from .load import as_trace
 from .memory import live_counters
 from .page_data import SlicesData, TimelineData
-from .runs import StepRuns
+from .runs import runs_of
 from .schedule import Schedule
 from .style import ROLE_NAMES
 from .timeline_svg import render
@@ -34,8 +34,8 @@ class Timeline(View):
         ValueError: The trace is empty, or has no such step.
     """
 
-    def __init__(self, trace: Trace, steps: Iterable[int] | None = None) -> None:
-        self._schedule = Schedule(trace, steps)
+    def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
+        self._schedule = Schedule.of(trace, steps)
         schedule = self._schedule
         chosen = schedule.steps
         times = f"{len(chosen)} steps" if len(chosen) > 1 else f"step {chosen[0].number}"
@@ -104,7 +104,7 @@ def _flows(schedule: Schedule) -> list[tuple[int, int]]:
     """For every run the one that it waited for last, by the ids of their slices."""
     found = []
     for step in schedule.steps:
-        runs = StepRuns(schedule, step)
+        runs = runs_of(schedule, step)
         for run, sources in zip(runs.runs, runs.before, strict=True):
             if sources:
                 last = max(sources, key=lambda index: runs.runs[index].stop)
