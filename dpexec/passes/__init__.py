@@ -15,6 +15,7 @@ from dpexec.passes.fuse_batch_norm_activation import FuseBatchNormActivation
 from dpexec.passes.fuse_broadcast import FuseBroadcast
 from dpexec.passes.fuse_optimizer import FuseOptimizer
 from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
+from dpexec.passes.fuse_softmax_cross_entropy import FuseSoftmaxCrossEntropy
 from dpexec.passes.identities import RemoveIdentities
 from dpexec.passes.sequential_execution import SequentialExecution
 from dpexec.passes.sync_batch_norm import SyncBatchNorm
@@ -30,6 +31,7 @@ __all__ = [
     "FuseBroadcast",
     "FuseOptimizer",
     "FuseReluDepthwiseConv",
+    "FuseSoftmaxCrossEntropy",
     "OperatorPass",
     "Pass",
     "PassManager",

@@ -200,8 +200,11 @@ class BuildStrategy(_Strategy):
     processor must have AVX512_BF16 or AMX_BF16). Parameters, their updates, results and all other
     operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
 
-    So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions`` and
-    ``constant_folding``. All passes keep all bits; what a pass removed can still be fetched.
+    So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
+    ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and ``enable_addto``, which
+    later versions of fluid have. All passes keep all bits but ``sync_batch_norm``, which it is
+    there for, and ``fuse_softmax_with_cross_entropy`` (its class says how close results are);
+    what a pass removed can still be fetched.
     """
 
     ReduceStrategy: TypeAlias = ReduceStrategy
@@ -222,6 +225,9 @@ class BuildStrategy(_Strategy):
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and activates.")
     enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
+    fuse_softmax_with_cross_entropy = _Field(
+        False, bool, "One operator for softmax and cross entropy; gradients differ by rounding."
+    )
     enable_addto = _Field(False, bool, "Add contributions to a gradient as soon as they are there.")
     sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
     fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
