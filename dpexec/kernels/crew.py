@@ -248,6 +248,7 @@ class Schedule:
         self._states = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
         self._header = np.array([len(rows), *(a.ctypes.data for a in arrays), 0, 0], np.int64)
+        self._words = memoryview(self._header.data)  # written to much faster than an array
         self._tables = list(tables)
         self.address: int = self._header.ctypes.data
         """Where its header is."""
@@ -259,7 +260,7 @@ class Schedule:
 
     def note(self, address: int) -> None:
         """Let items note when their kernels ran, at an address; 0: not any more."""
-        self._header[_NOTES] = address
+        self._words[_NOTES] = address
 
     def begun(self, item: int) -> bool:
         """Whether somebody took an item."""

@@ -143,10 +143,11 @@ class CodeStep:
             width = self.schedule.notes[-1][1] if self.schedule.notes else 0
             number = max(1, min(_NOTES_AT_ONCE, _WORDS_AT_ONCE // max(width, 1)))
             self._notes, self._noted = np.zeros((number, width), np.int64), 0
-            self._notes_address = self._notes.ctypes.data
+            self._notes_address, self._notes_width = self._notes.ctypes.data, 8 * width
         row = self._noted
-        self._noted += 1
-        self.schedule.note(self._notes_address + row * self._notes.strides[0])
+        self._noted = row + 1
+        self.schedule.note(self._notes_address)
+        self._notes_address += self._notes_width
         return self._notes, row
 
     def tasks(

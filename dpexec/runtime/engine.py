@@ -246,10 +246,8 @@ class Engine:
         recording = binding.recording
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        record = recording.end()
-        for recorder in (self.recorder, self._sampled, profile.active()):
-            if recorder is not None:
-                recorder.keep(record)
+        recorders = self.recorder, self._sampled, profile.active()
+        recording.end([recorder for recorder in recorders if recorder is not None])
         return results
 
     def _run_step(

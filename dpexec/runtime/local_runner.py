@@ -91,7 +91,7 @@ class LocalRunner:
         assert binding.steps is not None  # bound here, before tasks of several threads ask for it
         self.envs = _make_envs(plan, feeds, shards(), replicas)
         if recording is not None:
-            recording.note("Feed", "feed", recording.began)
+            recording.begin_tasks()
         with InterruptGate() as self._gate:
             try:
                 results = self._schedule(plan, merged)

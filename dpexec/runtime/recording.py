@@ -28,7 +28,7 @@ from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Allocation, Kind
-from dpexec.trace.recorder import Row
+from dpexec.trace.recorder import Recorder, Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["Recording", "StepRecord", "TaskSpans", "parts_of"]
 
 _NANO = 1e-9
-_NOTHING: dict[str, Any] = {}
 Ran = tuple[float, float, int]
 """Start and end in nanoseconds, and the thread."""
 
@@ -71,8 +70,8 @@ class Recording:
         self._inner: list[_Inner] = []
         self._around: list[_Around] = []
         self._ran: list[Ran | None] = []
-        self._code: Callable[[], Iterator[TaskSpans]] | None = None
-        self._stopped = self.began = 0
+        self._noted: tuple[Any, ...] | None = None
+        self.began = 0
         at = 0
         self._steps: list[list[Step]] = []
         for task, bound in zip(plan.tasks, steps, strict=True):
@@ -82,10 +81,15 @@ class Recording:
                 at += _width(step)
 
     def begin(self) -> None:
-        """Get ready for a step."""
-        self._inner, self._around = [], []
-        self._ran, self._code = [None] * len(self._steps), None
+        """A step begins."""
+        self._noted, self._ran = None, []
         self.began = time.perf_counter_ns()
+
+    def begin_tasks(self) -> None:
+        """The tasks of the step will run one by one; values have been fed."""
+        self._inner, self._around = [], []
+        self._ran = [None] * len(self._steps)
+        self.note("Feed", "feed", self.began)
 
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """Run a task.
@@ -105,12 +109,10 @@ class Recording:
         try:
             done = crew.run(code.schedule)
         finally:
-            self._stopped = time.perf_counter_ns()
+            stop = time.perf_counter_ns()
             code.schedule.note(0)
         if done:
-            ident = crew.idents[0] = threading.get_ident()
-            self._around.append(("Feed", "feed", self.began, start, ident, _NOTHING))
-            self._code = partial(code.tasks, notes, row, crew.idents)
+            self._noted = code, notes, row, crew.idents, self.began, start, stop
         return done
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
@@ -130,14 +132,30 @@ class Recording:
         """Numbers of the tasks that ended since :meth:`begin`."""
         return [number for number, ran in enumerate(self._ran) if ran is not None]
 
-    def end(self) -> StepRecord:
-        """What was recorded since :meth:`begin`."""
-        self._envs = ()
-        if self._code is not None:
-            self.note("Fetch", "fetch", self._stopped)
-            return StepRecord(self, self._code, (), self._around)
-        tasks = partial(self._tasks, self._stamps.copy(), self._ran)
-        return StepRecord(self, tasks, self._inner, self._around)
+    def end(self, recorders: Sequence[Recorder]) -> None:
+        """The step is over: tell recorders what was recorded since :meth:`begin`."""
+        if self._noted is not None:
+            end = time.perf_counter_ns(), threading.get_ident()
+            noted, size = (*self._noted, *end), self.size
+        else:
+            noted = self._stamps.copy(), self._ran, self._inner, self._around
+            size = self.size + len(self._inner)
+            self._envs = ()
+        for recorder in recorders:
+            recorder.keep(self, noted, size)
+
+    def record(self, noted: tuple[Any, ...]) -> StepRecord:
+        """What a step recorded, from what :meth:`end` told."""
+        if len(noted) == 4:
+            stamps, ran, inner, around = noted
+            return StepRecord(self, partial(self._tasks, stamps, ran), inner, around)
+        code, notes, row, idents, began, start, stop, end, ident = noted
+        around = [
+            ("Feed", "feed", began, start, ident, {}),
+            ("Fetch", "fetch", stop, end, ident, {}),
+        ]
+        threads = [ident, *idents[1:]]
+        return StepRecord(self, partial(code.tasks, notes, row, threads), (), around)
 
     def _tasks(
         self, stamps: np.ndarray[Any, Any], ran: Sequence[Ran | None]
@@ -230,11 +248,6 @@ class StepRecord:
     around: Sequence[_Around] = ()
     worker: str | None = None
     shift: float = 0.0
-
-    @property
-    def size(self) -> int:
-        """Number of events."""
-        return self.recording.size + len(self.inner)
 
     def rows(self) -> Iterator[Row]:
         """The events: tasks, what they did, and what was fed and fetched."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Recorded", "Recorder", "Row"]
+__all__ = ["EVENTS_KEPT", "Recorded", "Recorder", "Row", "Source"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -19,17 +19,20 @@ Row = tuple[Any, ...]
 
 
 class Recorded(Protocol):
-    """What one step recorded, in a form that was quick to write."""
-
-    @property
-    def size(self) -> int:
-        """Number of events."""
+    """What one step recorded."""
 
     def rows(self) -> Iterable[Row]:
         """The events."""
 
     def allocations(self) -> Iterable[Allocation]:
         """The memory that was taken and given back."""
+
+
+class Source(Protocol):
+    """What records steps in a form that is quick to write."""
+
+    def record(self, noted: tuple[Any, ...]) -> Recorded:
+        """What a step recorded, from what it wrote."""
 
 
 class Recorder:
@@ -39,22 +42,28 @@ class Recorder:
         limit: How many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_count", "_limit", "_lock", "_size", "_steps")
+    __slots__ = ("_dropped", "_limit", "_lock", "_size", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._steps: deque[tuple[int, Recorded]] = deque()
-        self._size = self._count = 0
+        self._steps: deque[tuple[Source, tuple[Any, ...], int]] = deque()
+        self._size = self._dropped = 0
 
-    def keep(self, step: Recorded) -> None:
-        """Add what a step recorded; forget the oldest ones where these are too many."""
+    def keep(self, source: Source, noted: tuple[Any, ...], size: int) -> None:
+        """Add what a step recorded; forget the oldest ones where these are too many.
+
+        Args:
+            source: Knows what was written.
+            noted: What was written.
+            size: Number of events.
+        """
         with self._lock:
-            self._steps.append((self._count, step))
-            self._count += 1
-            self._size += step.size
+            self._steps.append((source, noted, size))
+            self._size += size
             while self._size > self._limit and len(self._steps) > 1:
-                self._size -= self._steps.popleft()[1].size
+                self._size -= self._steps.popleft()[2]
+                self._dropped += 1
 
     def __len__(self) -> int:
         """The number of events."""
@@ -64,13 +73,16 @@ class Recorder:
     def latest(self) -> Recorded | None:
         """What the last step recorded; None if there was none."""
         with self._lock:
-            return self._steps[-1][1] if self._steps else None
+            if not self._steps:
+                return None
+            source, noted, _ = self._steps[-1]
+        return source.record(noted)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
             self._steps.clear()
-            self._size = self._count = 0
+            self._size = self._dropped = 0
 
     def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
         """Return what was recorded so far, ordered by start.
@@ -84,7 +96,10 @@ class Recorder:
                 and "dropped_steps" if the trace lacks the first of them.
         """
         with self._lock:
-            steps, count = list(self._steps), self._count
+            kept, dropped = list(self._steps), self._dropped
+        steps = [
+            (dropped + index, source.record(noted)) for index, (source, noted, _) in enumerate(kept)
+        ]
         found = [(step, row) for step, recorded in steps for row in recorded.rows()]
         found.sort(key=lambda item: (item[1][4], -item[1][5]))
         numbers: dict[int, int] = {}
@@ -95,11 +110,11 @@ class Recorder:
             events.append(Event(name, kind, device, key, start, stop, thread, args, number, step))
         used = [item for _, recorded in steps for item in recorded.allocations()]
         used.sort(key=lambda item: item.time)
-        facts = {**meta, "steps": count}
-        if count > len(steps):
-            facts["dropped_steps"] = count - len(steps)
+        facts = {**meta, "steps": dropped + len(kept)}
+        if dropped:
+            facts["dropped_steps"] = dropped
             facts["note"] = (
-                f"the first {count - len(steps)} of {count} steps are not in the trace: the latest "
-                f"{self._limit} events are kept"
+                f"the first {dropped} of {dropped + len(kept)} steps are not in the trace: the "
+                f"latest {self._limit} events are kept"
             )
         return Trace(tuple(events), facts, graph, tuple(used))

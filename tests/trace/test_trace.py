@@ -40,15 +40,6 @@ def as_version_1(trace: Trace) -> dict:
     return {"format": "dpexec.trace", "version": 1, "meta": dict(trace.meta), "events": rows}
 
 
-def slices(chrome: dict) -> list[dict]:
-    return [row for row in chrome["traceEvents"] if row["ph"] == "X"]
-
-
-def lane_names(chrome: dict) -> dict[int, str]:
-    rows = chrome["traceEvents"]
-    return {r["tid"]: r["args"]["name"] for r in rows if r["name"] == "thread_name"}
-
-
 def test_event_refuses_what_cannot_be():
     with pytest.raises(ValueError, match="kind must be one of"):
         Event("relu", "kernel", 0, "k", 0.0, 1.0)
@@ -88,7 +79,12 @@ class Step:
 
     def __init__(self, *events: tuple[str, float, float]) -> None:
         self._events = events
-        self.size = len(events)
+
+    def kept_by(self, recorder: Recorder) -> None:
+        recorder.keep(self, (), len(self._events))
+
+    def record(self, noted):
+        return self
 
     def rows(self):
         for name, start, stop in self._events:
@@ -101,8 +97,8 @@ class Step:
 
 def test_recorder_orders_events_and_numbers_threads_and_steps():
     recorder = Recorder()
-    recorder.keep(Step(("late", 2.0, 3.0), ("early", 1.0, 2.0)))
-    recorder.keep(Step(("next", 4.0, 5.0)))
+    Step(("late", 2.0, 3.0), ("early", 1.0, 2.0)).kept_by(recorder)
+    Step(("next", 4.0, 5.0)).kept_by(recorder)
     trace = recorder.trace(mode="reduce")
     assert [(e.name, e.thread, e.step) for e in trace] == [
         ("early", 0, 0),
@@ -117,7 +113,7 @@ def test_recorder_orders_events_and_numbers_threads_and_steps():
 
 def test_nodes_need_a_graph():
     recorder = Recorder()
-    recorder.keep(Step(("relu", 1.0, 2.0)))
+    Step(("relu", 1.0, 2.0)).kept_by(recorder)
     assert recorder.trace().events[0].node is None
     assert recorder.trace({"nodes": []}).events[0].node == 7
 
@@ -125,12 +121,12 @@ def test_nodes_need_a_graph():
 def test_recorder_forgets_the_oldest_steps_and_says_so():
     recorder = Recorder(limit=5)
     for number in range(10):
-        recorder.keep(Step(("a", number, number), ("b", number, number)))
+        Step(("a", number, number), ("b", number, number)).kept_by(recorder)
     trace = recorder.trace()
     assert trace.steps == (8, 9)
     assert trace.meta["dropped_steps"] == 8
     assert "the first 8 of 10 steps" in trace.meta["note"]
-    recorder.keep(Step(*((str(k), k, k) for k in range(20))))  # larger than the limit by itself
+    Step(*((str(k), k, k) for k in range(20))).kept_by(recorder)  # too large by itself
     assert len(recorder.trace()) == 20
 
 
@@ -139,7 +135,7 @@ def test_recorder_loses_nothing_under_threads():
 
     def work() -> None:
         for k in range(2000):
-            recorder.keep(Step(("relu", k, k)))
+            Step(("relu", k, k)).kept_by(recorder)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -147,39 +143,6 @@ def test_recorder_loses_nothing_under_threads():
     for thread in threads:
         thread.join()
     assert len(recorder.trace()) == 8000
-
-
-def test_chrome_has_a_lane_per_device_and_one_for_collectives():
-    chrome = to_chrome(two_devices())
-    assert list(lane_names(chrome).values()) == ["device 0", "device 1", "collectives"]
-    by_name = {(s["name"], s["args"]["device"]): s for s in slices(chrome)}
-    assert by_name["relu", 0]["tid"] == by_name["fwd", 0]["tid"]
-    assert by_name["relu", 0]["ts"] == pytest.approx(0.1e6)
-    assert by_name["all_reduce", None]["dur"] == pytest.approx(0.25e6)
-
-
-def test_chrome_nests_what_a_task_did():
-    trace = Trace(
-        (
-            Event("all_reduce", "task", None, "k", 0.0, 2.0),
-            Event("fused_all_reduce", "collective", None, "k", 0.0, 1.0),
-            Event("fused_all_reduce", "collective", None, "k", 1.0, 2.0),
-        )
-    )
-    assert list(lane_names(to_chrome(trace)).values()) == ["collectives"]
-
-
-def test_chrome_splits_a_device_whose_tasks_overlap():
-    trace = Trace(
-        (
-            Event("a", "task", 0, "a", 0.0, 2.0),
-            Event("b", "task", 0, "b", 1.0, 1.5),  # inside a's time, yet no part of it
-            Event("c", "task", 0, "c", 2.0, 3.0),
-        )
-    )
-    chrome = to_chrome(trace)
-    lanes = {s["name"]: lane_names(chrome)[s["tid"]] for s in slices(chrome)}
-    assert lanes == {"a": "device 0", "b": "device 0 (2)", "c": "device 0"}
 
 
 def test_chrome_round_trip_is_exact():
