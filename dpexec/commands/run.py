@@ -134,21 +134,21 @@ class _Recorders:
         self.steps[engine] = self.steps.get(engine, 0) + 1
         return self.found.setdefault(engine, Recorder())
 
-    def end(self, engine: Any, samples: int, results: Sequence[Any] | None) -> None:
+    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
         """Nothing is to be done at the end of a step."""
 
 
 @contextlib.contextmanager
 def _recording(options: argparse.Namespace) -> Iterator[None]:
     """Record what a block runs, and write what was asked for, even if the script fails."""
-    from dpexec.trace.live import set_watcher
+    from dpexec.trace import live
 
     recorders = _Recorders()
-    set_watcher(recorders)
+    live.add(recorders)
     try:
         yield
     finally:
-        set_watcher(None)
+        live.remove(recorders)
         _write(recorders, options)
 
 

@@ -1,8 +1,8 @@
 """What is kept of training while somebody watches: counters, the last steps, now and then a sample.
 
-A step costs a few counters and one entry of a bounded ring. About once a second, and only while a
-page is open, a step is recorded operator by operator. Reports are made for who asks, on their
-thread; at most two a second are asked for.
+A step costs one entry of a bounded ring. About once a second, and only while a page is open, a step
+is recorded operator by operator. Reports are made for who asks, on their thread; at most two a
+second are asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import psutil
@@ -31,12 +31,16 @@ __all__ = ["HUB", "INTERVAL", "Hub", "Monitor"]
 INTERVAL = 0.5
 """Seconds between two updates of a page."""
 
-_RING = 4096  # steps whose loss is kept until somebody asks
+_RING = 1024  # steps that nobody counted yet
 _SAMPLE_EVERY = 1.0  # seconds
 _SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
 _SLICES = 500  # of a sample: the longest are kept
-_LOSSES = 50  # points of a report
+_LOSSES = 4096  # kept until somebody asks
+_LOSSES_SENT = 50  # points of a report
 _SMALL = 64  # elements: a larger fetch is no loss
+
+_Entry = tuple[float, float, Sequence[int], int, Any, Recorded | None]
+"""Of a step: its start and end, samples per device, bytes, loss, and what was recorded."""
 
 
 class Monitor:
@@ -44,6 +48,11 @@ class Monitor:
 
     Args:
         engine: which.
+
+    Attributes:
+        viewers: how many pages elsewhere show it.
+        listener: called after each step.
+        began: when the step that runs began; None between steps.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -53,19 +62,21 @@ class Monitor:
         self.mode = str(engine.graph.mode)
         self.viewers = 0
         self.listener: Callable[[], None] | None = None
+        self.began: float | None = None
         self.board = Board()
         self.last = 0.0
-        self._reading = threading.Lock()
+        self._replicas = engine.graph.replicas
+        self._lock = threading.Lock()
         self._read = 0.0
         self._steps = self._failed = self._samples = self._bytes = 0
         self._seconds = 0.0
-        self._ring: deque[tuple[int, Any]] = deque(maxlen=_RING)
+        self._ring: deque[_Entry] = deque()
+        self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
         self._facts: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._described: Any = None
         self._loss_at: int | None = None
         self._bytes_a_step = 0
-        self._began: float | None = None
         self._recorder: Recorder | None = None
         self._sample: tuple[int, float, float, Recorded] | None = None
         self._due = 0.0
@@ -81,58 +92,88 @@ class Monitor:
         """
         if binding is not self._binding:
             self._take(binding)
-        self._began = now = time.perf_counter()
-        wanted = (watched or self.viewers) and now >= self._due
-        self._recorder = Recorder() if wanted else None
+        self.began = now = time.perf_counter()
+        if not (watched or self.viewers):
+            return None
+        self._recorder = Recorder() if now >= self._due else None
         return self._recorder
 
-    def end(self, samples: int, results: Sequence[Any] | None) -> None:
-        """The step is over."""
-        assert self._began is not None
-        began, self._began = self._began, None
+    def end(self, samples: Sequence[int], results: Sequence[Any] | None) -> None:
+        """The step is over.
+
+        Args:
+            samples: how many every device had.
+            results: what was fetched; None when the step failed.
+        """
+        began, self.began = self.began, None
+        assert began is not None
         if results is None:
             self._failed += 1
             return
-        self.last = now = time.perf_counter()
-        self._steps += 1
-        self._seconds += now - began
-        self._samples += samples
-        self._bytes += self._bytes_a_step
-        if self._loss_at is not None:
-            self._ring.append((self._steps, results[self._loss_at]))
+        loss = None if self._loss_at is None else results[self._loss_at]
+        record = None
         if self._recorder is not None:
-            record = self._recorder.latest
-            self._sample = None if record is None else (self._steps, began, now, record)
-            self._due = now + _SAMPLE_EVERY
+            record, self._recorder = self._recorder.latest, None
+            self._due = time.perf_counter() + _SAMPLE_EVERY
+        ring = self._ring
+        ring.append((began, time.perf_counter(), samples, self._bytes_a_step, loss, record))
+        if len(ring) >= _RING and self._lock.acquire(blocking=False):
+            self._count()
+            self._lock.release()
         if self.listener is not None:
             self.listener()
 
     def _take(self, binding: Any) -> None:
+        """Find out what every step of a binding has in common."""
         if binding not in self._facts:
-            plan = binding.plan
+            plan, specs = binding.plan, binding.specs
             losses = loss_names(plan)
             found = [index for index, name in enumerate(plan.fetch) if name in losses]
             if self.trains and plan.fetch:
                 found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
-            self._facts[binding] = (
-                collective_bytes(plan.nodes, binding.specs),
-                found[0] if found else None,
-            )
+            small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
+            self._facts[binding] = collective_bytes(plan.nodes, specs), next(small, None)
         self._bytes_a_step, self._loss_at = self._facts[binding]
         self._binding = binding
 
     # ---- on the thread of who asks
 
+    def _count(self) -> None:
+        """Add up what the ring holds; the lock is held."""
+        for _ in range(len(self._ring)):
+            began, ended, samples, moved, loss, record = self._ring.popleft()
+            self._steps += 1
+            self._seconds += ended - began
+            self._samples += sum(samples[device] for device in self._replicas)
+            self._bytes += moved
+            self.last = ended
+            if loss is not None:
+                self._losses.append((self._steps, loss))
+            if record is not None:
+                self._sample = self._steps, began, ended, record
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a step ended."""
+        if self._ring and self._lock.acquire(blocking=False):
+            self._count()
+            self._lock.release()
+        return self._steps > 0
+
     def refresh(self) -> Board:
         """The state for pages of this process; it changes twice a second at most."""
-        with self._reading:
-            if time.perf_counter() - self._read > 0.9 * INTERVAL:
-                self.board.apply(self.report())
-                self._read = time.perf_counter()
-            return self.board
+        if time.perf_counter() - self._read > 0.9 * INTERVAL:
+            self._read = time.perf_counter()
+            self.board.apply(self.report())
+        return self.board
 
     def report(self) -> dict[str, Any]:
         """What is new since the last report, as plain values."""
+        with self._lock:
+            self._count()
+            return self._report()
+
+    def _report(self) -> dict[str, Any]:
         binding = self._binding
         graph = None
         if binding is not None and binding is not self._described:
@@ -151,7 +192,7 @@ class Monitor:
             "samples": self._samples,
             "bytes": self._bytes,
             "seconds": self._seconds,
-            "loss": self._losses(),
+            "loss": self._read_losses(),
             "sample": self._read_sample(),
             "current": self._current(),
             "memory": {f"process {os.getpid()}": _own_memory()},
@@ -162,12 +203,12 @@ class Monitor:
         at, binding = self._loss_at, self._binding
         return "" if at is None or binding is None else binding.plan.fetch[at]
 
-    def _losses(self) -> list[list[float]]:
+    def _read_losses(self) -> list[list[float]]:
         """Some of the losses since the last report, evenly chosen; the last is always there."""
-        points = [self._ring.popleft() for _ in range(len(self._ring))]
-        thin = max(1, -(-len(points) // _LOSSES))
-        means = ((step, _mean(value)) for step, value in points[::-thin][::-1])
-        return [[step, mean] for step, mean in means if mean is not None]
+        points = list(self._losses)
+        self._losses.clear()
+        thin = max(1, -(-len(points) // _LOSSES_SENT))
+        return [[step, _mean(value)] for step, value in points[::-thin][::-1]]
 
     def _read_sample(self) -> dict[str, Any] | None:
         taken, self._sample = self._sample, None
@@ -202,7 +243,7 @@ class Monitor:
 
     def _current(self) -> dict[str, Any] | None:
         """The step that runs, if it has run for long enough to be looked at."""
-        began, recorder, now = self._began, self._recorder, time.perf_counter()
+        began, recorder, now = self.began, self._recorder, time.perf_counter()
         if began is None or now - began < INTERVAL / 2:
             return None
         done = None
@@ -216,12 +257,10 @@ class Monitor:
         }
 
 
-def _mean(value: Any) -> float | None:
-    """The mean of a fetched loss over the devices; None for what is no small array."""
-    parts = [np.asarray(part) for part in (value if isinstance(value, list) else [value])]
-    if not parts or sum(part.size for part in parts) > _SMALL:
-        return None
-    return float(np.mean([np.mean(part) for part in parts]))
+def _mean(value: Any) -> float:
+    """The mean of a fetched loss over the devices."""
+    parts = value if isinstance(value, list) else [value]
+    return float(np.mean([np.mean(np.asarray(part)) for part in parts]))
 
 
 def _own_memory() -> list[int]:
@@ -237,7 +276,7 @@ class Hub:
     """
 
     def __init__(self) -> None:
-        self._monitors: WeakKeyDictionary[Any, Monitor] = WeakKeyDictionary()
+        self._engines: WeakSet[Any] = WeakSet()
         self._users: set[int] = set()
         self.viewers = 0
         self._numbers = itertools.count()
@@ -246,36 +285,42 @@ class Hub:
         """Somebody watches from now on; returns the number to leave with."""
         number = next(self._numbers)
         self._users.add(number)
-        live.set_watcher(self)
+        live.add(self)
         return number
 
     def leave(self, number: int) -> None:
         """That one watches no more; with the last one, recording ends."""
         self._users.discard(number)
         if not self._users:
-            live.set_watcher(None)
-            self._monitors.clear()
+            live.remove(self)
+            for engine in list(self._engines):
+                engine.monitor = None
+            self._engines.clear()
 
     def monitor(self, engine: Any) -> Monitor:
         """The monitor of an engine."""
-        found = self._monitors.get(engine)
-        if found is None:
-            found = self._monitors[engine] = Monitor(engine)
+        if engine.monitor is None:
+            engine.monitor = Monitor(engine)
+            self._engines.add(engine)
+        found: Monitor = engine.monitor
         return found
 
     def latest(self) -> Monitor | None:
         """The monitor of what trains, or else of what ran last."""
-        found = [m for m in list(self._monitors.values()) if m.last]
-        return max(found, key=lambda monitor: (monitor.trains, monitor.last), default=None)
+        found = [self.monitor(engine) for engine in list(self._engines)]
+        ran = [monitor for monitor in found if monitor.has_run]
+        return max(ran, key=lambda monitor: (monitor.trains, monitor.last), default=None)
 
     def begin(self, engine: Any, binding: Any) -> Recorder | None:
         """See :class:`dpexec.trace.live.Watcher`."""
-        return self.monitor(engine).begin(binding, self.viewers > 0)
+        monitor = engine.monitor or self.monitor(engine)
+        recorder: Recorder | None = monitor.begin(binding, self.viewers > 0)
+        return recorder
 
-    def end(self, engine: Any, samples: int, results: Sequence[Any] | None) -> None:
+    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
         """See :class:`dpexec.trace.live.Watcher`."""
-        monitor = self._monitors.get(engine)
-        if monitor is not None and monitor._began is not None:
+        monitor = engine.monitor
+        if monitor is not None and monitor.began is not None:  # else who watches came meanwhile
             monitor.end(samples, results)
 
 

@@ -109,7 +109,8 @@ class Engine:
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
-        self._sampled: Recorder | None = None
+        self._sampled: list[Recorder] = []
+        self.monitor: Any = None  # of who watches: see trace.live
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
@@ -228,25 +229,27 @@ class Engine:
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         if self._on_cluster:
             self._cluster_runner()  # brings a watcher along
-        watcher = live.watcher()
-        if watcher is None:
+        watchers = live.watchers()
+        if not watchers:
             return self._one_step(binding, feeds, merged)
-        self._sampled = watcher.begin(self, binding)
+        asked = [watcher.begin(self, binding) for watcher in watchers]
+        self._sampled = [recorder for recorder in asked if recorder is not None]
         results = None
         try:
             results = self._one_step(binding, feeds, merged)
             return results
         finally:
-            self._sampled = None
-            watcher.end(self, sum(feeds.samples[d] for d in self.graph.replicas), results)
+            self._sampled = []
+            for watcher in watchers:
+                watcher.end(self, feeds.samples, results)
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if self.recorder is None and self._sampled is None and profile.active() is None:
+        if self.recorder is None and not self._sampled and profile.active() is None:
             return self._run_step(binding, feeds, merged, None)
         recording = binding.recording
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        recorders = self.recorder, self._sampled, profile.active()
+        recorders = self.recorder, *self._sampled, profile.active()
         recording.end([recorder for recorder in recorders if recorder is not None])
         return results
 

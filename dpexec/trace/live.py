@@ -1,4 +1,4 @@
-"""Who watches training while it goes on: nobody, or one watcher for the whole process."""
+"""Who watches training while it goes on: usually nobody."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.recorder import Recorder
 
-__all__ = ["Watcher", "set_watcher", "watcher"]
+__all__ = ["Watcher", "add", "remove", "watchers"]
 
 
 class Watcher(Protocol):
@@ -16,25 +16,32 @@ class Watcher(Protocol):
     def begin(self, engine: Any, binding: Any) -> Recorder | None:
         """A step begins; returns a recorder if what happens in it is to be recorded."""
 
-    def end(self, engine: Any, samples: int, results: Sequence[Any] | None) -> None:
+    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
         """The step that began last is over.
 
         Args:
-            engine: which ran it.
-            samples: how many the batch had.
+            engine: which ran it; its attribute ``monitor`` is the watcher's own.
+            samples: how many every device had.
             results: what was fetched; None when the step failed.
         """
 
 
-_watcher: Watcher | None = None
+_watchers: tuple[Watcher, ...] = ()
 
 
-def watcher() -> Watcher | None:
+def watchers() -> tuple[Watcher, ...]:
     """Who wants to hear of steps."""
-    return _watcher
+    return _watchers
 
 
-def set_watcher(new: Watcher | None) -> None:
-    """Tell all engines of the process who wants to hear of steps; None: nobody any more."""
-    global _watcher
-    _watcher = new
+def add(watcher: Watcher) -> None:
+    """Let all engines of the process tell somebody of their steps."""
+    global _watchers
+    if watcher not in _watchers:
+        _watchers = (*_watchers, watcher)
+
+
+def remove(watcher: Watcher) -> None:
+    """Tell that one no more."""
+    global _watchers
+    _watchers = tuple(other for other in _watchers if other is not watcher)

@@ -39,7 +39,7 @@ def test_pages_panels_and_metrics_are_served():
         assert float(values["dpexec_step_seconds_count"]) == 4
         assert float(values["dpexec_bytes_moved_total"]) > 0
         assert 0 < float(values["dpexec_loss"]) < 10
-    assert live.watcher() is None
+    assert not live.watchers()
     assert not any(t.name == "dpexec-live" for t in threading.enumerate())
     with pytest.raises(urllib.error.URLError):
         get(server.url)
@@ -59,14 +59,14 @@ def test_taken_port_is_an_error_and_leaves_nothing_behind():
         port = int(server.url.split(":")[2].split("/")[0])
         with pytest.raises(OSError, match="in use"):
             dashboard.serve(port=port)
-    assert live.watcher() is None
+    assert not live.watchers()
 
 
 def test_missing_bokeh_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bokeh.server.server", None)
     with pytest.raises(RuntimeError, match=r"bokeh is not installed.*dpexec\[dashboard\]"):
         dashboard.serve()
-    assert live.watcher() is None
+    assert not live.watchers()
 
 
 @pytest.mark.parametrize("wrong", [fluid.Program(), "train.py", fluid.Executor(fluid.CPUPlace())])

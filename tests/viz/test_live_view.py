@@ -18,7 +18,7 @@ from tests.dashboard.test_monitor import Trainer
 
 @pytest.fixture(autouse=True)
 def _nobody_watches():
-    if watching.watcher() is not None:
+    if watching.watchers():
         gc.collect()  # engines that trained on the clusters of other tests
 
 
@@ -155,7 +155,7 @@ def test_live_view_follows_training_twice_a_second_at_most(notebook):
     assert 2 <= len(notebook.shown) - 1 <= 3 + 1  # and a last time when it is closed
     assert "operators in 5 tasks" in notebook.shown[-1]
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
-    assert watching.watcher() is None
+    assert not watching.watchers()
     assert repr(view) == "<LiveView: closed>"
 
 
@@ -163,4 +163,4 @@ def test_live_without_ipython_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     with pytest.raises(RuntimeError, match=r"needs IPython.*dpexec\.dashboard\.serve"):
         live()
-    assert watching.watcher() is None
+    assert not watching.watchers()

@@ -1,0 +1,149 @@
+"""What the live view costs: ``python -m tests.benchmarks.live_view``.
+
+Two replicas train. Recording alone is switched at every other step; an open page, which a browser's
+stand-in in another process follows, at every other second. So both kinds of steps share code,
+memory and moments of other load. Printed are the step, and by how much it is slower: the median
+over all pairs, with the interval that holds it in 19 of 20 cases; and how much of a processor the
+page's thread takes, which no other load changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import dpexec as fluid
+from dpexec import dashboard
+from dpexec.dashboard import pages
+from dpexec.dashboard.monitor import HUB
+from dpexec.trace import live
+
+BATCH, HIDDEN = 64, 200
+VIEWER = """
+import sys, time
+from bokeh.client import pull_session
+session = pull_session(url=sys.argv[1])
+print("open", flush=True)
+while session.connected:
+    session.force_roundtrip()
+    time.sleep(0.2)
+"""
+
+
+def trainer(execution: fluid.ExecutionStrategy | None = None) -> tuple[Any, Callable[[], float]]:
+    """A classifier 784-200-200-10 on two devices, and a step that returns its seconds."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 784])
+        label = fluid.data("y", [None, 1], "int64")
+        hidden = x
+        for _ in range(2):
+            hidden = fluid.layers.fc(hidden, HIDDEN, act="relu")
+        digit = fluid.layers.fc(hidden, 10, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(digit, label))
+        fluid.optimizer.Adam(1e-3).minimize(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+            loss.name, exec_strategy=execution, places=fluid.cpu_places(2)
+        )
+    rng = np.random.default_rng(1)
+    feed = {
+        "x": rng.random((BATCH, 784), dtype=np.float32),
+        "y": rng.integers(0, 10, (BATCH, 1)),
+    }
+
+    def step() -> float:
+        start = time.perf_counter()
+        exe.run(program, feed=feed, fetch_list=[loss])
+        return time.perf_counter() - start
+
+    for _ in range(50):
+        step()
+    return program, step
+
+
+def recording(step: Callable[[], float], pairs: int) -> None:
+    """Steps that are counted against steps that are not."""
+    number = HUB.join()
+    found = []
+    for index in range(pairs):
+        took = {}
+        for on in (index % 2 == 0, index % 2 == 1):
+            (live.add if on else live.remove)(HUB)
+            took[on] = step()
+        found.append((took[False], took[True]))
+    HUB.leave(number)
+    say("recording", found)
+
+
+def page(program: Any, step: Callable[[], float], pairs: int, seconds: float) -> None:
+    """Seconds with an open page against seconds in which the page stands still."""
+    draw, texts, still = pages.draw, {}, True
+
+    def draw_or_not(board: Any, name: str) -> str:
+        if not still or name not in texts:
+            texts[name] = draw(board, name)
+        return texts[name]
+
+    pages.draw = draw_or_not
+    with dashboard.serve(program) as server:
+        refresh = server._source.refresh
+        board = refresh()
+        server._source.refresh = lambda: board if still else refresh()
+        viewer = subprocess.Popen(
+            [sys.executable, "-c", VIEWER, server.url], stdout=subprocess.PIPE, text=True
+        )
+        assert viewer.stdout is not None and viewer.stdout.readline() == "open\n"
+        clock = time.pthread_getcpuclockid(server._thread.ident or 0)
+        found, busy = [], 0.0
+        for index in range(pairs):
+            took = {}
+            for on in (index % 2 == 0, index % 2 == 1):
+                still = not on
+                (live.add if on else live.remove)(HUB)
+                before, steps = time.clock_gettime(clock), []
+                while sum(steps) < seconds:
+                    steps.append(step())
+                took[on] = statistics.fmean(steps)
+                busy += (time.clock_gettime(clock) - before) * (1 if on else -1)
+            found.append((took[False], took[True]))
+        viewer.kill()
+        viewer.wait()
+    pages.draw = draw
+    say("open page", found)
+    print(f"the page's thread takes {busy / pairs / seconds:.2%} of a processor")
+
+
+def say(what: str, found: Sequence[tuple[float, float]]) -> None:
+    """Print what pairs of (without, with) say."""
+    without = statistics.median(off for off, _ in found)
+    ratios = sorted(on / off - 1 for off, on in found)
+    middle, spread = (len(ratios) - 1) / 2, 0.98 * len(ratios) ** 0.5
+    low, cost, high = (
+        ratios[max(0, min(len(ratios) - 1, round(middle + shift)))]
+        for shift in (-spread, 0, spread)
+    )
+    print(f"a step takes {without * 1e3:.3f} ms; {what}: {cost:+.2%} ({low:+.2%} to {high:+.2%})")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=4000, help="of steps, for recording alone")
+    parser.add_argument("--blocks", type=int, default=40, help="pairs of blocks, for the page")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a block")
+    options = parser.parse_args()
+    program, step = trainer()
+    recording(step, options.pairs)
+    page(program, step, options.blocks, options.seconds)
+
+
+if __name__ == "__main__":
+    main()
