@@ -8,43 +8,75 @@ import { TableView } from "./table";
 
 const WIDTH = 720;
 const HEIGHT = 340;
-const EDGE = { left: 74, right: 150, top: 16, bottom: 46 };
+const EDGE = { left: 88, right: 150, top: 16, bottom: 46 };
 const MARKS = ["circle", "square", "diamond", "triangle"] as const;
 
 export function chartView(data: ChartData, context: Context): Panel {
   const xs = [...new Set(data.series.flatMap((line) => line.x))].sort((a, b) => a - b);
-  const rows = xs.map((x): Cell[] => [x, ...data.series.map((line) => line.y[line.x.indexOf(x)] ?? null)]);
+  const rows = xs.map((x): Cell[] => [
+    x,
+    ...data.series.map((line) => line.y[line.x.indexOf(x)] ?? null),
+  ]);
   const table = new TableView(
     {
       type: "table",
       title: data.title,
       notes: [],
-      columns: [{ label: data.x.label, unit: data.x.unit }, ...data.series.map((line) => ({ label: line.name, unit: data.y.unit }))],
+      columns: [
+        { label: data.x.label, unit: data.x.unit },
+        ...data.series.map((line) => ({ label: line.name, unit: data.y.unit })),
+      ],
       rows,
       file: "chart.csv",
     },
     context,
   );
   return {
-    element: h("div", { class: "page-text" },
+    element: h(
+      "div",
+      { class: "page-text" },
       h("h2", {}, data.title),
       data.notes.map((note) => h("p", { class: "note" }, note)),
       drawing(data) as unknown as HTMLElement,
-      h("details", {}, h("summary", {}, "Figures"), table.element)),
+      h("details", {}, h("summary", {}, "Figures"), table.element),
+    ),
   };
 }
 
 function drawing(data: ChartData): SVGElement {
-  const points = data.series.flatMap((line) => line.x.map((x, k) => [x, line.y[k] as number] as const));
+  const points = data.series.flatMap((line) =>
+    line.x.map((x, k) => [x, line.y[k] as number] as const),
+  );
   const [left, right] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const top = niceTop(Math.max(...points.map(([, y]) => y), 0));
-  const x = (value: number): number => EDGE.left + ((value - left) / (right - left || 1)) * (WIDTH - EDGE.left - EDGE.right);
-  const y = (value: number): number => HEIGHT - EDGE.bottom - (value / (top || 1)) * (HEIGHT - EDGE.top - EDGE.bottom);
-  const svg = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": data.title });
+  const x = (value: number): number =>
+    EDGE.left + ((value - left) / (right - left || 1)) * (WIDTH - EDGE.left - EDGE.right);
+  const y = (value: number): number =>
+    HEIGHT - EDGE.bottom - (value / (top || 1)) * (HEIGHT - EDGE.top - EDGE.bottom);
+  const svg = s("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    class: "chart",
+    role: "img",
+    "aria-label": data.title,
+  });
   for (let k = 0; k <= 4; k++) {
     const value = (top * k) / 4;
-    svg.append(s("line", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(value), y2: y(value), class: "grid" }));
-    svg.append(s("text", { x: EDGE.left - 8, y: y(value) + 4, "text-anchor": "end" }, figure(value, data.y.unit)));
+    svg.append(
+      s("line", {
+        x1: EDGE.left,
+        x2: WIDTH - EDGE.right,
+        y1: y(value),
+        y2: y(value),
+        class: "grid",
+      }),
+    );
+    svg.append(
+      s(
+        "text",
+        { x: EDGE.left - 8, y: y(value) + 4, "text-anchor": "end" },
+        figure(value, data.y.unit),
+      ),
+    );
   }
   const xs = [...new Set(points.map(([value]) => value))].sort((a, b) => a - b);
   const apart = 34; // pixels between labels
@@ -52,24 +84,82 @@ function drawing(data: ChartData): SVGElement {
   for (const value of xs) {
     if (x(value) - last < apart) continue;
     last = x(value);
-    svg.append(s("text", { x: last, y: HEIGHT - EDGE.bottom + 18, "text-anchor": "middle" }, figure(value, data.x.unit)));
+    svg.append(
+      s(
+        "text",
+        { x: last, y: HEIGHT - EDGE.bottom + 18, "text-anchor": "middle" },
+        figure(value, data.x.unit),
+      ),
+    );
   }
-  svg.append(s("text", { x: (EDGE.left + WIDTH - EDGE.right) / 2, y: HEIGHT - 6, "text-anchor": "middle", class: "axis" }, data.x.label));
-  svg.append(s("text", { x: 14, y: HEIGHT / 2, "text-anchor": "middle", class: "axis", transform: `rotate(-90 14 ${HEIGHT / 2})` }, data.y.label));
+  svg.append(
+    s(
+      "text",
+      {
+        x: (EDGE.left + WIDTH - EDGE.right) / 2,
+        y: HEIGHT - 6,
+        "text-anchor": "middle",
+        class: "axis",
+      },
+      data.x.label,
+    ),
+  );
+  svg.append(
+    s(
+      "text",
+      {
+        x: 14,
+        y: HEIGHT / 2,
+        "text-anchor": "middle",
+        class: "axis",
+        transform: `rotate(-90 14 ${HEIGHT / 2})`,
+      },
+      data.y.label,
+    ),
+  );
   const taken: number[] = [];
   data.series.forEach((line, number) => {
     const colour = `var(--part-${number % 8})`;
-    const path = line.x.map((value, k) => `${k ? "L" : "M"}${x(value).toFixed(1)} ${y(line.y[k] as number).toFixed(1)}`).join("");
-    svg.append(s("path", { d: path, fill: "none", stroke: colour, "stroke-width": 2.2, ...(line.dashed && { "stroke-dasharray": "6 4" }) }));
+    const path = line.x
+      .map(
+        (value, k) => `${k ? "L" : "M"}${x(value).toFixed(1)} ${y(line.y[k] as number).toFixed(1)}`,
+      )
+      .join("");
+    svg.append(
+      s("path", {
+        d: path,
+        fill: "none",
+        stroke: colour,
+        "stroke-width": 2.2,
+        ...(line.dashed && { "stroke-dasharray": "6 4" }),
+      }),
+    );
     line.x.forEach((value, k) => {
-      const mark = marker(MARKS[number % MARKS.length] ?? "circle", x(value), y(line.y[k] as number), colour);
-      mark.append(s("title", {}, `${line.name}: ${figure(line.y[k] as number, data.y.unit)} at ${figure(value, data.x.unit)}`));
+      const mark = marker(
+        MARKS[number % MARKS.length] ?? "circle",
+        x(value),
+        y(line.y[k] as number),
+        colour,
+      );
+      mark.append(
+        s(
+          "title",
+          {},
+          `${line.name}: ${figure(line.y[k] as number, data.y.unit)} at ${figure(value, data.x.unit)}`,
+        ),
+      );
       svg.append(mark);
     });
     let at = y(line.y[line.y.length - 1] ?? 0) + 4;
     while (taken.some((other) => Math.abs(other - at) < 16)) at += 16; // names do not overlap
     taken.push(at);
-    svg.append(s("text", { x: WIDTH - EDGE.right + 12, y: at, style: `fill:${colour}`, class: "name" }, line.name));
+    svg.append(
+      s(
+        "text",
+        { x: WIDTH - EDGE.right + 12, y: at, style: `fill:${colour}`, class: "name" },
+        line.name,
+      ),
+    );
   });
   return svg;
 }

@@ -8,15 +8,22 @@ import { TableView } from "./table";
 
 export function compareView(data: CompareData, context: Context): Panel {
   const [before, after] = data.sides;
-  const ratio = before.step ? after.step / before.step : null;
-  const verdict =
-    ratio === null ? "" : Math.abs(ratio - 1) < 0.005 ? "as fast as before" : ratio > 1 ? `${((ratio - 1) * 100).toFixed(1)}% slower` : `${((1 - ratio) * 100).toFixed(1)}% faster`;
   const longest = Math.max(before.step, after.step) || 1;
   const bar = (side: { name: string; step: number }, second: boolean): HTMLElement =>
-    h("div", { class: "bar-row" },
+    h(
+      "div",
+      { class: "bar-row" },
       h("span", { class: "bar-name" }, side.name),
-      h("span", { class: "bar-track" }, h("span", { class: `bar-part ${second ? "hatched" : ""}`, style: `width:${(100 * side.step) / longest}%;--part:var(--accent)` })),
-      h("span", { class: "bar-value" }, `${seconds(side.step)} a step`));
+      h(
+        "span",
+        { class: "bar-track" },
+        h("span", {
+          class: `bar-part ${second ? "hatched" : ""}`,
+          style: `width:${(100 * side.step) / longest}%;--part:var(--accent)`,
+        }),
+      ),
+      h("span", { class: "bar-value" }, `${seconds(side.step)} a step`),
+    );
   const table = new TableView(
     {
       type: "table",
@@ -37,15 +44,28 @@ export function compareView(data: CompareData, context: Context): Panel {
     context,
   );
   const only = (side: { name: string }, names: string[]): HTMLElement | null =>
-    names.length ? h("details", { open: names.length < 12 }, h("summary", {}, `Only in ${side.name}: ${names.length}`), h("ul", {}, names.map((name) => h("li", {}, name)))) : null;
+    names.length
+      ? h(
+          "details",
+          { open: names.length < 12 },
+          h("summary", {}, `Only in ${side.name}: ${names.length}`),
+          h(
+            "ul",
+            {},
+            names.map((name) => h("li", {}, name)),
+          ),
+        )
+      : null;
   return {
-    element: h("div", { class: "page-text" },
+    element: h(
+      "div",
+      { class: "page-text" },
       h("h2", {}, data.title),
       data.notes.map((note) => h("p", { class: "note" }, note)),
       h("div", { class: "bars" }, bar(before, false), bar(after, true)),
-      verdict ? h("p", { class: "verdict" }, `${after.name} is ${verdict}${ratio && ratio !== 1 ? ` (×${ratio.toFixed(2)})` : ""}.`) : null,
       table.element,
       only(before, data.unmatched[0]),
-      only(after, data.unmatched[1])),
+      only(after, data.unmatched[1]),
+    ),
   };
 }

@@ -21,8 +21,14 @@ export function count(value: number): string {
 
 /** A time; whole nanoseconds, else three significant digits. */
 export function seconds(value: number): string {
-  const scale: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
-  const write = (size: number): string => (Math.abs(size) >= 100 ? count(Math.round(size)) : size.toPrecision(3));
+  const scale: [number, string][] = [
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "µs"],
+    [1e-9, "ns"],
+  ];
+  const write = (size: number): string =>
+    Math.abs(size) >= 100 ? count(Math.round(size)) : size.toPrecision(3);
   return Math.abs(value) < 1e-6 ? steps(value, scale, digits) : steps(value, scale, write);
 }
 
@@ -32,7 +38,12 @@ export function nanoseconds(value: number): string {
 
 /** A point in time, in nanoseconds, precise enough to tell it from others that near. */
 export function moment(time: number, near: number): string {
-  const scale: [number, string][] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+  const scale: [number, string][] = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+    [1, "ns"],
+  ];
   if (Math.abs(time) < near / 1000) return "0";
   const [size, unit] = scale.find(([size]) => Math.abs(time) >= size) ?? [1, "ns"];
   const decimals = Math.max(0, Math.ceil(-Math.log10(near / size) - 1e-9));
@@ -40,17 +51,25 @@ export function moment(time: number, near: number): string {
 }
 
 export function bytes(value: number): string {
-  return steps(value, [
-    [2 ** 30, "GiB"],
-    [2 ** 20, "MiB"],
-    [2 ** 10, "KiB"],
-    [1, "B"],
-  ], digits);
+  return steps(
+    value,
+    [
+      [2 ** 30, "GiB"],
+      [2 ** 20, "MiB"],
+      [2 ** 10, "KiB"],
+      [1, "B"],
+    ],
+    digits,
+  );
 }
 
 export function figure(value: Cell, unit: Unit): string {
   if (value === null) return "–";
   if (typeof value === "string") return value;
+  return (value < 0 ? "−" : "") + size(Math.abs(value), unit);
+}
+
+function size(value: number, unit: Unit): string {
   switch (unit) {
     case "seconds":
       return seconds(value);

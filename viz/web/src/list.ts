@@ -25,7 +25,11 @@ export interface Source {
 }
 
 /** Entries whose text has all words of the query, or matches /a regular expression/. */
-export function search(query: string, total: number, text: (entry: number) => string): number[] | string {
+export function search(
+  query: string,
+  total: number,
+  text: (entry: number) => string,
+): number[] | string {
   const hits: number[] = [];
   const pattern = /^\/(.+?)\/?$/.exec(query.trim());
   if (pattern) {
@@ -49,7 +53,18 @@ export function search(query: string, total: number, text: (entry: number) => st
 /** Words of a query; a shape in brackets or a "quoted text" is one word. */
 export function terms(query: string): string[] {
   const found = query.toLowerCase().match(/"[^"]*"?|\[[^\]]*\]?|device \d+|\S+/g) ?? [];
-  return found.map((word) => word.replace(/"/g, "").replace(/^\[(.*)\]$/, (_, dims: string) => `[${dims.split(/[\s,]+/).filter(Boolean).join(", ")}]`)).filter(Boolean);
+  return found
+    .map((word) =>
+      word.replace(/"/g, "").replace(
+        /^\[(.*)\]$/,
+        (_, dims: string) =>
+          `[${dims
+            .split(/[\s,]+/)
+            .filter(Boolean)
+            .join(", ")}]`,
+      ),
+    )
+    .filter(Boolean);
 }
 
 export class SearchList {
@@ -63,15 +78,19 @@ export class SearchList {
   private readonly prefix = uniqueId("row");
 
   constructor(private readonly source: Source) {
-    this.list = h("div", {
-      class: "rows",
-      role: "listbox",
-      tabindex: 0,
-      "aria-label": `${source.noun}s`,
-      onscroll: () => this.render(),
-      onkeydown: (event: KeyboardEvent) => this.key(event),
-      onclick: (event: MouseEvent) => this.click(event),
-    }, this.spacer);
+    this.list = h(
+      "div",
+      {
+        class: "rows",
+        role: "listbox",
+        tabindex: 0,
+        "aria-label": `${source.noun}s`,
+        onscroll: () => this.render(),
+        onkeydown: (event: KeyboardEvent) => this.key(event),
+        onclick: (event: MouseEvent) => this.click(event),
+      },
+      this.spacer,
+    );
     this.field = h("input", {
       type: "search",
       placeholder: `Search ${source.noun}s`,
@@ -128,14 +147,19 @@ export class SearchList {
   private renew(problem?: string): void {
     const total = count(this.source.total());
     const noun = `${this.source.noun}${this.source.total() === 1 ? "" : "s"}`;
-    this.status.textContent = problem ?? (this.hits ? `${count(this.hits.length)} of ${total} ${noun}` : `${total} ${noun}`);
+    this.status.textContent =
+      problem ??
+      (this.hits ? `${count(this.hits.length)} of ${total} ${noun}` : `${total} ${noun}`);
     this.spacer.style.height = `${this.length() * ROW}px`;
     this.render();
   }
 
   private render(): void {
     const first = Math.max(0, Math.floor(this.list.scrollTop / ROW) - 2);
-    const last = Math.min(this.length(), first + Math.ceil((this.list.clientHeight || 400) / ROW) + 4);
+    const last = Math.min(
+      this.length(),
+      first + Math.ceil((this.list.clientHeight || 400) / ROW) + 4,
+    );
     const rows = [];
     for (let row = first; row < last; row++) rows.push(this.row(row));
     this.spacer.replaceChildren(...rows);
@@ -158,7 +182,11 @@ export class SearchList {
         "aria-setsize": this.length(),
         style: `top:${row * ROW}px`,
       },
-      h("span", { class: "sign", "aria-hidden": "true", style: `color:var(--${entry.role}-line)` }, entry.sign),
+      h(
+        "span",
+        { class: "sign", "aria-hidden": "true", style: `color:var(--${entry.role}-line)` },
+        entry.sign,
+      ),
       h("span", { class: "name" }, entry.title),
       h("span", { class: "more" }, entry.detail),
     );

@@ -18,6 +18,8 @@ async function start(): Promise<void> {
 
 start().catch((error: unknown) => {
   const text = error instanceof Error ? error.message : String(error);
-  document.body.prepend(h("p", { role: "alert", class: "alert" }, `The interactive page did not start: ${text}`));
+  document.body.prepend(
+    h("p", { role: "alert", class: "alert" }, `The interactive page did not start: ${text}`),
+  );
   throw error;
 });

@@ -15,29 +15,67 @@ const TOP = 22;
 export function memoryView(data: MemoryData, context: Context): Panel {
   const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
   const charts = data.devices.map((device) => new MemoryChart(device, kinds));
-  const legend = h("ul", { class: "legend", "aria-label": "Legend" },
-    kinds.map((kind, number) => h("li", {}, h("i", { class: `bar-part ${number % 2 ? "hatched" : ""}`, style: `--part:var(--part-${number})` }), kind)),
-    data.devices.some((device) => device.reserved) ? h("li", {}, h("i", { class: "reserved" }), "reserved") : null);
+  const legend = h(
+    "ul",
+    { class: "legend", "aria-label": "Legend" },
+    kinds.map((kind, number) =>
+      h(
+        "li",
+        {},
+        h("i", {
+          class: `bar-part ${number % 2 ? "hatched" : ""}`,
+          style: `--part:var(--part-${number})`,
+        }),
+        kind,
+      ),
+    ),
+    data.devices.some((device) => device.reserved)
+      ? h("li", {}, h("i", { class: "reserved" }), "reserved")
+      : null,
+  );
   const sections = data.devices.map((device, number) => {
     const total = device.peak.bytes || 1;
-    const table = new TableView({
-      type: "table",
-      title: `Peak of ${device.name}`,
-      notes: [],
-      columns: [{ label: "variable", unit: "text" }, { label: "kind", unit: "text" }, { label: "bytes", unit: "bytes" }, { label: "share", unit: "fraction" }],
-      rows: device.peak.parts.map(([name, kind, size]) => [name, kind, size, size / total]),
-      sort: [2, "down"],
-      bars: [2],
-      file: `peak-${device.name.replace(/\W+/g, "-")}.csv`,
-    }, context);
+    const table = new TableView(
+      {
+        type: "table",
+        title: `Peak of ${device.name}`,
+        notes: [],
+        columns: [
+          { label: "variable", unit: "text" },
+          { label: "kind", unit: "text" },
+          { label: "bytes", unit: "bytes" },
+          { label: "share", unit: "fraction" },
+        ],
+        rows: device.peak.parts.map(([name, kind, size]) => [name, kind, size, size / total]),
+        sort: [2, "down"],
+        bars: [2],
+        file: `peak-${device.name.replace(/\W+/g, "-")}.csv`,
+      },
+      context,
+    );
     const words = `${device.name}: peak ${bytes(device.peak.bytes)} at ${nanoseconds(device.peak.time)}, ${device.peak.parts.length} variables`;
-    return h("section", {},
+    return h(
+      "section",
+      {},
       h("h3", {}, words),
       charts[number]?.element,
-      h("details", { open: number === 0 }, h("summary", {}, "What the peak is made of"), table.element));
+      h(
+        "details",
+        { open: number === 0 },
+        h("summary", {}, "What the peak is made of"),
+        table.element,
+      ),
+    );
   });
   return {
-    element: h("div", { class: "page-text wide" }, h("h2", {}, data.title), data.notes.map((note) => h("p", { class: "note" }, note)), legend, sections),
+    element: h(
+      "div",
+      { class: "page-text wide" },
+      h("h2", {}, data.title),
+      data.notes.map((note) => h("p", { class: "note" }, note)),
+      legend,
+      sections,
+    ),
     reveal: () => charts.forEach((chart) => chart.redraw()),
   };
 }
@@ -56,8 +94,12 @@ class MemoryChart {
   ) {
     const { times, peak } = device;
     this.span = [times[0] ?? 0, times[times.length - 1] ?? 1];
-    this.most = Math.max(peak.bytes, device.reserved?.reduce((a, b) => Math.max(a, b), 0) ?? 0, 1) * 1.08;
-    this.element.setAttribute("aria-label", `Memory of ${device.name} over time; peak ${bytes(peak.bytes)} at ${nanoseconds(peak.time)}. Left and right arrow read values.`);
+    this.most =
+      Math.max(peak.bytes, device.reserved?.reduce((a, b) => Math.max(a, b), 0) ?? 0, 1) * 1.08;
+    this.element.setAttribute(
+      "aria-label",
+      `Memory of ${device.name} over time; peak ${bytes(peak.bytes)} at ${nanoseconds(peak.time)}. Left and right arrow read values.`,
+    );
     this.surface = new Surface(this.element, (context) => this.paint(context));
     this.element.append(this.tip);
     this.element.addEventListener("pointermove", (event) => {
@@ -83,7 +125,9 @@ class MemoryChart {
   }
 
   private y(value: number): number {
-    return this.surface.height - BOTTOM - (value / this.most) * (this.surface.height - BOTTOM - TOP);
+    return (
+      this.surface.height - BOTTOM - (value / this.most) * (this.surface.height - BOTTOM - TOP)
+    );
   }
 
   private timeAt(x: number): number {
@@ -113,7 +157,10 @@ class MemoryChart {
       const total = values.reduce((sum, [, value]) => sum + value, 0);
       this.tip.replaceChildren(
         h("b", {}, `${bytes(total)} at ${nanoseconds(time)}`),
-        ...values.filter(([, value]) => value).reverse().map(([kind, value]) => h("div", {}, `${kind}: ${bytes(value)}`)),
+        ...values
+          .filter(([, value]) => value)
+          .reverse()
+          .map(([kind, value]) => h("div", {}, `${kind}: ${bytes(value)}`)),
       );
       this.tip.style.left = `${Math.min(this.x(time) + 12, this.surface.width - this.tip.offsetWidth - 8)}px`;
       this.tip.style.top = `${TOP}px`;
@@ -132,12 +179,18 @@ class MemoryChart {
       this.area(context, below, above, number);
       below = above;
     });
-    if (device.reserved) this.line(context, Float64Array.from(device.reserved), [6, 4], colour("text"));
+    if (device.reserved)
+      this.line(context, Float64Array.from(device.reserved), [6, 4], colour("text"));
     this.line(context, below, [], colour("text"));
     this.peak(context);
     if (this.at >= 0) {
       context.fillStyle = colour("accent");
-      context.fillRect(this.x(device.times[this.at] as number) - 0.5, TOP, 1, this.surface.height - BOTTOM - TOP);
+      context.fillRect(
+        this.x(device.times[this.at] as number) - 0.5,
+        TOP,
+        1,
+        this.surface.height - BOTTOM - TOP,
+      );
     }
   }
 
@@ -175,18 +228,31 @@ class MemoryChart {
     }
   }
 
-  private area(context: CanvasRenderingContext2D, below: Float64Array, above: Float64Array, number: number): void {
+  private area(
+    context: CanvasRenderingContext2D,
+    below: Float64Array,
+    above: Float64Array,
+    number: number,
+  ): void {
     context.beginPath();
     this.steps(context, above, false);
     this.steps(context, below, true);
     context.closePath();
     context.globalAlpha = 0.75;
-    context.fillStyle = number % 2 ? (hatch(context, colour(`part-${number % 8}`)) ?? "") : colour(`part-${number % 8}`);
+    context.fillStyle =
+      number % 2
+        ? (hatch(context, colour(`part-${number % 8}`)) ?? "")
+        : colour(`part-${number % 8}`);
     context.fill();
     context.globalAlpha = 1;
   }
 
-  private line(context: CanvasRenderingContext2D, values: Float64Array, dash: number[], stroke: string): void {
+  private line(
+    context: CanvasRenderingContext2D,
+    values: Float64Array,
+    dash: number[],
+    stroke: string,
+  ): void {
     context.beginPath();
     this.steps(context, values, false);
     context.setLineDash(dash);
@@ -207,7 +273,11 @@ class MemoryChart {
     context.fill();
     context.textAlign = x > this.surface.width - 140 ? "right" : "left";
     context.fillStyle = colour("text");
-    context.fillText(`peak ${bytes(size)}`, x + (context.textAlign === "right" ? -9 : 9), Math.max(8, y - 8));
+    context.fillText(
+      `peak ${bytes(size)}`,
+      x + (context.textAlign === "right" ? -9 : 9),
+      Math.max(8, y - 8),
+    );
   }
 }
 

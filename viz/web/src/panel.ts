@@ -1,6 +1,7 @@
 // The frame that graph, passes and timeline share: tools above, list left, details right.
 
 import { type Child, h } from "./dom";
+import { ROLE_ORDER, SIGNS } from "./theme";
 
 interface Parts {
   notes: string[];
@@ -32,9 +33,40 @@ export function frame(parts: Parts): HTMLElement {
     { class: "panel" },
     h("div", { class: "tools", role: "group", "aria-label": "View" }, parts.tools, ask),
     help,
-    h("div", { class: "said" }, parts.summary, parts.notes.map((note) => h("p", { class: "note" }, note)), parts.legend),
-    h("div", { class: "columns" }, parts.left && h("div", { class: "left" }, parts.left), parts.main, parts.right),
+    h(
+      "div",
+      { class: "said" },
+      parts.summary,
+      parts.notes.map((note) => h("p", { class: "note" }, note)),
+      parts.legend,
+    ),
+    h(
+      "div",
+      { class: "columns" },
+      parts.left && h("div", { class: "left" }, parts.left),
+      parts.main,
+      parts.right,
+    ),
   );
+}
+
+/** Buttons for those who have no wheel. */
+export function zoomButtons(zoom: (factor: number) => void, fit: () => void): HTMLElement {
+  return h(
+    "span",
+    { class: "zoom" },
+    h("button", { title: "Zoom out", "aria-label": "Zoom out", onclick: () => zoom(1 / 1.4) }, "−"),
+    h("button", { title: "Zoom in", "aria-label": "Zoom in", onclick: () => zoom(1.4) }, "+"),
+    h("button", { title: "Show everything", onclick: fit }, "Fit"),
+  );
+}
+
+/** Entries of a legend for the roles that occur. */
+export function roleLegend(used: Set<string>, names: Record<string, string>): HTMLElement[] {
+  return ROLE_ORDER.filter((role) => used.has(role)).map((role) => {
+    const style = `border-color:var(--${role}-line);background:var(--${role}-fill)`;
+    return h("li", {}, h("i", { style }, SIGNS[role] ?? ""), names[role] ?? role);
+  });
 }
 
 const HELP: Record<string, [string, string][]> = {
@@ -70,5 +102,9 @@ const HELP: Record<string, [string, string][]> = {
 };
 
 export function helpText(view: "graph" | "passes" | "timeline"): Child {
-  return h("dl", {}, (HELP[view] ?? []).flatMap(([keys, what]) => [h("dt", {}, keys), h("dd", {}, what)]));
+  return h(
+    "dl",
+    {},
+    (HELP[view] ?? []).flatMap(([keys, what]) => [h("dt", {}, keys), h("dd", {}, what)]),
+  );
 }

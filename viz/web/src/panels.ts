@@ -32,7 +32,11 @@ export function makePanel(data: ViewData, context: Context): Panel {
       return textView(data, context);
     case "stack": {
       const panels = data.views.map((view) => makePanel(view, context));
-      const element = h("div", { class: "stack" }, panels.map((panel) => h("div", { class: "stacked" }, panel.element)));
+      const element = h(
+        "div",
+        { class: "stack" },
+        panels.map((panel) => h("div", { class: "stacked" }, panel.element)),
+      );
       return { element, reveal: () => panels.forEach((panel) => panel.reveal?.()) };
     }
   }

@@ -8,8 +8,8 @@ import { DiagramCanvas } from "./graph/canvas";
 import type { Box, Diagram } from "./graph/diagram";
 import { layout } from "./graph/layout";
 import { type Look, type Scene, plainLook } from "./graph/paint";
-import { frame, helpText } from "./panel";
-import { ROLE_ORDER, SIGNS, colour } from "./theme";
+import { frame, helpText, roleLegend, zoomButtons } from "./panel";
+import { colour } from "./theme";
 
 type Change = "added" | "removed" | "changed";
 const MARKS: Record<Change, string> = { added: "+", removed: "−", changed: "~" };
@@ -45,15 +45,29 @@ export class PassesView implements Panel {
       hover: () => {},
     });
     this.slider = h("input", {
-      type: "range", min: 0, max: data.stages.length - 1, value: 0, "aria-label": "Pass",
+      type: "range",
+      min: 0,
+      max: data.stages.length - 1,
+      value: 0,
+      "aria-label": "Pass",
       oninput: () => this.show(Number(this.slider.value)),
     });
     this.items = data.stages.map((stage, number) => this.item(stage, number));
-    this.list = h("div", {
-      class: "stages", role: "listbox", tabindex: 0, "aria-label": "Passes",
-      onkeydown: (event: KeyboardEvent) => this.key(event),
-    }, this.items);
-    this.canvas.element.setAttribute("aria-label", "Graph after the pass. Left and right arrow go from pass to pass; the list beside it says what changed.");
+    this.list = h(
+      "div",
+      {
+        class: "stages",
+        role: "listbox",
+        tabindex: 0,
+        "aria-label": "Passes",
+        onkeydown: (event: KeyboardEvent) => this.key(event),
+      },
+      this.items,
+    );
+    this.canvas.element.setAttribute(
+      "aria-label",
+      "Graph after the pass. Left and right arrow go from pass to pass; the list beside it says what changed.",
+    );
     this.canvas.element.addEventListener("keydown", (event) => this.key(event));
     this.element = this.build();
     this.show(this.firstChange());
@@ -89,7 +103,9 @@ export class PassesView implements Panel {
   }
 
   private firstChange(): number {
-    const found = this.data.stages.findIndex((stage) => stage.added.length + stage.removed.length + stage.changed.length);
+    const found = this.data.stages.findIndex(
+      (stage) => stage.added.length + stage.removed.length + stage.changed.length,
+    );
     return Math.max(0, found);
   }
 
@@ -104,8 +120,13 @@ export class PassesView implements Panel {
   /** All nodes and links of all stages: what is laid out. */
   private union(): Diagram {
     const boxes: Box[] = this.data.nodes.map((node) => ({
-      label: node.name, detail: node.detail, role: node.role, lane: node.device,
-      count: 1, stacked: false, folded: false,
+      label: node.name,
+      detail: node.detail,
+      role: node.role,
+      lane: node.device,
+      count: 1,
+      stacked: false,
+      folded: false,
     }));
     const seen = new Set<string>();
     const links: Diagram["links"] = [];
@@ -118,8 +139,12 @@ export class PassesView implements Panel {
         links.push({ source, target, order: false });
       }
     }
-    const devices = [...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane])))].sort((a, b) => a - b);
-    const lanes = new Map(devices.map((device) => [device, devices.length > 1 ? `device ${device}` : "program"]));
+    const devices = [
+      ...new Set(boxes.flatMap((box) => (box.lane === null ? [] : [box.lane]))),
+    ].sort((a, b) => a - b);
+    const lanes = new Map(
+      devices.map((device) => [device, devices.length > 1 ? `device ${device}` : "program"]),
+    );
     return { boxes, links, lanes, spans: [] };
   }
 
@@ -158,7 +183,8 @@ export class PassesView implements Panel {
       if (selected >= 0 && (link.source === selected || link.target === selected)) return "strong";
       return this.onlyChanges ? "dim" : "plain";
     }
-    const removed = this.changes.get(link.source) === "removed" || this.changes.get(link.target) === "removed";
+    const removed =
+      this.changes.get(link.source) === "removed" || this.changes.get(link.target) === "removed";
     return removed && this.ghosts.has(key) ? "dim" : "hidden";
   }
 
@@ -172,30 +198,50 @@ export class PassesView implements Panel {
         this.onlyChanges = on;
         this.canvas.redraw();
       }).element,
-      h("span", { class: "zoom" },
-        h("button", { "aria-label": "Zoom out", onclick: () => this.canvas.zoom(1 / 1.4) }, "−"),
-        h("button", { "aria-label": "Zoom in", onclick: () => this.canvas.zoom(1.4) }, "+"),
-        h("button", { onclick: () => this.canvas.fit(true) }, "Fit"),
+      zoomButtons(
+        (factor) => this.canvas.zoom(factor),
+        () => this.canvas.fit(true),
       ),
     ];
     const used = new Set(this.data.nodes.map((node) => node.role));
-    const roles = ROLE_ORDER.filter((role) => used.has(role)).map((role) =>
-      h("li", {}, h("i", { style: `border-color:var(--${role}-line);background:var(--${role}-fill)` }, SIGNS[role] ?? ""), this.context.roles[role] ?? role),
-    );
+    const roles = roleLegend(used, this.context.roles);
     const changes = (["added", "removed", "changed"] as const).map((kind) =>
-      h("li", {}, h("i", { style: `border-color:var(--${kind});background:var(--${kind}-fill);${kind === "removed" ? "border-style:dashed" : ""}` }, MARKS[kind]), kind),
+      h(
+        "li",
+        {},
+        h(
+          "i",
+          {
+            style: `border-color:var(--${kind});background:var(--${kind}-fill);${kind === "removed" ? "border-style:dashed" : ""}`,
+          },
+          MARKS[kind],
+        ),
+        kind,
+      ),
     );
     const legend = h("ul", { class: "legend", "aria-label": "Legend" }, changes, roles);
     return frame({
-      notes: this.data.notes, tools, summary: this.summary, legend, left: this.list,
-      main: this.canvas.element, right: this.side, help: helpText("passes"),
+      notes: this.data.notes,
+      tools,
+      summary: this.summary,
+      legend,
+      left: this.list,
+      main: this.canvas.element,
+      right: this.side,
+      help: helpText("passes"),
     });
   }
 
   private item(stage: PassStage, number: number): HTMLElement {
     return h(
       "div",
-      { role: "option", id: uniqueId("stage"), class: "stage", "aria-selected": "false", onclick: () => this.show(number) },
+      {
+        role: "option",
+        id: uniqueId("stage"),
+        class: "stage",
+        "aria-selected": "false",
+        onclick: () => this.show(number),
+      },
       h("span", { class: "name" }, stage.name),
       h("span", { class: "more" }, stage.note || counts(stage)),
     );
@@ -208,12 +254,21 @@ export class PassesView implements Panel {
       const rows = ids.slice(0, MOST).map((id) => {
         const position = this.position(id);
         const node = this.data.nodes[position];
-        const where = node?.device === null || node?.device === undefined ? "" : ` · device ${node.device}`;
-        return h("li", {},
-          h("button", { class: "link", onclick: () => this.select(position, true) }, `${MARKS[kind]} ${node?.name ?? ""}`),
-          h("span", { class: "more" }, `${node?.detail ?? ""}${where}`));
+        const where =
+          node?.device === null || node?.device === undefined ? "" : ` · device ${node.device}`;
+        return h(
+          "li",
+          {},
+          h(
+            "button",
+            { class: "link", onclick: () => this.select(position, true) },
+            `${MARKS[kind]} ${node?.name ?? ""}`,
+          ),
+          h("span", { class: "more" }, `${node?.detail ?? ""}${where}`),
+        );
       });
-      const more = ids.length > MOST ? [h("p", { class: "more" }, `and ${ids.length - MOST} more`)] : [];
+      const more =
+        ids.length > MOST ? [h("p", { class: "more" }, `and ${ids.length - MOST} more`)] : [];
       return [h("h4", {}, `${kind} (${ids.length})`), h("ul", { class: "plain" }, rows), ...more];
     };
     const content = [...section("added"), ...section("removed"), ...section("changed")];
@@ -232,10 +287,22 @@ export class PassesView implements Panel {
     else {
       const change = this.changes.get(box);
       this.side.replaceChildren(
-        h("button", { class: "close", "aria-label": "Close details", onclick: () => this.select(-1) }, "×"),
+        h(
+          "button",
+          { class: "close", "aria-label": "Close details", onclick: () => this.select(-1) },
+          "×",
+        ),
         h("h3", {}, node.name),
-        h("p", {}, change ? `${MARKS[change]} ${change} by ${stage.name}` : `unchanged by ${stage.name}`),
-        h("ul", { class: "plain" }, node.lines.map((line) => h("li", {}, line))),
+        h(
+          "p",
+          {},
+          change ? `${MARKS[change]} ${change} by ${stage.name}` : `unchanged by ${stage.name}`,
+        ),
+        h(
+          "ul",
+          { class: "plain" },
+          node.lines.map((line) => h("li", {}, line)),
+        ),
       );
       this.canvas.reveal(box, centre);
     }
@@ -247,7 +314,10 @@ export class PassesView implements Panel {
     const commands: Record<string, () => void> = {
       ArrowLeft: () => this.show(this.stage - 1),
       ArrowRight: () => this.show(this.stage + 1),
-      ...(inList && { ArrowUp: () => this.show(this.stage - 1), ArrowDown: () => this.show(this.stage + 1) }),
+      ...(inList && {
+        ArrowUp: () => this.show(this.stage - 1),
+        ArrowDown: () => this.show(this.stage + 1),
+      }),
       Home: () => this.show(0),
       End: () => this.show(this.data.stages.length - 1),
       "+": () => this.canvas.zoom(1.4),

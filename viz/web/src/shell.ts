@@ -19,12 +19,16 @@ export function shell(data: PageData, context: Context): HTMLElement {
     }),
   );
   const tabs = data.views.map((view, number) =>
-    h("button", {
-      role: "tab",
-      id: `${ids[number]}-tab`,
-      "aria-controls": ids[number] as string,
-      onclick: () => open(number),
-    }, tabName(view.title)),
+    h(
+      "button",
+      {
+        role: "tab",
+        id: `${ids[number]}-tab`,
+        "aria-controls": ids[number] as string,
+        onclick: () => open(number),
+      },
+      tabName(view.title),
+    ),
   );
 
   function open(number: number): void {
@@ -44,13 +48,28 @@ export function shell(data: PageData, context: Context): HTMLElement {
 
   data.views.forEach((view, number) => {
     for (const inner of view.type === "stack" ? view.views : [view]) {
-      if (inner.type === "graph" || inner.type === "timeline") context.bus.offer(inner.type, () => open(number));
+      if (inner.type === "graph" || inner.type === "timeline")
+        context.bus.offer(inner.type, () => open(number));
     }
   });
-  const list = h("div", { class: "tabs", role: "tablist", "aria-label": "Views", onkeydown: (event: KeyboardEvent) => arrows(event) }, tabs);
+  const list = h(
+    "div",
+    {
+      class: "tabs",
+      role: "tablist",
+      "aria-label": "Views",
+      onkeydown: (event: KeyboardEvent) => arrows(event),
+    },
+    tabs,
+  );
   function arrows(event: KeyboardEvent): void {
     const at = tabs.indexOf(document.activeElement as HTMLButtonElement);
-    const moves: Record<string, number> = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };
+    const moves: Record<string, number> = {
+      ArrowRight: at + 1,
+      ArrowLeft: at - 1,
+      Home: 0,
+      End: tabs.length - 1,
+    };
     const target = moves[event.key];
     if (at < 0 || target === undefined) return;
     event.preventDefault();
@@ -58,7 +77,13 @@ export function shell(data: PageData, context: Context): HTMLElement {
     open(number);
     tabs[number]?.focus();
   }
-  const head = h("header", {}, h("h1", {}, data.title), data.views.length > 1 ? list : null, themeSwitch());
+  const head = h(
+    "header",
+    {},
+    h("h1", {}, data.title),
+    data.views.length > 1 ? list : null,
+    themeSwitch(),
+  );
   const page = h("div", { id: "page" }, head, bodies);
   queueMicrotask(() => open(0)); // canvases measure themselves: they have to be in the document
   return page;

@@ -54,13 +54,17 @@ export class Surface {
 
 /** Whether the page lies in a frame, where wheels belong to the page around until it is used. */
 export function wheelIsOurs(event: WheelEvent, host: HTMLElement): boolean {
-  return window === window.top || event.ctrlKey || event.metaKey || host.contains(document.activeElement);
+  return (
+    window === window.top || event.ctrlKey || event.metaKey || host.contains(document.activeElement)
+  );
 }
 
 /** Wheel steps as a factor of zoom. */
 export function wheelFactor(event: WheelEvent): number {
   const unit = event.deltaMode === 1 ? 18 : event.deltaMode === 2 ? 300 : 1;
-  return Math.exp(-Math.max(-120, Math.min(120, event.deltaY * unit)) * (event.ctrlKey ? 0.008 : 0.0025));
+  return Math.exp(
+    -Math.max(-120, Math.min(120, event.deltaY * unit)) * (event.ctrlKey ? 0.008 : 0.0025),
+  );
 }
 
 /** Drag with a pointer; a press that does not move is a click. */

@@ -25,17 +25,38 @@ export class TableView implements Panel {
     private readonly data: TableData,
     private readonly context: Context,
   ) {
-    this.texts = data.rows.map((row) => row.map((cell, at) => (cell === null ? "" : typeof cell === "string" ? cell : `${cell} ${this.write(cell, at)}`)).join("\n").toLowerCase());
+    this.texts = data.rows.map((row) =>
+      row
+        .map((cell, at) =>
+          cell === null ? "" : typeof cell === "string" ? cell : `${cell} ${this.write(cell, at)}`,
+        )
+        .join("\n")
+        .toLowerCase(),
+    );
     this.most = data.columns.map((_, at) =>
-      data.rows.reduce((most, row) => Math.max(most, typeof row[at] === "number" ? Math.abs(row[at] as number) : 0), 0),
+      data.rows.reduce(
+        (most, row) =>
+          Math.max(most, typeof row[at] === "number" ? Math.abs(row[at] as number) : 0),
+        0,
+      ),
     );
     [this.column, this.down] = data.sort ? [data.sort[0], data.sort[1] === "down"] : [-1, false];
     this.heads = data.columns.map((column, at) =>
-      h("th", { scope: "col", class: column.unit === "text" ? "" : "number" },
-        h("button", { onclick: () => this.sortBy(at) }, column.label, h("span", { class: "arrow", "aria-hidden": "true" }))),
+      h(
+        "th",
+        { scope: "col", class: column.unit === "text" ? "" : "number" },
+        h(
+          "button",
+          { onclick: () => this.sortBy(at) },
+          column.label,
+          h("span", { class: "arrow", "aria-hidden": "true" }),
+        ),
+      ),
     );
     this.filter = h("input", {
-      type: "search", placeholder: "Filter rows", "aria-label": "Filter rows: words or /regular expression/",
+      type: "search",
+      placeholder: "Filter rows",
+      "aria-label": "Filter rows: words or /regular expression/",
       oninput: () => this.render(true),
     });
     this.element = this.build();
@@ -47,7 +68,13 @@ export class TableView implements Panel {
     return h(
       "div",
       { class: "sheet" },
-      h("div", { class: "tools" }, this.filter, this.status, h("button", { onclick: () => this.csv() }, "Download CSV")),
+      h(
+        "div",
+        { class: "tools" },
+        this.filter,
+        this.status,
+        h("button", { onclick: () => this.csv() }, "Download CSV"),
+      ),
       notes.map((note) => h("p", { class: "note" }, note)),
       h(
         "div",
@@ -58,7 +85,17 @@ export class TableView implements Panel {
           h("caption", { class: "unseen" }, title),
           h("thead", {}, h("tr", {}, this.heads)),
           this.body,
-          totals ? h("tfoot", {}, h("tr", {}, totals.map((cell, at) => this.cell(cell, at, false)))) : null,
+          totals
+            ? h(
+                "tfoot",
+                {},
+                h(
+                  "tr",
+                  {},
+                  totals.map((cell, at) => this.cell(cell, at, false)),
+                ),
+              )
+            : null,
         ),
       ),
     );
@@ -85,7 +122,8 @@ export class TableView implements Panel {
     return found.sort((a, b) => {
       const [left, right] = [value(a), value(b)];
       if (left === null || right === null) return Number(left === null) - Number(right === null);
-      if (typeof left === "number" && typeof right === "number") return sign * (left - right) || a - b;
+      if (typeof left === "number" && typeof right === "number")
+        return sign * (left - right) || a - b;
       return sign * String(left).localeCompare(String(right), "en", { numeric: true }) || a - b;
     });
   }
@@ -104,7 +142,16 @@ export class TableView implements Panel {
     const rows = this.order.slice(0, this.limit).map((row) => this.row(row));
     if (this.order.length > this.limit) {
       const rest = count(this.order.length - this.limit);
-      const more = h("button", { onclick: () => { this.limit += 10 * PAGE; this.render(false); } }, `Show ${rest} more rows`);
+      const more = h(
+        "button",
+        {
+          onclick: () => {
+            this.limit += 10 * PAGE;
+            this.render(false);
+          },
+        },
+        `Show ${rest} more rows`,
+      );
       rows.push(h("tr", {}, h("td", { colspan: this.data.columns.length }, more)));
     }
     this.body.replaceChildren(...rows);
@@ -115,12 +162,26 @@ export class TableView implements Panel {
     const nodes = this.data.nodes?.[number] ?? [];
     const { bus } = this.context;
     const linked = nodes.length > 0 && bus.has("graph");
-    return h("tr", {}, this.data.rows[number]?.map((cell, at) => {
-      const made = this.cell(cell, at, true);
-      if (at || !linked) return made;
-      made.replaceChildren(h("button", { class: "link", title: "Show in graph", onclick: () => bus.open("graph", nodes, this) }, this.write(cell, at)));
-      return made;
-    }));
+    return h(
+      "tr",
+      {},
+      this.data.rows[number]?.map((cell, at) => {
+        const made = this.cell(cell, at, true);
+        if (at || !linked) return made;
+        made.replaceChildren(
+          h(
+            "button",
+            {
+              class: "link",
+              title: "Show in graph",
+              onclick: () => bus.open("graph", nodes, this),
+            },
+            this.write(cell, at),
+          ),
+        );
+        return made;
+      }),
+    );
   }
 
   private cell(value: Cell, column: number, bar: boolean): HTMLTableCellElement {
@@ -139,8 +200,14 @@ export class TableView implements Panel {
       const text = cell === null ? "" : String(cell);
       return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     };
-    const head = this.data.columns.map(({ label, unit }) => quote(unit === "seconds" || unit === "bytes" ? `${label} (${unit})` : label));
+    const head = this.data.columns.map(({ label, unit }) =>
+      quote(unit === "seconds" || unit === "bytes" ? `${label} (${unit})` : label),
+    );
     const lines = [head, ...this.order.map((row) => (this.data.rows[row] ?? []).map(quote))];
-    download(this.data.file ?? "table.csv", `${lines.map((line) => line.join(",")).join("\n")}\n`, "text/csv");
+    download(
+      this.data.file ?? "table.csv",
+      `${lines.map((line) => line.join(",")).join("\n")}\n`,
+      "text/csv",
+    );
   }
 }

@@ -11,10 +11,15 @@ const TONES = { plain: "", good: "✓", warn: "!" } as const;
 
 export function textView(data: TextData, context: Context): Panel {
   return {
-    element: h("div", { class: "page-text" },
+    element: h(
+      "div",
+      { class: "page-text" },
       h("h2", {}, data.title),
       data.notes.map((note) => h("p", { class: "note" }, note)),
-      data.sections.map((section) => h("section", {}, h("h3", {}, section.heading), content(section, context)))),
+      data.sections.map((section) =>
+        h("section", {}, h("h3", {}, section.heading), content(section, context)),
+      ),
+    ),
   };
 }
 
@@ -22,11 +27,28 @@ function content(section: TextSection, context: Context): Child {
   const { figures, bars, sentences } = section;
   return [
     figures?.length
-      ? h("div", { class: "tiles" }, figures.map((tile) =>
-          h("div", { class: "tile" }, h("b", {}, figure(tile.value, tile.unit)), h("span", {}, tile.label), tile.hint ? h("small", {}, tile.hint) : null)))
+      ? h(
+          "div",
+          { class: "tiles" },
+          figures.map((tile) =>
+            h(
+              "div",
+              { class: "tile" },
+              h("b", {}, figure(tile.value, tile.unit)),
+              h("span", {}, tile.label),
+              tile.hint ? h("small", {}, tile.hint) : null,
+            ),
+          ),
+        )
       : null,
     bars?.length ? [h("div", { class: "bars" }, bars.map(bar)), legend(bars)] : null,
-    sentences?.length ? h("ul", { class: "findings" }, sentences.map((sentence) => finding(sentence, context))) : null,
+    sentences?.length
+      ? h(
+          "ul",
+          { class: "findings" },
+          sentences.map((sentence) => finding(sentence, context)),
+        )
+      : null,
   ];
 }
 
@@ -39,35 +61,78 @@ function names(bars: Bar[]): string[] {
 function bar(item: Bar, _: number, all: Bar[]): HTMLElement {
   const order = names(all);
   const total = item.parts.reduce((sum, [, value]) => sum + value, 0);
-  const most = Math.max(...all.map((other) => other.parts.reduce((sum, [, value]) => sum + value, 0))) || 1;
+  const most =
+    Math.max(...all.map((other) => other.parts.reduce((sum, [, value]) => sum + value, 0))) || 1;
   const parts = item.parts.map(([name, value]) => {
     const number = order.indexOf(name) % PARTS;
     const share = (100 * value) / most;
     const text = figure(value, item.unit);
-    return h("span", {
-      class: `bar-part ${number % 2 ? "hatched" : ""}`,
-      style: `width:${share}%;--part:var(--part-${number})`,
-      title: `${name}: ${text}`,
-    }, share > 9 ? h("span", {}, text) : null);
+    return h(
+      "span",
+      {
+        class: `bar-part ${number % 2 ? "hatched" : ""}`,
+        style: `width:${share}%;--part:var(--part-${number})`,
+        title: `${name}: ${text}`,
+      },
+      share > 9 ? h("span", {}, text) : null,
+    );
   });
-  return h("div", { class: "bar-row" },
+  return h(
+    "div",
+    { class: "bar-row" },
     h("span", { class: "bar-name" }, item.label),
-    h("span", { class: "bar-track", role: "img", "aria-label": item.parts.map(([name, value]) => `${name} ${figure(value, item.unit)}`).join(", ") }, parts),
-    h("span", { class: "bar-value" }, item.unit === "fraction" ? "" : figure(total, item.unit)));
+    h(
+      "span",
+      {
+        class: "bar-track",
+        role: "img",
+        "aria-label": item.parts
+          .map(([name, value]) => `${name} ${figure(value, item.unit)}`)
+          .join(", "),
+      },
+      parts,
+    ),
+    h("span", { class: "bar-value" }, item.unit === "fraction" ? "" : figure(total, item.unit)),
+  );
 }
 
 function legend(bars: Bar[]): HTMLElement {
-  return h("ul", { class: "legend" }, names(bars).map((name, number) =>
-    h("li", {}, h("i", { class: `bar-part ${number % 2 ? "hatched" : ""}`, style: `--part:var(--part-${number % PARTS})` }), name)));
+  return h(
+    "ul",
+    { class: "legend" },
+    names(bars).map((name, number) =>
+      h(
+        "li",
+        {},
+        h("i", {
+          class: `bar-part ${number % 2 ? "hatched" : ""}`,
+          style: `--part:var(--part-${number % PARTS})`,
+        }),
+        name,
+      ),
+    ),
+  );
 }
 
-function finding(sentence: NonNullable<TextSection["sentences"]>[number], context: Context): HTMLElement {
+function finding(
+  sentence: NonNullable<TextSection["sentences"]>[number],
+  context: Context,
+): HTMLElement {
   const nodes = sentence.nodes ?? [];
   const { bus } = context;
   const go = (kind: "graph" | "timeline", label: string): Child =>
-    nodes.length && bus.has(kind) ? h("button", { class: "link", onclick: () => bus.open(kind, nodes, sentence) }, label) : null;
+    nodes.length && bus.has(kind)
+      ? h("button", { class: "link", onclick: () => bus.open(kind, nodes, sentence) }, label)
+      : null;
   const sign = TONES[sentence.tone];
-  return h("li", { class: sentence.tone },
+  return h(
+    "li",
+    { class: sentence.tone },
     sign ? h("span", { class: "tone", "aria-hidden": "true" }, sign) : null,
-    h("span", {}, sentence.text), " ", go("graph", "graph"), " ", go("timeline", "timeline"));
+    h("span", {}, sentence.text),
+    " ",
+    go("graph", "graph"),
+    " ",
+    go("timeline", "timeline"),
+  );
 }

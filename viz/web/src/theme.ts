@@ -45,7 +45,14 @@ export const SIGNS: Record<string, string> = {
 };
 
 export const ROLE_ORDER = [
-  "forward", "backward", "collective", "optimize", "lr_sched", "feed", "fetch", "transfer",
+  "forward",
+  "backward",
+  "collective",
+  "optimize",
+  "lr_sched",
+  "feed",
+  "fetch",
+  "transfer",
 ];
 
 export function roleLine(role: string): string {
@@ -60,6 +67,6 @@ export function roleFill(role: string): string {
 export function heat(value: number): string {
   const t = Math.max(0, Math.min(1, value));
   return isDark()
-    ? `hsl(${265 - 215 * t} ${45 + 45 * t}% ${20 + 42 * t}%)`
-    : `hsl(${50 - 40 * t} 90% ${94 - 40 * t}%)`;
+    ? `hsl(${280 + 95 * t} ${35 + 45 * t}% ${18 + 22 * t}%)`
+    : `hsl(${50 - 35 * t} 92% ${95 - 33 * t}%)`;
 }

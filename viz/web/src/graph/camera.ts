@@ -31,7 +31,10 @@ export class Camera {
     const across = (view.width - 40) / width;
     const down = (view.height - 40) / height;
     const readable = Math.max(Math.min(across, 1), 0.45);
-    this.scale = Math.max(this.least(), whole ? Math.min(across, down, 1) : Math.min(1, Math.max(down, readable)));
+    this.scale = Math.max(
+      this.least(),
+      whole ? Math.min(across, down, 1) : Math.min(1, Math.max(down, readable)),
+    );
     this.x = (view.width - width * this.scale) / 2;
     this.y = Math.max(20, (view.height - height * this.scale) / 2);
     if (width * this.scale > view.width) this.x = 20;
@@ -45,7 +48,11 @@ export class Camera {
     const [left, top] = [x * this.scale + this.x, y * this.scale + this.y];
     const [right, bottom] = [left + w * this.scale, top + h * this.scale];
     const margin = 50;
-    const inside = left >= margin && top >= margin && right <= view.width - margin && bottom <= view.height - margin;
+    const inside =
+      left >= margin &&
+      top >= margin &&
+      right <= view.width - margin &&
+      bottom <= view.height - margin;
     if (inside) return;
     if (centre) {
       this.x = view.width / 2 - (x + w / 2) * this.scale;

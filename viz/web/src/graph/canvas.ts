@@ -84,7 +84,12 @@ export class DiagramCanvas {
       return;
     }
     const { layout } = this.scene;
-    const at = [layout.x[box], layout.y[box], layout.w[box], layout.h[box]] as [number, number, number, number];
+    const at = [layout.x[box], layout.y[box], layout.w[box], layout.h[box]] as [
+      number,
+      number,
+      number,
+      number,
+    ];
     this.camera.reveal(...at, centre);
     this.surface.redraw();
   }
@@ -93,8 +98,12 @@ export class DiagramCanvas {
   pixel(box: number): { x: number; y: number } {
     const { layout } = this.scene;
     return {
-      x: ((layout.x[box] as number) + (layout.w[box] as number) / 2) * this.camera.scale + this.camera.x,
-      y: ((layout.y[box] as number) + (layout.h[box] as number) / 2) * this.camera.scale + this.camera.y,
+      x:
+        ((layout.x[box] as number) + (layout.w[box] as number) / 2) * this.camera.scale +
+        this.camera.x,
+      y:
+        ((layout.y[box] as number) + (layout.h[box] as number) / 2) * this.camera.scale +
+        this.camera.y,
     };
   }
 
@@ -122,7 +131,10 @@ export class DiagramCanvas {
       },
       { passive: false },
     );
-    element.addEventListener("pointerdown", (event) => (this.dragsMap = this.overMap(...local(event))));
+    element.addEventListener(
+      "pointerdown",
+      (event) => (this.dragsMap = this.overMap(...local(event))),
+    );
     onTheme(() => (this.mapDirty = true));
     onDrag(
       element,
@@ -163,7 +175,14 @@ export class DiagramCanvas {
       for (const box of layout.byRow[row] ?? []) {
         const [left, top] = [layout.x[box] as number, layout.y[box] as number];
         const right = left + (layout.w[box] as number);
-        if (x >= left && x <= right && y >= top && y <= top + (layout.h[box] as number) && look(box)) return box;
+        if (
+          x >= left &&
+          x <= right &&
+          y >= top &&
+          y <= top + (layout.h[box] as number) &&
+          look(box)
+        )
+          return box;
       }
     }
     return -1;
@@ -184,7 +203,12 @@ export class DiagramCanvas {
   private overMap(x: number, y: number): boolean {
     if (this.map.hidden) return false;
     const { offsetLeft, offsetTop, offsetWidth, offsetHeight } = this.map;
-    return x >= offsetLeft && y >= offsetTop && x <= offsetLeft + offsetWidth && y <= offsetTop + offsetHeight;
+    return (
+      x >= offsetLeft &&
+      y >= offsetTop &&
+      x <= offsetLeft + offsetWidth &&
+      y <= offsetTop + offsetHeight
+    );
   }
 
   /** Move the view to a point of the overview. */
@@ -202,7 +226,7 @@ export class DiagramCanvas {
     const { layout } = this.scene;
     const { camera, map } = this;
     const all = layout.width * camera.scale <= width && layout.height * camera.scale <= height;
-    map.hidden = all || width < 420;
+    map.hidden = all || width < 560;
     if (map.hidden) return;
     // A tall graph is stretched sideways, or its overview were a thread.
     const least = Math.min(MAP_WIDTH / layout.width, MAP_HEIGHT / layout.height);
@@ -242,7 +266,10 @@ export class DiagramCanvas {
       context.globalAlpha = style.dim ? 0.3 : 1;
       context.fillStyle = style.line;
       const [x, y] = [(layout.x[box] as number) * scale.x, (layout.y[box] as number) * scale.y];
-      const [wide, high] = [(layout.w[box] as number) * scale.x, (layout.h[box] as number) * scale.y];
+      const [wide, high] = [
+        (layout.w[box] as number) * scale.x,
+        (layout.h[box] as number) * scale.y,
+      ];
       context.fillRect(x, y, Math.max(1, wide), Math.max(0.8, high));
     }
   }

@@ -43,14 +43,30 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
     h("h3", {}, node.name, members.length > 1 ? ` ×${members.length}` : ""),
     list(facts),
     buttons(model, members, position, actions),
-    parts.length ? [h("h4", {}, `Fused from ${parts.length}`), h("ul", {}, parts.map((part) => h("li", {}, part)))] : null,
+    parts.length
+      ? [
+          h("h4", {}, `Fused from ${parts.length}`),
+          h(
+            "ul",
+            {},
+            parts.map((part) => h("li", {}, part)),
+          ),
+        ]
+      : null,
     variables(model, "Inputs", node.inputs),
     variables(model, "Outputs", node.outputs),
     neighbours(model, position, actions),
   ];
 }
 
-function folded(model: GraphModel, shown: Visible, box: number, group: number, members: number[], actions: Actions): Child[] {
+function folded(
+  model: GraphModel,
+  shown: Visible,
+  box: number,
+  group: number,
+  members: number[],
+  actions: Actions,
+): Child[] {
   const data = model.data.groups[group];
   const names = new Map<string, number>();
   for (const member of members) {
@@ -72,14 +88,22 @@ function folded(model: GraphModel, shown: Visible, box: number, group: number, m
       timelineButton(model, members, actions),
     ),
     h("h4", {}, "Holds"),
-    h("ul", { class: "plain" }, sorted.map(([name, n]) => h("li", {}, n > 1 ? `${name} ×${n}` : name))),
+    h(
+      "ul",
+      { class: "plain" },
+      sorted.map(([name, n]) => h("li", {}, n > 1 ? `${name} ×${n}` : name)),
+    ),
     h("h4", {}, "Operators"),
     nodeList(model, members, actions),
   ];
 }
 
 function list(facts: [string, Child][]): HTMLElement {
-  return h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    {},
+    facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 function device(model: GraphModel, members: number[]): string {
@@ -90,7 +114,9 @@ function device(model: GraphModel, members: number[]): string {
 
 function measured(model: GraphModel, members: number[]): [string, Child][] {
   const sum = (values: (number | null)[] | undefined): number | null => {
-    const known = members.map((member) => values?.[member] ?? null).filter((v): v is number => v !== null);
+    const known = members
+      .map((member) => values?.[member] ?? null)
+      .filter((v): v is number => v !== null);
     return known.length ? known.reduce((a, b) => a + b, 0) : null;
   };
   const { time, memory, slack } = model.overlay;
@@ -99,20 +125,31 @@ function measured(model: GraphModel, members: number[]): [string, Child][] {
   if (total !== null) facts.push(["time per step", seconds(total)]);
   const size = sum(memory);
   if (size !== null) facts.push(["memory at peak", bytes(size)]);
-  const slacks = members.map((member) => slack?.[member] ?? null).filter((v): v is number => v !== null);
+  const slacks = members
+    .map((member) => slack?.[member] ?? null)
+    .filter((v): v is number => v !== null);
   if (slacks.length) facts.push(["slack", seconds(Math.min(...slacks))]);
   if (members.some((member) => model.critical.has(member))) facts.push(["critical path", "yes"]);
   return facts;
 }
 
-function buttons(model: GraphModel, members: number[], position: number, actions: Actions): HTMLElement {
+function buttons(
+  model: GraphModel,
+  members: number[],
+  position: number,
+  actions: Actions,
+): HTMLElement {
   const groups = [...model.groupsOf(position)];
   return h(
     "p",
     { class: "buttons" },
     timelineButton(model, members, actions),
     groups.map((group) =>
-      h("button", { onclick: () => actions.fold(group) }, `Fold ${model.data.groups[group]?.label ?? ""}`),
+      h(
+        "button",
+        { onclick: () => actions.fold(group) },
+        `Fold ${model.data.groups[group]?.label ?? ""}`,
+      ),
     ),
   );
 }
@@ -133,13 +170,19 @@ function variables(model: GraphModel, heading: string, ids: number[]): Child {
       "li",
       {},
       h("code", {}, variable.name),
-      h("span", { class: "more" },
+      h(
+        "span",
+        { class: "more" },
         `${shape(variable.shape)} ${variable.dtype} · ${figure(variable.bytes, "bytes")}` +
           `${variable.persistable ? " · kept" : ""}${variable.device === null ? "" : ` · device ${variable.device}`}`,
       ),
     );
   });
-  return [h("h4", {}, `${heading} (${data.length})`), h("ul", { class: "plain" }, rows), rest(data.length)];
+  return [
+    h("h4", {}, `${heading} (${data.length})`),
+    h("ul", { class: "plain" }, rows),
+    rest(data.length),
+  ];
 }
 
 function neighbours(model: GraphModel, position: number, actions: Actions): Child {
@@ -158,7 +201,11 @@ function nodeList(model: GraphModel, positions: number[], actions: Actions): Chi
     return h(
       "li",
       {},
-      h("button", { class: "link", onclick: () => actions.choose(position) }, `${SIGNS[node.role] ?? ""} ${node.name}`),
+      h(
+        "button",
+        { class: "link", onclick: () => actions.choose(position) },
+        `${SIGNS[node.role] ?? ""} ${node.name}`,
+      ),
       h("span", { class: "more" }, `${model.detail(position)}${where}`),
     );
   });

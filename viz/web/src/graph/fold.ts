@@ -84,12 +84,16 @@ function box(model: GraphModel, state: FoldState, nodes: number[], group: number
     types.set(node.name, (types.get(node.name) ?? 0) + 1);
     roles.set(node.role, (roles.get(node.role) ?? 0) + 1);
   }
-  const common = [...types].sort((a, b) => b[1] - a[1]).map(([name, n]) => (n > 1 ? `${name} ×${n}` : name));
+  const common = [...types]
+    .sort((a, b) => b[1] - a[1])
+    .map(([name, n]) => (n > 1 ? `${name} ×${n}` : name));
   const role = [...roles].sort((a, b) => b[1] - a[1])[0]?.[0] ?? first.role;
   const collective = first.device === null && types.size === 1;
   return {
     label: collective ? `${first.name} ×${nodes.length}` : `${data?.label ?? ""}${times}`,
-    detail: collective ? (data?.label ?? "") : `${plural(own.length, "op")}: ${common.slice(0, 2).join(", ")}${common.length > 2 ? ", …" : ""}`,
+    detail: collective
+      ? (data?.label ?? "")
+      : `${plural(own.length, "op")}: ${common.slice(0, 2).join(", ")}${common.length > 2 ? ", …" : ""}`,
     role,
     lane: first.device,
     count: nodes.length,
@@ -106,7 +110,10 @@ function label(model: GraphModel, position: number): string {
   const node = model.node(position);
   if (node.role !== "collective" || node.kind !== "reduce") return node.name;
   const devices = new Set(
-    node.outputs.map((id) => model.variable(id)).filter((v) => v.kind === "var").map((v) => v.device),
+    node.outputs
+      .map((id) => model.variable(id))
+      .filter((v) => v.kind === "var")
+      .map((v) => v.device),
   );
   return devices.size === 1 ? `${node.name} to device ${[...devices][0]}` : node.name;
 }
@@ -151,7 +158,9 @@ function laneNames(model: GraphModel, state: FoldState): Map<number, string> {
     const rest = alike.filter((other) => !used.has(other));
     names.set(
       device,
-      rest.length ? `devices ${ranges([device, ...rest])} · ×${rest.length + 1}` : `device ${device}${place}`,
+      rest.length
+        ? `devices ${ranges([device, ...rest])} · ×${rest.length + 1}`
+        : `device ${device}${place}`,
     );
   }
   return names;
@@ -184,7 +193,11 @@ function openGroups(model: GraphModel, state: FoldState, boxOf: Int32Array): Spa
   }
   return [...boxesOf]
     .sort((a, b) => a[0] - b[0])
-    .map(([group, set]) => ({ group, label: model.data.groups[group]?.label ?? "", boxes: [...set] }));
+    .map(([group, set]) => ({
+      group,
+      label: model.data.groups[group]?.label ?? "",
+      boxes: [...set],
+    }));
 }
 
 function summarise(model: GraphModel, groups: number[], lanes: number): string {

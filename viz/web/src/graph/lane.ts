@@ -28,7 +28,9 @@ function order(rows: Item[][]): void {
   for (let sweep = 0; sweep < ORDER_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? crowded : [...crowded].reverse()) {
-      const wishes = new Map(row.map((item) => [item, wish(item, down, (near) => near.place) ?? item.place]));
+      const wishes = new Map(
+        row.map((item) => [item, wish(item, down, (near) => near.place) ?? item.place]),
+      );
       row.sort((a, b) => (wishes.get(a) as number) - (wishes.get(b) as number));
       row.forEach((item, number) => (item.place = (number + 0.5) / row.length));
     }
@@ -66,7 +68,11 @@ function settle(row: Item[], wishes: number[]): void {
       const before = blocks[blocks.length - 1];
       if (!before || before.sum / before.mass < block.sum / block.mass) break;
       blocks.pop();
-      block = { sum: block.sum + before.sum, mass: block.mass + before.mass, size: block.size + before.size };
+      block = {
+        sum: block.sum + before.sum,
+        mass: block.mass + before.mass,
+        size: block.size + before.size,
+      };
     }
     blocks.push(block);
   });
@@ -98,7 +104,10 @@ export function spread(rows: Item[][]): void {
   weigh(rows);
   order(rows);
   for (const row of rows) {
-    settle(row, row.map(() => 0));
+    settle(
+      row,
+      row.map(() => 0),
+    );
     const middle = row.length ? ((row[0] as Item).x + (row[row.length - 1] as Item).x) / 2 : 0;
     for (const item of row) item.x -= middle;
   }
@@ -106,7 +115,10 @@ export function spread(rows: Item[][]): void {
   for (let sweep = 0; sweep < SPREAD_SWEEPS; sweep++) {
     const down = sweep % 2 === 0;
     for (const row of down ? rows : [...rows].reverse()) {
-      settle(row, row.map((item) => back * (wish(item, down, (near) => near.x) ?? 0)));
+      settle(
+        row,
+        row.map((item) => back * (wish(item, down, (near) => near.x) ?? 0)),
+      );
     }
   }
   centre(rows);

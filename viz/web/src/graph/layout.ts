@@ -97,7 +97,9 @@ export function layout(diagram: Diagram): Layout {
   stackRows(result, rows);
   sideBySide(diagram, rows, result, plans, bus);
   route(diagram, result, plans);
-  result.byRow.forEach((row) => row.sort((a, b) => (result.x[a] as number) - (result.x[b] as number)));
+  result.byRow.forEach((row) =>
+    row.sort((a, b) => (result.x[a] as number) - (result.x[b] as number)),
+  );
   return result;
 }
 
@@ -146,8 +148,10 @@ function beside(
   items: Map<number, Item>,
   long: Long[],
 ): Pick<LanePlan, "rails" | "brackets" | "left" | "right"> {
-  const rightOf = (row: Item[]): number => row.reduce((most, item) => Math.max(most, item.x + item.width / 2), 0);
-  const leftOf = (row: Item[]): number => row.reduce((most, item) => Math.max(most, item.width / 2 - item.x), 0);
+  const rightOf = (row: Item[]): number =>
+    row.reduce((most, item) => Math.max(most, item.x + item.width / 2), 0);
+  const leftOf = (row: Item[]): number =>
+    row.reduce((most, item) => Math.max(most, item.width / 2 - item.x), 0);
   const right = Float64Array.from(table, rightOf);
   const left = Float64Array.from(table, leftOf);
   const trunks = new Set(long.map(({ trunk }) => trunk)).size;
@@ -178,8 +182,16 @@ function stackRows(result: Layout, rows: Rows): void {
   });
 }
 
-function sideBySide(diagram: Diagram, rows: Rows, result: Layout, plans: LanePlan[], bus: boolean): void {
-  const collectives = diagram.boxes.flatMap((box, number) => (bus && box.lane === null ? [number] : []));
+function sideBySide(
+  diagram: Diagram,
+  rows: Rows,
+  result: Layout,
+  plans: LanePlan[],
+  bus: boolean,
+): void {
+  const collectives = diagram.boxes.flatMap((box, number) =>
+    bus && box.lane === null ? [number] : [],
+  );
   const middle = collectives.length ? Math.ceil(plans.length / 2) : -1;
   const widest = Math.max(0, ...collectives.map((box) => result.w[box] as number));
   let [x, centre] = [0, 0];
@@ -247,7 +259,9 @@ function route(diagram: Diagram, result: Layout, plans: LanePlan[]): void {
     if (drawn.has(at)) return; // from lane to lane, or between collectives
     const x = (box: number): number => (result.x[box] as number) + (result.w[box] as number) / 2;
     const y1 = (result.y[link.source] as number) + (result.h[link.source] as number);
-    result.routes.push(curve(at, x(link.source), y1, x(link.target), result.y[link.target] as number));
+    result.routes.push(
+      curve(at, x(link.source), y1, x(link.target), result.y[link.target] as number),
+    );
   });
 }
 
@@ -260,7 +274,13 @@ function offset(item: Item, other: Item): number {
 function curve(link: number, x1: number, y1: number, x2: number, y2: number): Route {
   const bend = Math.max(12, Math.abs(y2 - y1) / 2);
   const points = [x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2];
-  return { link, points, curve: true, top: Math.min(y1, y2 - bend), bottom: Math.max(y1 + bend, y2) };
+  return {
+    link,
+    points,
+    curve: true,
+    top: Math.min(y1, y2 - bend),
+    bottom: Math.max(y1 + bend, y2),
+  };
 }
 
 function line(link: number, points: number[]): Route {

@@ -17,6 +17,8 @@ export class GraphModel {
   readonly outgoing: number[][];
   readonly overlay: OverlayData;
   readonly critical: Set<number>;
+  /** Of every node of the critical path, the edge from the last node before it. */
+  readonly criticalEdges = new Set<number>();
   /** Innermost group of every node, -1 for none. */
   readonly groupOf: Int32Array;
   private readonly positions = new Map<number, number>();
@@ -35,6 +37,7 @@ export class GraphModel {
     });
     this.critical = new Set(this.overlay.critical?.map((id) => this.position(id)));
     this.connect();
+    this.followCritical();
   }
 
   position(id: number): number {
@@ -97,9 +100,22 @@ export class GraphModel {
     parts.push(...this.parts(position));
     for (const id of [...node.inputs, ...node.outputs]) {
       const variable = this.variable(id);
-      if (variable.kind === "var") parts.push(`${variable.name} ${shape(variable.shape)} ${variable.dtype}`);
+      if (variable.kind === "var")
+        parts.push(`${variable.name} ${shape(variable.shape)} ${variable.dtype}`);
     }
     return parts.join("\n").toLowerCase();
+  }
+
+  private followCritical(): void {
+    const places = new Map([...this.critical].map((position, place) => [position, place]));
+    for (const position of this.critical) {
+      const found = (this.incoming[position] ?? []).filter((edge) =>
+        places.has(this.edge(edge).source),
+      );
+      const place = (edge: number): number => places.get(this.edge(edge).source) ?? -1;
+      const last = found.sort((a, b) => place(b) - place(a))[0];
+      if (last !== undefined) this.criticalEdges.add(last);
+    }
   }
 
   private connect(): void {

@@ -13,6 +13,7 @@ export interface Look {
   sign: string; // stands before the label
   detail: string;
   dashed: boolean;
+  loud: boolean; // the detail is what counts
   strong: boolean; // thicker frame: selected, on the critical path
 }
 
@@ -36,6 +37,7 @@ export function plainLook(box: Box): Look {
     sign: SIGNS[box.role] ?? "",
     detail: box.detail,
     dashed: false,
+    loud: false,
     strong: false,
   };
 }
@@ -54,7 +56,13 @@ export function visibleRows(layout: Layout, top: number, bottom: number): [numbe
   return [low, last];
 }
 
-export function paint(context: CanvasRenderingContext2D, scene: Scene, camera: Camera, width: number, height: number): void {
+export function paint(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  camera: Camera,
+  width: number,
+  height: number,
+): void {
   const { layout } = scene;
   const from = camera.at(0, 0);
   const to = camera.at(width, height);
@@ -89,7 +97,12 @@ function lanes(context: CanvasRenderingContext2D, layout: Layout): void {
 }
 
 /** Names stay at the top while the lane is scrolled. */
-function laneNames(context: CanvasRenderingContext2D, layout: Layout, camera: Camera, width: number): void {
+function laneNames(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  camera: Camera,
+  width: number,
+): void {
   context.font = `600 13px ${SANS}`;
   context.textBaseline = "middle";
   context.textAlign = "center";
@@ -108,7 +121,13 @@ function laneNames(context: CanvasRenderingContext2D, layout: Layout, camera: Ca
   }
 }
 
-function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Camera, top: number, bottom: number): void {
+function brackets(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  camera: Camera,
+  top: number,
+  bottom: number,
+): void {
   if (camera.scale < 0.12) return;
   context.strokeStyle = colour("bracket");
   const larger = Math.min(1.4, Math.max(1, 1 / camera.scale)); // names stay legible from afar
@@ -129,7 +148,11 @@ function brackets(context: CanvasRenderingContext2D, layout: Layout, camera: Cam
     context.translate(bracket.x - 5 * larger, (seen[0] + seen[1]) / 2);
     context.rotate(-Math.PI / 2);
     context.fillStyle = colour("faint");
-    context.fillText(shorten(bracket.label, Math.floor((seen[1] - seen[0]) / (6.5 * larger))), 0, 0);
+    context.fillText(
+      shorten(bracket.label, Math.floor((seen[1] - seen[0]) / (6.5 * larger))),
+      0,
+      0,
+    );
     context.restore();
   }
 }
@@ -162,8 +185,19 @@ const LINK_STYLES = {
   strong: { colour: "accent", alpha: 1, width: 2.2 },
 } as const;
 
-function links(context: CanvasRenderingContext2D, scene: Scene, camera: Camera, top: number, bottom: number): void {
-  const groups: Record<keyof typeof LINK_STYLES, Route[]> = { dim: [], plain: [], critical: [], strong: [] };
+function links(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  camera: Camera,
+  top: number,
+  bottom: number,
+): void {
+  const groups: Record<keyof typeof LINK_STYLES, Route[]> = {
+    dim: [],
+    plain: [],
+    critical: [],
+    strong: [],
+  };
   const tiny = camera.scale < 0.12;
   for (const route of scene.layout.routes) {
     if (route.top > bottom || route.bottom < top) continue;
@@ -179,7 +213,9 @@ function links(context: CanvasRenderingContext2D, scene: Scene, camera: Camera, 
     context.globalAlpha = state === "plain" && camera.scale < 0.25 ? 0.35 : style.alpha;
     context.lineWidth = Math.max(style.width, 0.7 / camera.scale);
     for (const dashed of [false, true]) {
-      const routes = groups[state].filter((route) => scene.diagram.links[route.link]?.order === dashed);
+      const routes = groups[state].filter(
+        (route) => scene.diagram.links[route.link]?.order === dashed,
+      );
       if (!routes.length) continue;
       context.setLineDash(dashed ? [4, 4] : []);
       context.beginPath();
@@ -189,7 +225,8 @@ function links(context: CanvasRenderingContext2D, scene: Scene, camera: Camera, 
     context.setLineDash([]);
     if (camera.scale < 0.3) continue;
     context.beginPath();
-    for (const { points } of groups[state]) head(context, points.at(-2) as number, points.at(-1) as number);
+    for (const { points } of groups[state])
+      head(context, points.at(-2) as number, points.at(-1) as number);
     context.fill();
   }
   context.globalAlpha = 1;
@@ -204,7 +241,11 @@ function trace(context: CanvasRenderingContext2D, { points, curve }: Route): voi
   }
   for (let k = 2; k + 3 < points.length; k += 2) {
     const [x, y, nx, ny] = points.slice(k, k + 4) as [number, number, number, number];
-    const room = Math.min(7, Math.abs(nx - x || ny - y) / 2, Math.abs(x - (points[k - 2] as number) || y - (points[k - 1] as number)) / 2);
+    const room = Math.min(
+      7,
+      Math.abs(nx - x || ny - y) / 2,
+      Math.abs(x - (points[k - 2] as number) || y - (points[k - 1] as number)) / 2,
+    );
     context.arcTo(x, y, nx, ny, room);
   }
   context.lineTo(points.at(-2) as number, (points.at(-1) as number) - 4);
@@ -217,7 +258,13 @@ function head(context: CanvasRenderingContext2D, x: number, y: number): void {
   context.closePath();
 }
 
-function drawBox(context: CanvasRenderingContext2D, scene: Scene, number: number, detailed: boolean, scale: number): void {
+function drawBox(
+  context: CanvasRenderingContext2D,
+  scene: Scene,
+  number: number,
+  detailed: boolean,
+  scale: number,
+): void {
   const look = scene.look(number);
   const box = scene.diagram.boxes[number];
   if (!look || !box) return;
@@ -227,7 +274,8 @@ function drawBox(context: CanvasRenderingContext2D, scene: Scene, number: number
   const selected = scene.selected === number;
   context.globalAlpha = look.dim && !selected ? 0.5 : 1;
   if (!detailed) {
-    context.fillStyle = look.strong || selected ? colour(selected ? "accent" : "critical") : look.line;
+    context.fillStyle =
+      look.strong || selected ? colour(selected ? "accent" : "critical") : look.line;
     const grow = selected ? 6 / scale : 0;
     context.fillRect(x - grow / 2, y - grow / 2, w + grow, h + grow);
     context.globalAlpha = 1;
@@ -260,7 +308,12 @@ function drawBox(context: CanvasRenderingContext2D, scene: Scene, number: number
   context.globalAlpha = 1;
 }
 
-function write(context: CanvasRenderingContext2D, box: Box, look: Look, at: [number, number, number, number]): void {
+function write(
+  context: CanvasRenderingContext2D,
+  box: Box,
+  look: Look,
+  at: [number, number, number, number],
+): void {
   const [left, y, w, h] = at;
   const x = left + w / 2;
   context.textAlign = "center";
@@ -271,7 +324,7 @@ function write(context: CanvasRenderingContext2D, box: Box, look: Look, at: [num
   const { detail } = look;
   context.fillText(label, x, detail ? y + 17 : y + h / 2 + 4);
   if (!detail) return;
-  context.fillStyle = colour("faint-text");
+  context.fillStyle = colour(look.loud ? "text" : "faint-text");
   context.font = `10px ${MONO}`;
   context.fillText(shorten(detail, Math.floor((w - 8) / 6.1)), x, y + 31);
 }
@@ -284,20 +337,26 @@ function labels(context: CanvasRenderingContext2D, scene: Scene): void {
   context.textBaseline = "middle";
   const taken: { x: number; y: number; w: number }[] = [];
   for (const route of scene.layout.routes) {
-    if (scene.linkState(route.link) !== "strong") continue;
+    if (scene.linkState(route.link) !== "strong" || scene.diagram.links[route.link]?.order)
+      continue;
     const text = scene.linkLabel(route.link);
     const p = route.points;
     const outgoing = scene.diagram.links[route.link]?.source === scene.selected;
     let x = ((p[0] as number) + (p.at(-2) as number)) / 2;
     let y = ((p[1] as number) + (p.at(-1) as number)) / 2;
     if (!route.curve) {
-      x = outgoing ? (p[2] as number) + (p[4] as number) : (p.at(-4) as number) + (p.at(-6) as number);
+      x = outgoing
+        ? (p[2] as number) + (p[4] as number)
+        : (p.at(-4) as number) + (p.at(-6) as number);
       x /= 2;
       y = outgoing ? (p[3] as number) : (p.at(-3) as number);
     }
     const w = context.measureText(text).width + 10;
     // Links side by side leave no room for all labels: the details panel has them anyway.
-    if (taken.some((other) => Math.abs(other.y - y) < 15 && Math.abs(other.x - x) < (other.w + w) / 2)) continue;
+    if (
+      taken.some((other) => Math.abs(other.y - y) < 15 && Math.abs(other.x - x) < (other.w + w) / 2)
+    )
+      continue;
     taken.push({ x, y, w });
     context.fillStyle = colour("page");
     context.globalAlpha = 0.92;

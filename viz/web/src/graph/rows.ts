@@ -19,7 +19,7 @@ export function topological(diagram: Diagram): Int32Array {
   const heap = new Heap();
   for (let box = 0; box < total; box++) if (!waiting[box]) heap.push(box);
   let forced = 0;
-  for (let filled = 0; filled < total; ) {
+  for (let filled = 0; filled < total;) {
     let box = heap.pop();
     if (box === undefined) {
       while (done[forced]) forced++;
@@ -66,7 +66,11 @@ export function assignRows(diagram: Diagram, bus: boolean): Rows {
     } else {
       const lane = box.lane ?? 0;
       const width = boxWidth(box) + GAP;
-      while (kinds[at] || (widths[at]?.get(lane) ?? 0) + width > LANE_WIDEST + (widths[at]?.get(lane) ? 0 : 1e6)) at++;
+      while (
+        kinds[at] ||
+        (widths[at]?.get(lane) ?? 0) + width > LANE_WIDEST + (widths[at]?.get(lane) ? 0 : 1e6)
+      )
+        at++;
       kinds[at] = false;
       const row = (widths[at] ??= new Map());
       row.set(lane, (row.get(lane) ?? 0) + width);
@@ -88,7 +92,11 @@ function squeeze(row: Int32Array, kinds: (boolean | undefined)[]): Rows {
     const kind = kinds[number];
     if (kind !== undefined) collective.push(kind);
   }
-  return { row: row.map((number) => renumbered[number] ?? 0), total: collective.length, collective };
+  return {
+    row: row.map((number) => renumbered[number] ?? 0),
+    total: collective.length,
+    collective,
+  };
 }
 
 /** A binary heap of numbers, smallest first. */
@@ -116,7 +124,8 @@ class Heap {
     for (;;) {
       let child = 2 * at + 1;
       if (child >= items.length) break;
-      if (child + 1 < items.length && (items[child + 1] as number) < (items[child] as number)) child++;
+      if (child + 1 < items.length && (items[child + 1] as number) < (items[child] as number))
+        child++;
       if ((items[child] as number) >= last) break;
       items[at] = items[child] as number;
       at = child;

@@ -3,18 +3,17 @@
 import type { Context, Panel } from "../bus";
 import type { GraphData } from "../data";
 import { checkbox, choice, h } from "../dom";
-import { bytes, seconds } from "../format";
 import { SearchList } from "../list";
-import { frame, helpText } from "../panel";
-import { ROLE_ORDER, SIGNS, heat } from "../theme";
+import { frame, helpText, roleLegend, zoomButtons } from "../panel";
+import { SIGNS, onTheme } from "../theme";
 import { DiagramCanvas } from "./canvas";
+import { type ColourBy, Colouring } from "./colouring";
 import { details } from "./details";
 import { type FoldState, type Visible, flowText, visible } from "./fold";
 import { layout } from "./layout";
+import { foldedAt, kindOf, kinds } from "./levels";
 import { GraphModel } from "./model";
 import { type Look, type Scene, plainLook } from "./paint";
-
-type ColourBy = "role" | "time" | "memory" | "slack";
 
 export class GraphView implements Panel {
   readonly element: HTMLElement;
@@ -23,24 +22,26 @@ export class GraphView implements Panel {
   shown: Visible;
   selected = -1; // box
   private readonly state: FoldState;
-  private readonly side = h("aside", { class: "details", "aria-label": "Details of the selection" });
+  private readonly side = h("aside", {
+    class: "details",
+    "aria-label": "Details of the selection",
+  });
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly legend = h("ul", { class: "legend", "aria-label": "Legend" });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly search: SearchList;
-  private colourBy: ColourBy = "role";
+  private readonly colouring: Colouring;
   private critical = false;
   private hits: Set<number> | null = null; // boxes
   private foundNodes: Set<number> | null = null;
   private near = new Set<number>(); // boxes joined with the selected one
-  private values: (number | null)[] = []; // by box, of the chosen colour
-  private largest = 0;
 
   constructor(
     private readonly data: GraphData,
     private readonly context: Context,
   ) {
     this.model = new GraphModel(data);
+    this.colouring = new Colouring(this.model);
     const folded = data.groups.flatMap((group, number) => (group.folded ? [number] : []));
     this.state = { folded: new Set(folded), replicas: data.fold_replicas };
     this.shown = visible(this.model, this.state);
@@ -52,6 +53,7 @@ export class GraphView implements Panel {
     });
     this.search = this.makeSearch();
     this.element = this.build();
+    onTheme(() => this.showLegend());
     this.canvas.element.addEventListener("keydown", (event) => this.key(event));
     context.bus.listen((nodes, origin) => origin !== this && this.showNodes(nodes));
     this.refresh();
@@ -103,34 +105,34 @@ export class GraphView implements Panel {
   }
 
   private build(): HTMLElement {
-    const { overlay } = this.model;
-    const colours: [string, string][] = [["role", "role"]];
-    if (overlay.time) colours.push(["time", "time"]);
-    if (overlay.memory) colours.push(["memory", "memory"]);
-    if (overlay.slack) colours.push(["slack", "slack"]);
     const tools: HTMLElement[] = [];
-    const levels = this.levels();
-    if (levels.length > 1) {
-      const level = choice("Show", levels, this.openingLevel(), (value) => this.setLevel(Number(value)));
-      tools.push(level.element);
+    const names = kinds(this.data.groups).map((kind): [string, string] => [kind, `${kind}s`]);
+    if (names.length) {
+      const opening = kindOf(this.data.groups, this.state.folded);
+      const fold = (kind: string): void => this.setFolded(foldedAt(this.data.groups, kind));
+      tools.push(choice("Show", [...names, ["", "operators"]], opening, fold).element);
     }
     if (this.data.twins.some((twin) => twin !== null)) {
-      tools.push(checkbox("Equal devices as one", this.state.replicas, (value) => this.setFolded(this.state.folded, value)).element);
+      tools.push(
+        checkbox("Equal devices as one", this.state.replicas, (value) =>
+          this.setFolded(this.state.folded, value),
+        ).element,
+      );
     }
+    const colours = this.colouring.choices();
     if (colours.length > 1) {
-      tools.push(choice("Colour by", colours, "role", (value) => this.recolour(value as ColourBy)).element);
+      const recolour = (by: string): void => this.recolour(by as ColourBy);
+      tools.push(choice("Colour by", colours, "role", recolour).element);
     }
     if (this.model.critical.size) {
       tools.push(checkbox("Critical path", false, (value) => this.overlayCritical(value)).element);
     }
-    tools.push(
-      h("span", { class: "zoom" },
-        h("button", { title: "Zoom out (−)", "aria-label": "Zoom out", onclick: () => this.canvas.zoom(1 / 1.4) }, "−"),
-        h("button", { title: "Zoom in (+)", "aria-label": "Zoom in", onclick: () => this.canvas.zoom(1.4) }, "+"),
-        h("button", { title: "Show everything (0)", onclick: () => this.canvas.fit(true) }, "Fit"),
-      ),
+    const zoom = (factor: number): void => this.canvas.zoom(factor);
+    tools.push(zoomButtons(zoom, () => this.canvas.fit(true)));
+    this.canvas.element.setAttribute(
+      "aria-label",
+      `Graph ${this.data.title}. Arrow keys follow its links, Enter opens a folded box, / searches. The list of operators has the same content.`,
     );
-    this.canvas.element.setAttribute("aria-label", `Graph ${this.data.title}. Arrow keys follow its links, Enter opens a folded box, / searches. The list of operators has the same content.`);
     this.canvas.element.append(this.tip);
     return frame({
       notes: this.data.notes,
@@ -153,7 +155,12 @@ export class GraphView implements Panel {
       entry: (position) => {
         const node = this.model.node(position);
         const where = node.device === null ? "" : ` · device ${node.device}`;
-        return { title: node.name, detail: this.model.detail(position) + where, sign: SIGNS[node.role] ?? "", role: node.role };
+        return {
+          title: node.name,
+          detail: this.model.detail(position) + where,
+          sign: SIGNS[node.role] ?? "",
+          role: node.role,
+        };
       },
       choose: (position) => this.choose(position),
       found: (hits) => {
@@ -171,50 +178,26 @@ export class GraphView implements Panel {
     const byTwin = this.state.replicas && this.model.twin(position) !== position;
     if (around.some((group) => this.state.folded.has(group)) || (byTwin && shownAs.length > 1)) {
       const folded = new Set(this.state.folded);
-      for (const group of [...around, ...this.model.groupsOf(this.model.twin(position))]) folded.delete(group);
+      for (const group of [...around, ...this.model.groupsOf(this.model.twin(position))])
+        folded.delete(group);
       this.setFolded(folded, this.state.replicas, position);
     }
     this.select(this.shown.boxOf[position] as number, true);
     this.tell([position]);
   }
 
-  private levels(): [string, string][] {
-    const deepest = Math.max(-1, ...this.data.groups.map((_, group) => this.depth(group)));
-    const names: [string, string][] = [];
-    for (let level = 0; level <= deepest; level++) {
-      const kinds = new Set(this.data.groups.filter((_, group) => this.depth(group) === level).map((group) => group.kind));
-      names.push([String(level), `${[...kinds].join(" and ")}s`]);
-    }
-    return [...names, [String(deepest + 1), "operators"]];
-  }
-
-  private depth(group: number): number {
-    let [depth, parent] = [0, this.data.groups[group]?.parent ?? null];
-    while (parent !== null) {
-      depth++;
-      parent = this.data.groups[parent]?.parent ?? null;
-    }
-    return depth;
-  }
-
-  private openingLevel(): string {
-    const depths = [...this.state.folded].map((group) => this.depth(group));
-    return String(depths.length ? Math.min(...depths) : Math.max(-1, ...this.data.groups.map((_, g) => this.depth(g))) + 1);
-  }
-
-  private setLevel(level: number): void {
-    const folded = this.data.groups.flatMap((_, group) => (this.depth(group) >= level ? [group] : []));
-    this.setFolded(new Set(folded));
-  }
-
   private pick(box: number): void {
     this.select(box, false);
     this.tell(box < 0 ? [] : (this.shown.members[box] ?? []));
-    if (box >= 0 && this.shown.groups[box] === -1) this.search.mark(this.shown.members[box]?.[0] ?? -1);
+    if (box >= 0 && this.shown.groups[box] === -1)
+      this.search.mark(this.shown.members[box]?.[0] ?? -1);
   }
 
   private tell(positions: number[]): void {
-    this.context.bus.select(positions.map((position) => this.model.node(position).id), this);
+    this.context.bus.select(
+      positions.map((position) => this.model.node(position).id),
+      this,
+    );
   }
 
   private open(box: number): void {
@@ -246,31 +229,27 @@ export class GraphView implements Panel {
       fold: (group) => this.fold(group),
       timeline: bus.has("timeline") ? (nodes) => bus.open("timeline", nodes, this) : null,
     });
-    const close = h("button", { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1) }, "×");
+    const close = h(
+      "button",
+      { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1) },
+      "×",
+    );
     this.side.replaceChildren(h("div", { "aria-live": "polite" }, close, content));
   }
 
   /** Bring everything that depends on the visible boxes up to date. */
   private refresh(): void {
     this.summary.textContent = this.shown.summary;
-    this.measure();
+    this.colouring.update(this.shown);
     this.markHits();
     this.select(this.selected, false);
     this.showLegend();
   }
 
-  private measure(): void {
-    const column = this.colourBy === "role" ? undefined : this.model.overlay[this.colourBy];
-    this.values = this.shown.members.map((members) => {
-      const known = members.map((member) => column?.[member] ?? null).filter((v): v is number => v !== null);
-      if (!known.length) return null;
-      return this.colourBy === "slack" ? Math.min(...known) : known.reduce((a, b) => a + b, 0);
-    });
-    this.largest = this.values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0);
-  }
-
   private markHits(): void {
-    this.hits = this.foundNodes && new Set([...this.foundNodes].map((node) => this.shown.boxOf[node] as number));
+    this.hits =
+      this.foundNodes &&
+      new Set([...this.foundNodes].map((node) => this.shown.boxOf[node] as number));
   }
 
   private scene(): Scene {
@@ -288,46 +267,36 @@ export class GraphView implements Panel {
     const box = this.shown.boxes[number];
     if (!box) return null;
     const look = plainLook(box);
-    const value = this.values[number];
-    if (this.colourBy !== "role") {
-      const share = value === null || value === undefined || !this.largest ? null : value / this.largest;
-      look.fill = share === null ? "transparent" : heat(this.colourBy === "slack" ? 1 - share : Math.sqrt(share));
-      look.detail = value === null || value === undefined ? "not measured" : this.figure(value);
-    }
+    this.colouring.apply(look, number);
     if (this.hits) look.dim = !this.hits.has(number);
     else if (this.selected >= 0) look.dim = number !== this.selected && !this.near.has(number);
     look.strong = this.hits !== null && this.hits.has(number);
     if (this.critical) {
-      look.strong = (this.shown.members[number] ?? []).some((member) => this.model.critical.has(member));
+      look.strong = (this.shown.members[number] ?? []).some((member) =>
+        this.model.critical.has(member),
+      );
       look.dim = !look.strong && this.selected < 0;
     }
     return look;
   }
 
-  private figure(value: number): string {
-    return this.colourBy === "memory" ? bytes(value) : seconds(value);
-  }
-
   private linkState(link: number): ReturnType<Scene["linkState"]> {
     const data = this.shown.links[link];
     if (!data) return "hidden";
-    if (this.selected >= 0 && (data.source === this.selected || data.target === this.selected)) return "strong";
+    if (this.selected >= 0 && (data.source === this.selected || data.target === this.selected))
+      return "strong";
     if (this.critical && this.isCritical(link)) return "critical";
     if (data.order) return "hidden"; // said in a note, drawn for the selected box only
     return this.selected >= 0 || this.critical || this.hits ? "dim" : "plain";
   }
 
   private isCritical(link: number): boolean {
-    const { critical } = this.model;
-    return (this.shown.linkEdges[link] ?? []).some((number) => {
-      const edge = this.model.edge(number);
-      return critical.has(edge.source) && critical.has(edge.target);
-    });
+    return (this.shown.linkEdges[link] ?? []).some((edge) => this.model.criticalEdges.has(edge));
   }
 
   private recolour(by: ColourBy): void {
-    this.colourBy = by;
-    this.measure();
+    this.colouring.by = by;
+    this.colouring.update(this.shown);
     this.showLegend();
     this.canvas.redraw();
   }
@@ -339,17 +308,9 @@ export class GraphView implements Panel {
   }
 
   private showLegend(): void {
-    const items: HTMLElement[] = [];
-    if (this.colourBy === "role") {
-      const used = new Set(this.model.nodes.map((node) => node.role));
-      for (const role of ROLE_ORDER.filter((role) => used.has(role))) {
-        const style = `border-color:var(--${role}-line);background:var(--${role}-fill)`;
-        items.push(h("li", {}, h("i", { style }, SIGNS[role] ?? ""), this.context.roles[role] ?? role));
-      }
-    } else {
-      const [low, high] = this.colourBy === "slack" ? [this.figure(this.largest), this.figure(0)] : [this.figure(0), this.figure(this.largest)];
-      items.push(h("li", {}, low, h("i", { class: "scale" }), `${high} ${this.colourBy}`));
-    }
+    const used = new Set(this.model.nodes.map((node) => node.role));
+    const byRole = this.colouring.by === "role";
+    const items = byRole ? roleLegend(used, this.context.roles) : [this.colouring.legend()];
     if (this.critical) items.push(h("li", {}, h("i", { class: "critical" }), "critical path"));
     this.legend.replaceChildren(...items);
   }
@@ -363,14 +324,17 @@ export class GraphView implements Panel {
     const lines = [data?.label ?? "", data?.detail ?? ""];
     if (data?.folded) lines.push("double click or Enter: expand");
     else if (node.line) lines.push(node.line);
-    this.tip.replaceChildren(...lines.filter(Boolean).map((line, k) => h(k ? "div" : "b", {}, line)));
+    this.tip.replaceChildren(
+      ...lines.filter(Boolean).map((line, k) => h(k ? "div" : "b", {}, line)),
+    );
     const { clientWidth, clientHeight } = this.canvas.element;
     this.tip.style.left = `${Math.min(x + 14, clientWidth - this.tip.offsetWidth - 8)}px`;
     this.tip.style.top = `${Math.min(y + 16, clientHeight - this.tip.offsetHeight - 8)}px`;
   }
 
   private key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.canvas.element) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.canvas.element)
+      return;
     const commands: Record<string, () => void> = {
       ArrowDown: () => this.step(0, 1),
       ArrowUp: () => this.step(0, -1),
@@ -394,14 +358,20 @@ export class GraphView implements Panel {
 
   private openTimeline(): void {
     const members = this.shown.members[this.selected] ?? [];
-    this.context.bus.open("timeline", members.map((member) => this.model.node(member).id), this);
+    this.context.bus.open(
+      "timeline",
+      members.map((member) => this.model.node(member).id),
+      this,
+    );
   }
 
   /** Fold the innermost open group around the selection. */
   private foldAround(): void {
     const first = this.shown.members[this.selected]?.[0];
     if (first === undefined) return;
-    const group = [...this.model.groupsOf(this.model.twin(first))].find((around) => !this.state.folded.has(around));
+    const group = [...this.model.groupsOf(this.model.twin(first))].find(
+      (around) => !this.state.folded.has(around),
+    );
     if (group !== undefined) this.fold(group);
   }
 

@@ -19,40 +19,80 @@ export function sliceDetails(model: TimelineModel, slice: number, actions: Actio
   const node = model.node(slice);
   const facts: [string, string][] = [
     ["duration", nanoseconds(model.duration(slice))],
-    ["starts", nanoseconds(model.start(slice))],
-    ["ends", nanoseconds(model.stop(slice))],
+    ["starts", model.when(slice)],
     ["role", `${SIGNS[role] ?? ""} ${actions.roles[role] ?? role}`],
     ["on", `${track.group} · ${track.name}`],
     ["step", String(model.step(slice))],
   ];
   if (model.critical.has(slice)) facts.push(["critical path", "yes"]);
   for (const [name, value] of Object.entries(model.data.details?.[String(slice)] ?? {})) {
-    const text = typeof value === "number" ? figure(value, "number") : Array.isArray(value) ? value.join(", ") : String(value);
+    const text =
+      typeof value === "number"
+        ? figure(value, "number")
+        : Array.isArray(value)
+          ? value.join(", ")
+          : String(value);
     facts.push([name, text]);
   }
   const { graph } = actions;
   return [
     h("h3", {}, model.name(slice)),
-    h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+    h(
+      "dl",
+      {},
+      facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    ),
     node !== null && graph
       ? h("p", { class: "buttons" }, h("button", { onclick: () => graph(node) }, "Show in graph"))
       : null,
-    linked("Waited for", model, model.flows(slice).filter(([, to]) => to === slice).map(([from]) => from), actions),
-    linked("Awaited by", model, model.flows(slice).filter(([from]) => from === slice).map(([, to]) => to), actions),
-    linked("Same operator", model, node === null ? [] : (model.byNode.get(node) ?? []).filter((other) => other !== slice), actions),
+    linked(
+      "Waited for",
+      model,
+      model
+        .flows(slice)
+        .filter(([, to]) => to === slice)
+        .map(([from]) => from),
+      actions,
+    ),
+    linked(
+      "Awaited by",
+      model,
+      model
+        .flows(slice)
+        .filter(([from]) => from === slice)
+        .map(([, to]) => to),
+      actions,
+    ),
+    linked(
+      "Same operator",
+      model,
+      node === null ? [] : (model.byNode.get(node) ?? []).filter((other) => other !== slice),
+      actions,
+    ),
   ];
 }
 
 function linked(heading: string, model: TimelineModel, slices: number[], actions: Actions): Child {
   if (!slices.length) return null;
-  const items = slices.slice(0, MOST).map((slice) =>
-    h(
-      "li",
-      {},
-      h("button", { class: "link", onclick: () => actions.choose(slice) }, `${SIGNS[model.role(slice)] ?? ""} ${model.name(slice)}`),
-      h("span", { class: "more" }, `${nanoseconds(model.duration(slice))} at ${nanoseconds(model.start(slice))} · step ${model.step(slice)}`),
-    ),
-  );
-  const more = slices.length > MOST ? h("p", { class: "more" }, `and ${slices.length - MOST} more`) : null;
+  const items = slices
+    .slice(0, MOST)
+    .map((slice) =>
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          { class: "link", onclick: () => actions.choose(slice) },
+          `${SIGNS[model.role(slice)] ?? ""} ${model.name(slice)}`,
+        ),
+        h(
+          "span",
+          { class: "more" },
+          `${nanoseconds(model.duration(slice))} at ${model.when(slice)} · step ${model.step(slice)}`,
+        ),
+      ),
+    );
+  const more =
+    slices.length > MOST ? h("p", { class: "more" }, `and ${slices.length - MOST} more`) : null;
   return [h("h4", {}, `${heading} (${slices.length})`), h("ul", { class: "plain" }, items), more];
 }

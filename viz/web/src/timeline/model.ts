@@ -1,6 +1,7 @@
 // The slices of a timeline, by track and depth, so that those in view are found at once.
 
 import type { TimelineData } from "../data";
+import { moment } from "../format";
 
 export interface Row {
   track: number;
@@ -57,6 +58,11 @@ export class TimelineModel {
 
   start(slice: number): number {
     return this.data.slices.start[slice] as number;
+  }
+
+  /** When a slice starts, in words that tell it from its neighbours. */
+  when(slice: number): string {
+    return moment(this.start(slice), Math.max(1, this.duration(slice) / 2));
   }
 
   stop(slice: number): number {

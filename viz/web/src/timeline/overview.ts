@@ -57,9 +57,13 @@ export class Overview {
       for (const track of model.tracks) {
         if (track.group !== group) continue;
         for (const slice of model.rows[track.first]?.slices ?? []) {
-          const [from, to] = [this.share(model.start(slice)) * width, this.share(model.stop(slice)) * width];
+          const [from, to] = [
+            this.share(model.start(slice)) * width,
+            this.share(model.stop(slice)) * width,
+          ];
           for (let at = Math.floor(from); at <= Math.min(width - 1, Math.floor(to)); at++) {
-            busy[at] = (busy[at] as number) + Math.max(0, Math.min(at + 1, to) - Math.max(at, from)) + 1e-3;
+            busy[at] =
+              (busy[at] as number) + Math.max(0, Math.min(at + 1, to) - Math.max(at, from)) + 1e-3;
             roles[at] = model.role(slice);
           }
         }

@@ -26,7 +26,13 @@ export interface Plan {
 }
 
 export function plan(model: TimelineModel): Plan {
-  const result: Plan = { rows: new Float64Array(model.rows.length), heads: [], names: [], counters: [], height: 0 };
+  const result: Plan = {
+    rows: new Float64Array(model.rows.length),
+    heads: [],
+    names: [],
+    counters: [],
+    height: 0,
+  };
   let y = 4;
   let group: string | null = null;
   for (const track of model.tracks) {
@@ -36,7 +42,8 @@ export function plan(model: TimelineModel): Plan {
       group = track.group;
     }
     result.names.push({ text: track.name, y, height: track.depths * ROW });
-    for (let depth = 0; depth < track.depths; depth++, y += ROW) result.rows[track.first + depth] = y;
+    for (let depth = 0; depth < track.depths; depth++, y += ROW)
+      result.rows[track.first + depth] = y;
     y += TRACK_GAP;
   }
   for (const data of model.data.counters) {
@@ -79,7 +86,8 @@ export function paintTimeline(context: CanvasRenderingContext2D, p: Picture): vo
   });
   for (const counter of p.plan.counters) drawCounter(context, p, counter);
   if (p.critical) chain(context, p, p.model.data.critical);
-  if (p.selected >= 0) for (const flow of p.model.flows(p.selected)) arrow(context, p, flow, colour("accent"));
+  if (p.selected >= 0)
+    for (const flow of p.model.flows(p.selected)) arrow(context, p, flow, colour("accent"));
   context.restore();
   names(context, p);
   p.overview.paint(context, p.window, GUTTER, p.width - GUTTER);
@@ -137,7 +145,7 @@ function slices(context: CanvasRenderingContext2D, p: Picture, row: Row, y: numb
     const role = model.role(slice);
     const critical = p.critical && model.critical.has(slice);
     const dim = (p.marked !== null && !special) || (p.critical && !critical && !special);
-    context.globalAlpha = dim ? 0.35 : 1;
+    context.globalAlpha = dim ? 0.5 : 1;
     context.fillStyle = width < 4 ? roleLine(role) : roleFill(role);
     context.fillRect(left, y, Math.max(1, width), height);
     if (width >= 4) {
@@ -155,10 +163,24 @@ function slices(context: CanvasRenderingContext2D, p: Picture, row: Row, y: numb
   context.globalAlpha = 1;
 }
 
-function label(context: CanvasRenderingContext2D, name: string, sign: string, left: number, y: number, width: number): void {
+function label(
+  context: CanvasRenderingContext2D,
+  name: string,
+  sign: string,
+  left: number,
+  y: number,
+  width: number,
+): void {
   context.fillStyle = colour("text");
   const room = Math.floor((width - 10) / 6.1);
-  const text = room >= name.length + 2 ? `${sign} ${name}` : name.length <= room ? name : room > 3 ? `${name.slice(0, room - 1)}…` : "";
+  const text =
+    room >= name.length + 2
+      ? `${sign} ${name}`
+      : name.length <= room
+        ? name
+        : room > 3
+          ? `${name.slice(0, room - 1)}…`
+          : "";
   if (text) context.fillText(text, left + 5, y + ROW / 2 - 0.5, width - 8);
 }
 
@@ -169,13 +191,23 @@ function chain(context: CanvasRenderingContext2D, p: Picture, path: number[]): v
   }
 }
 
-function arrow(context: CanvasRenderingContext2D, p: Picture, [from, to]: [number, number], stroke: string): void {
+function arrow(
+  context: CanvasRenderingContext2D,
+  p: Picture,
+  [from, to]: [number, number],
+  stroke: string,
+): void {
   const { model, plan, window } = p;
   if (model.stop(from) < window.from && model.start(to) < window.from) return;
   if (model.stop(from) > window.to && model.start(to) > window.to) return;
   const middle = (slice: number): number =>
     (plan.rows[model.rowOf[slice] as number] as number) + RULER - p.scroll + ROW / 2;
-  const [x1, y1, x2, y2] = [x(p, model.stop(from)), middle(from), x(p, model.start(to)), middle(to)];
+  const [x1, y1, x2, y2] = [
+    x(p, model.stop(from)),
+    middle(from),
+    x(p, model.start(to)),
+    middle(to),
+  ];
   if (y1 === y2 && x2 - x1 < 3) return;
   const bend = Math.max(14, Math.min(60, Math.abs(x2 - x1) / 2));
   context.strokeStyle = context.fillStyle = stroke;
@@ -191,7 +223,11 @@ function arrow(context: CanvasRenderingContext2D, p: Picture, [from, to]: [numbe
   context.fill();
 }
 
-function drawCounter(context: CanvasRenderingContext2D, p: Picture, counter: Plan["counters"][number]): void {
+function drawCounter(
+  context: CanvasRenderingContext2D,
+  p: Picture,
+  counter: Plan["counters"][number],
+): void {
   const { data, most } = counter;
   const base = counter.y + RULER - p.scroll + COUNTER;
   if (base < 0 || base - COUNTER > p.height || !most) return;
@@ -243,10 +279,20 @@ function names(context: CanvasRenderingContext2D, p: Picture): void {
   for (const { data, y, most } of p.plan.counters) {
     context.font = `600 12px ${SANS}`;
     context.fillStyle = colour("text");
-    context.fillText(data.device === null ? data.name : `${data.name} ${data.device}`, 10, y + RULER - p.scroll + 14, GUTTER - 18);
+    context.fillText(
+      data.device === null ? data.name : `${data.name} ${data.device}`,
+      10,
+      y + RULER - p.scroll + 14,
+      GUTTER - 18,
+    );
     context.font = `11px ${SANS}`;
     context.fillStyle = colour("faint-text");
-    context.fillText(`up to ${figure(most, data.unit)}`, 18, y + RULER - p.scroll + 32, GUTTER - 28);
+    context.fillText(
+      `up to ${figure(most, data.unit)}`,
+      18,
+      y + RULER - p.scroll + 32,
+      GUTTER - 28,
+    );
   }
   context.restore();
 }

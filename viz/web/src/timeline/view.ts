@@ -5,9 +5,9 @@ import type { TimelineData } from "../data";
 import { checkbox, h } from "../dom";
 import { moment, nanoseconds } from "../format";
 import { SearchList } from "../list";
-import { frame, helpText } from "../panel";
+import { frame, helpText, roleLegend, zoomButtons } from "../panel";
 import { Surface, onDrag, wheelFactor, wheelIsOurs } from "../surface";
-import { ROLE_ORDER, SIGNS } from "../theme";
+import { SIGNS } from "../theme";
 import { sliceDetails } from "./details";
 import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
@@ -20,7 +20,11 @@ export class TimelineView implements Panel {
   readonly picture: Picture;
   private readonly host = h("div", { class: "canvas", tabindex: 0, role: "application" });
   private readonly surface: Surface;
-  private readonly side = h("aside", { class: "details", "aria-label": "Details of the selection", hidden: true });
+  private readonly side = h("aside", {
+    class: "details",
+    "aria-label": "Details of the selection",
+    hidden: true,
+  });
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly search: SearchList;
@@ -37,8 +41,15 @@ export class TimelineView implements Panel {
     if (typical) window.show(typical.from - margin, typical.to + margin);
     else window.all();
     this.picture = {
-      model: this.model, plan: plan(this.model), window,
-      scroll: 0, width: 0, height: 0, selected: -1, marked: null, critical: false,
+      model: this.model,
+      plan: plan(this.model),
+      window,
+      scroll: 0,
+      width: 0,
+      height: 0,
+      selected: -1,
+      marked: null,
+      critical: false,
       overview: new Overview(this.model),
     };
     this.surface = new Surface(this.host, (canvas) => this.paint(canvas));
@@ -58,7 +69,8 @@ export class TimelineView implements Panel {
     const slices = nodes.flatMap((node) => this.model.byNode.get(node) ?? []);
     this.picture.marked = slices.length ? new Set(slices) : null;
     this.select(slices[0] ?? -1, true);
-    if (nodes.length && !slices.length) this.summary.textContent = "The selected operator has no slice in this trace.";
+    if (nodes.length && !slices.length)
+      this.summary.textContent = "The selected operator has no slice in this trace.";
   }
 
   private build(): HTMLElement {
@@ -66,32 +78,36 @@ export class TimelineView implements Panel {
     const { window } = this.picture;
     const tools: HTMLElement[] = [];
     if (data.critical.length) {
-      tools.push(checkbox("Critical path", false, (on) => {
-        this.picture.critical = on;
-        this.surface.redraw();
-      }).element);
+      tools.push(
+        checkbox("Critical path", false, (on) => {
+          this.picture.critical = on;
+          this.surface.redraw();
+        }).element,
+      );
     }
     const zoom = (factor: number): void => {
       window.zoom(factor, (window.from + window.to) / 2);
       this.moved();
     };
-    tools.push(
-      h("span", { class: "zoom" },
-        h("button", { "aria-label": "Zoom out", title: "Zoom out (s)", onclick: () => zoom(0.6) }, "−"),
-        h("button", { "aria-label": "Zoom in", title: "Zoom in (w)", onclick: () => zoom(1 / 0.6) }, "+"),
-        h("button", { title: "Show everything (0)", onclick: () => this.fit() }, "Fit"),
-      ),
+    tools.push(zoomButtons(zoom, () => this.fit()));
+    this.host.setAttribute(
+      "aria-label",
+      `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice. The list of slices has the same content.`,
     );
-    this.host.setAttribute("aria-label", `Timeline ${data.title}. w and s zoom, a and d move, comma and full stop go from slice to slice. The list of slices has the same content.`);
     this.host.append(this.tip);
     const used = new Set(data.slices.role.map((role) => data.roles[role] ?? ""));
-    const legend = h("ul", { class: "legend", "aria-label": "Legend" }, ROLE_ORDER.filter((role) => used.has(role)).map((role) =>
-      h("li", {}, h("i", { style: `border-color:var(--${role}-line);background:var(--${role}-fill)` }, SIGNS[role] ?? ""), this.context.roles[role] ?? role),
-    ));
+    const roles = roleLegend(used, this.context.roles);
+    const legend = h("ul", { class: "legend", "aria-label": "Legend" }, roles);
     this.moved();
     return frame({
-      notes: data.notes, tools, legend, summary: this.summary, left: this.search.element,
-      main: this.host, right: this.side, help: helpText("timeline"),
+      notes: data.notes,
+      tools,
+      legend,
+      summary: this.summary,
+      left: this.search.element,
+      main: this.host,
+      right: this.side,
+      help: helpText("timeline"),
     });
   }
 
@@ -101,10 +117,11 @@ export class TimelineView implements Panel {
       noun: "slice",
       hint: "name, role, device, step; /regular expression/",
       total: () => model.total,
-      text: (slice) => `${model.name(slice)}\n${model.role(slice)}\n${model.trackOf(slice).group}\n${model.trackOf(slice).name}\nstep ${model.step(slice)}`.toLowerCase(),
+      text: (slice) =>
+        `${model.name(slice)}\n${model.role(slice)}\n${model.trackOf(slice).group}\n${model.trackOf(slice).name}\nstep ${model.step(slice)}`.toLowerCase(),
       entry: (slice) => ({
         title: model.name(slice),
-        detail: `${nanoseconds(model.duration(slice))} at ${nanoseconds(model.start(slice))} · ${model.trackOf(slice).group}`,
+        detail: `${nanoseconds(model.duration(slice))} at ${model.when(slice)} · ${model.trackOf(slice).group}`,
         sign: SIGNS[model.role(slice)] ?? "",
         role: model.role(slice),
       }),
@@ -132,7 +149,10 @@ export class TimelineView implements Panel {
     const { window } = this.picture;
     const seen = this.model.steps.filter((step) => step.to > window.from && step.from < window.to);
     const [first, last] = [seen[0]?.number, seen[seen.length - 1]?.number];
-    const steps = first === undefined ? "" : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.model.steps.length}`;
+    const steps =
+      first === undefined
+        ? ""
+        : `, ${first === last ? `step ${first}` : `steps ${first} to ${last}`} of ${this.model.steps.length}`;
     this.summary.textContent = `${nanoseconds(window.span)} in view from ${moment(Math.max(0, window.from), window.span / 50)}${steps}`;
     this.surface.redraw();
   }
@@ -158,16 +178,23 @@ export class TimelineView implements Panel {
       const box = this.host.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
-    this.host.addEventListener("wheel", (event) => {
-      if (!wheelIsOurs(event, this.host)) return;
-      event.preventDefault();
-      const { window, width } = this.picture;
-      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-        window.pan((event.deltaX + (event.shiftKey ? event.deltaY : 0)) / width);
-      } else window.zoom(wheelFactor(event), this.timeAt(local(event)[0]));
-      this.moved();
-    }, { passive: false });
-    this.host.addEventListener("pointerdown", (event) => (this.inOverview = local(event)[1] < OVERVIEW));
+    this.host.addEventListener(
+      "wheel",
+      (event) => {
+        if (!wheelIsOurs(event, this.host)) return;
+        event.preventDefault();
+        const { window, width } = this.picture;
+        if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+          window.pan((event.deltaX + (event.shiftKey ? event.deltaY : 0)) / width);
+        } else window.zoom(wheelFactor(event), this.timeAt(local(event)[0]));
+        this.moved();
+      },
+      { passive: false },
+    );
+    this.host.addEventListener(
+      "pointerdown",
+      (event) => (this.inOverview = local(event)[1] < OVERVIEW),
+    );
     onDrag(
       this.host,
       (dx, dy, event) => {
@@ -184,7 +211,10 @@ export class TimelineView implements Panel {
       },
     );
     this.host.addEventListener("dblclick", () => this.zoomToSelection());
-    this.host.addEventListener("pointermove", (event) => event.buttons || this.hover(...local(event)));
+    this.host.addEventListener(
+      "pointermove",
+      (event) => event.buttons || this.hover(...local(event)),
+    );
     this.host.addEventListener("pointerleave", () => (this.tip.hidden = true));
     this.host.addEventListener("keydown", (event) => this.key(event));
   }
@@ -205,8 +235,12 @@ export class TimelineView implements Panel {
     const { model } = this;
     this.tip.replaceChildren(
       h("b", {}, model.name(slice)),
-      h("div", {}, `${nanoseconds(model.duration(slice))} from ${nanoseconds(model.start(slice))}`),
-      h("div", {}, `${this.context.roles[model.role(slice)] ?? model.role(slice)} · ${model.trackOf(slice).group} · step ${model.step(slice)}`),
+      h("div", {}, `${nanoseconds(model.duration(slice))} from ${model.when(slice)}`),
+      h(
+        "div",
+        {},
+        `${this.context.roles[model.role(slice)] ?? model.role(slice)} · ${model.trackOf(slice).group} · step ${model.step(slice)}`,
+      ),
     );
     const { width, height } = this.surface;
     this.tip.style.left = `${Math.min(px + 14, width - this.tip.offsetWidth - 8)}px`;
@@ -230,7 +264,11 @@ export class TimelineView implements Panel {
     this.side.hidden = slice < 0;
     if (slice >= 0) {
       const { bus, roles } = this.context;
-      const close = h("button", { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1, false) }, "×");
+      const close = h(
+        "button",
+        { class: "close", "aria-label": "Close details", onclick: () => this.pick(-1, false) },
+        "×",
+      );
       const content = sliceDetails(this.model, slice, {
         roles,
         choose: (other) => this.pick(other, true),
@@ -273,7 +311,9 @@ export class TimelineView implements Panel {
       const first = this.model.rows.find((row) => row.slices.length)?.slices[0];
       return this.pick(first ?? -1, true);
     }
-    const { slices } = this.model.rows[this.model.rowOf[selected] as number] as { slices: Int32Array };
+    const { slices } = this.model.rows[this.model.rowOf[selected] as number] as {
+      slices: Int32Array;
+    };
     const next = slices[slices.indexOf(selected) + by];
     if (next !== undefined) this.pick(next, true);
   }
@@ -285,11 +325,21 @@ export class TimelineView implements Panel {
     const zoomIn = (): void => window.zoom(1.5, middle);
     const zoomOut = (): void => window.zoom(1 / 1.5, middle);
     const commands: Record<string, () => void> = {
-      w: zoomIn, s: zoomOut, ArrowUp: zoomIn, ArrowDown: zoomOut, "+": zoomIn, "=": zoomIn, "-": zoomOut,
-      a: () => window.pan(-0.15), d: () => window.pan(0.15),
-      ArrowLeft: () => window.pan(-0.15), ArrowRight: () => window.pan(0.15),
-      ",": () => this.go(-1), ".": () => this.go(1),
-      PageDown: () => this.scrollTo(this.picture.scroll + 200), PageUp: () => this.scrollTo(this.picture.scroll - 200),
+      w: zoomIn,
+      s: zoomOut,
+      ArrowUp: zoomIn,
+      ArrowDown: zoomOut,
+      "+": zoomIn,
+      "=": zoomIn,
+      "-": zoomOut,
+      a: () => window.pan(-0.15),
+      d: () => window.pan(0.15),
+      ArrowLeft: () => window.pan(-0.15),
+      ArrowRight: () => window.pan(0.15),
+      ",": () => this.go(-1),
+      ".": () => this.go(1),
+      PageDown: () => this.scrollTo(this.picture.scroll + 200),
+      PageUp: () => this.scrollTo(this.picture.scroll - 200),
       "0": () => window.all(),
       f: () => this.zoomToSelection(),
       g: () => this.openGraph(),
@@ -305,6 +355,7 @@ export class TimelineView implements Panel {
 
   private openGraph(): void {
     const node = this.picture.selected < 0 ? null : this.model.node(this.picture.selected);
-    if (node !== null && this.context.bus.has("graph")) this.context.bus.open("graph", [node], this);
+    if (node !== null && this.context.bus.has("graph"))
+      this.context.bus.open("graph", [node], this);
   }
 }

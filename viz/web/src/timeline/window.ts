@@ -21,7 +21,10 @@ export class TimeWindow {
     const span = Math.max(50, Math.min(to - from, whole * 1.04));
     const middle = (from + to) / 2;
     const margin = whole * 0.02;
-    const start = Math.max(this.first - margin, Math.min(this.last + margin - span, middle - span / 2));
+    const start = Math.max(
+      this.first - margin,
+      Math.min(this.last + margin - span, middle - span / 2),
+    );
     [this.from, this.to] = [start, start + span];
   }
 
@@ -44,6 +47,7 @@ export function ticks(window: TimeWindow, width: number): { times: number[]; ste
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((value) => value >= rough) ?? 10 * power;
   const found: number[] = [];
-  for (let time = Math.ceil(window.from / step) * step; time <= window.to; time += step) found.push(time);
+  for (let time = Math.ceil(window.from / step) * step; time <= window.to; time += step)
+    found.push(time);
   return { times: found, step };
 }
