@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from .groups import KINDS, Group
 from .model import Box, Diagram, Link, with_notes
-from .style import ROLE_NAMES
 from .units import bytes_text
 
 AT_A_GLANCE = 80
 """A folded picture is opened as far as it has no more boxes than this."""
 
 
-_DEVICE = re.compile(r" on device \d+$|_dev\d+.*")
+_DEVICE = re.compile(r" on device \d+$")
+_DEVICE_OF_TASK = re.compile(r"_dev\d+.*")
 
 
 def fold(diagram: Diagram, groups: Sequence[Group], closed: Collection[int]) -> Diagram:
@@ -99,14 +99,14 @@ def closed_at(groups: Sequence[Group], kind: str) -> set[int]:
 def glance(diagram: Diagram, groups: Sequence[Group]) -> set[int]:
     """The groups to close so that at most `AT_A_GLANCE` boxes are drawn.
 
-    All groups of one depth are, the deepest that will do, and those with no groups inside. If that
-    is the outermost, stages are opened one after the other, on all devices at once, as long as
-    there is room.
+    All groups of one kind are, the innermost that will do, and those with no groups inside. If only
+    stages will, these are opened one after the other, on all devices at once, as long as there is
+    room.
     """
     boxes = [box.nodes[0] for box in diagram.boxes]
     around = {group.parent for group in groups}
-    for depth in range(max((group.depth for group in groups), default=0), 0, -1):
-        closed = {g.id for g in groups if g.depth >= depth or g.id not in around}
+    for kind in reversed(KINDS[1:]):
+        closed = closed_at(groups, kind) | {g.id for g in groups if g.id not in around}
         group_of = _outermost(groups, closed)
         if len({group_of.get(node, -1 - node) for node in boxes}) <= AT_A_GLANCE:
             return closed
@@ -117,7 +117,8 @@ def glance(diagram: Diagram, groups: Sequence[Group]) -> set[int]:
     stages: dict[str, list[Group]] = {}
     for group in groups:
         if group.parent is None and not shown.isdisjoint(group.nodes):
-            stages.setdefault(_DEVICE.sub("", group.label), []).append(group)
+            name = _DEVICE_OF_TASK.sub("", _DEVICE.sub("", group.label))
+            stages.setdefault(name, []).append(group)
     for alike in stages.values():
         opened = {group.id for group in alike}
         inside = sum(group.parent in opened for group in groups)
@@ -174,8 +175,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
     types = Counter(box.label.partition(" to device ")[0] for box in boxes).most_common()
     common = [f"{name} ×{count}" if count > 1 else name for name, count in types]
     first = boxes[0]
-    named = group.kind == "stage" and first.task is None and first.device is not None
-    label = ROLE_NAMES[first.role] if named else group.label
+    label = _DEVICE.sub("", group.label)  # the lane tells it
     detail = _few(common)
     if first.device is None and group.kind != "stage":
         label, detail = types[0][0], group.label

@@ -12,12 +12,16 @@ from itertools import groupby
 from typing import Any
 
 from .load import GraphData
+from .style import ROLE_NAMES
 
 KINDS = ("stage", "part", "scope", "layer")
 """Kinds of groups, from the outside to the inside."""
 
 _LAYERS_AT_A_GLANCE = 16  # a chain of more layers is cut into parts
 _PARTS = 8  # how many, where nothing better tells where to cut
+
+SKIPPED = "skipped"
+"""Name of the operators that a plan leaves out, for nobody reads what they compute."""
 
 Path = tuple[tuple[str, str], ...]  # (kind, name) of the groups around a node, outermost first
 
@@ -92,7 +96,8 @@ class _Tree:
             for node in data["nodes"]
         ]
         parts = _parts(data)
-        self.paths = [_path(node, parts) for node in data["nodes"]]
+        plan = "tasks" in data
+        self.paths = [_path(node, parts, plan) for node in data["nodes"]]
         self._grow(range(len(self.paths)), 0, None, 0)
 
     def _grow(self, nodes: Sequence[int], level: int, parent: int | None, depth: int) -> list[int]:
@@ -170,20 +175,23 @@ def _tangled(inner: dict[int, list[int]], keys: dict[int, Hashable]) -> set[Hash
     return left
 
 
-def _path(node: dict[str, Any], parts: dict[str, str]) -> Path:
-    device = node["device"]
-    if node.get("task"):
-        stage = node["task"]
-    elif node["role"] == "collective":
-        stage = node["name"].removeprefix("fused_")
+def _path(node: dict[str, Any], parts: dict[str, str], plan: bool) -> Path:
+    """The groups around a node: those of a plan are its tasks, then the roles in them."""
+    collective = node["role"] == "collective"
+    role = node["name"].removeprefix("fused_") if collective else ROLE_NAMES[node["role"]]
+    where = "" if collective else f" on device {node['device']}"
+    if not plan:
+        path = [("stage", role + where)]
+    elif node["task"] is None:
+        path = [("stage", SKIPPED + where)]
     else:
-        stage = node["role"]
-    place = "" if node["role"] == "collective" else f" on device {device}"
-    path = [("stage", stage + ("" if node.get("task") else place))]
+        path = [("stage", node["task"])]
+        if not collective:
+            path.append(("stage", role))
     if node["layer"] in parts:
         path.append(("part", parts[node["layer"]]))
-    names = [name for name in node["scope"].split("/") if name]
-    path += [("scope", name) for name in names if node["role"] != "optimize"]
+    if node["role"] != "optimize":  # optimizers make up their own
+        path += [("scope", name) for name in node["scope"].split("/") if name]
     if node["layer"]:
         path.append(("layer", node["layer"]))
     return tuple(path)

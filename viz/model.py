@@ -145,7 +145,7 @@ def from_graph(data: GraphData, title: str | None = None) -> Diagram:
             )
     links, hidden = _links(data)
     boxes = tuple(_box(node, data["vars"]) for node in data["nodes"])
-    notes = tuple(filter(None, (_moved(boxes), _order_note(hidden))))
+    notes = tuple(filter(None, (_moved(boxes), _skipped(data), _order_note(hidden))))
     names = _lane_names(data["devices"])
     tasks: dict[str, tuple[str, ...]] = {}
     if any(len(task["nodes"]) > 1 for task in data.get("tasks", ())):
@@ -184,6 +184,11 @@ def _order_note(hidden: int) -> str:
         else (f"{hidden} dependencies that only keep an order are")
     )
     return f"{what} not drawn"
+
+
+def _skipped(data: GraphData) -> str:
+    count = sum(node["task"] is None for node in data["nodes"]) if "tasks" in data else 0
+    return f"{count} of these operators the plan skips: nobody reads what they make" * bool(count)
 
 
 def _moved(boxes: Iterable[Box]) -> str:

@@ -58,11 +58,13 @@ class _Picture:
         ]
         for lane in self.layout.lanes:
             parts.extend(self._lane(lane))
-        parts.extend(self._frames())
+        frames, names = self._frames()
+        parts.extend(frames)
         for lane in self.layout.lanes:
             parts.extend(self._far(lane))
             parts.extend(self._lines(lane))
         parts.extend(self._across())
+        parts.extend(names)
         for box, row in self.layout.collectives.values():
             parts.extend(self._collective(box, row))
         for lane in self.layout.lanes:
@@ -113,18 +115,24 @@ class _Picture:
         name = self.diagram.lane_name(lane.device)
         yield _text(x + lane.width / 2, self.head + 22, "lane-name middle", name)
 
-    def _frames(self) -> Iterator[str]:
-        """The tasks of a plan, around their boxes."""
+    def _frames(self) -> tuple[list[str], list[str]]:
+        """The tasks of a plan, around their boxes; and their names, which no line may cross."""
         lanes = {lane.device: lane for lane in self.layout.lanes}
+        frames, names = [], []
         for device, key, first, last in self.layout.frames:
-            lane = lanes[device]
+            lane, name = lanes[device], f"task {key}"
             x, width = self.left + lane.x + 6, lane.width - 12
             top, bottom = self._top(first) - FRAME_HEAD - 6, self._bottom(last) + 8
-            yield (
+            frames.append(
                 f'<rect class="frame" x="{_number(x)}" y="{_number(top)}" '
                 f'width="{_number(width)}" height="{_number(bottom - top)}" rx="8"/>'
             )
-            yield _text(x + 8, top + 15, "faint", f"task {key}")
+            names.append(
+                f'<rect class="lane" x="{_number(x + 6)}" y="{_number(top + 3)}" '
+                f'width="{_number(len(name) * 6.8)}" height="15"/>'
+                + _text(x + 8, top + 15, "faint", name)
+            )
+        return frames, names
 
     def _lines(self, lane: Lane) -> Iterator[str]:
         starts, stops = _ends(lane)

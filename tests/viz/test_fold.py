@@ -130,6 +130,17 @@ def test_the_tasks_of_a_plan_are_its_outermost_groups():
     assert [box.count for box in drawing.diagram.boxes] == [len(t.nodes) for t in plan.tasks]
 
 
+def test_what_a_plan_skips_is_said():
+    plan = train(classifier(), batches(1), devices=2, skip_dead_ops=True).compiled.plan
+    data = plan.to_json()
+    skipped = [node["id"] for node in data["nodes"] if node["task"] is None]
+    drawing = viz.draw(plan, fold="stage")
+    boxes = [box for box in drawing.diagram.boxes if box.task is None]
+    assert len(skipped) == len(plan.graph.ops) - len(plan.nodes)
+    assert sorted(node for box in boxes for node in box.nodes) == skipped
+    assert not skipped or f"{len(skipped)} of these operators the plan skips" in drawing.svg
+
+
 def test_replicas_fold_into_one_lane():
     data = mlp(4).data()
     diagram = from_graph(data)
