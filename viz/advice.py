@@ -37,7 +37,7 @@ def advice(
         *_waits(waits, schedule),
         *_devices(devices),
         *_between_steps(steps),
-        *_too_few_cores(schedule),
+        *_too_few_cores(schedule, steps),
     ]
     found.sort(key=lambda item: -item[0])
     found = [*found[:_AT_MOST], *_hot_spot(schedule, path)]
@@ -115,14 +115,16 @@ def _between_steps(steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
     )
 
 
-def _too_few_cores(schedule: Schedule) -> Iterator[tuple[float, str]]:
+def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
     meta = schedule.trace.meta
     cores, places = meta.get("cpus"), meta.get("places") or ()
     if not cores or meta.get("scheduler") == "distributed" or "CUDA" in str(places):
         return
-    times = [(p.event.start, p.event.stop) for p in schedule.slices if p.depth == 0]
+    first = steps[0].step if steps else 0
+    outer = [p for p in schedule.slices if p.depth == 0 and p.event.step >= first]
+    times = [(p.event.start, p.event.stop) for p in outer]
     crowded = intervals.length(intervals.at_least(times, cores + 1))
-    share = crowded / sum(step.seconds for step in schedule.steps) if crowded else 0.0
+    share = crowded / sum(step.seconds for step in steps) if crowded else 0.0
     yield (
         share,
         f"during {percent(share)} of the step more tasks run than there are processors ({cores}), "

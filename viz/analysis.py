@@ -115,6 +115,7 @@ class Analysis:
 
     Args:
         steps: How long each step took.
+        left_out: How many first steps count in nothing else, since they were slower.
         median: Seconds of the median step.
         devices: What each device did.
         waits: What was waited for, longest first.
@@ -123,6 +124,7 @@ class Analysis:
     """
 
     steps: tuple[StepTime, ...]
+    left_out: int
     median: float
     devices: tuple[DeviceUse, ...]
     waits: tuple[Wait, ...]
@@ -133,6 +135,7 @@ class Analysis:
         """Return it as plain JSON values."""
         return {
             "steps": [asdict(step) for step in self.steps],
+            "left_out": self.left_out,
             "median": self.median,
             "devices": [asdict(use) for use in self.devices],
             "waits": [asdict(wait) for wait in self.waits],
@@ -146,25 +149,27 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
 
     Args:
         trace: What was recorded; causes of waiting are known if it holds its graph.
-        steps: Numbers of the steps to look at; None for all.
+        steps: Numbers of the steps to look at; None for all but first ones that were slower.
 
     Raises:
         ValueError: The trace is empty, or has no such step.
     """
     schedule = Schedule.of(trace, steps)
-    found = [_StepAnalysis(runs_of(schedule, step)) for step in schedule.steps]
-    total = sum(step.seconds for step in schedule.steps)
+    chosen = schedule.warm if steps is None else schedule.steps
+    found = [_StepAnalysis(runs_of(schedule, step)) for step in chosen]
+    total = sum(step.seconds for step in chosen)
     devices = _uses(schedule, found)
     waits = _waits(found, total)
     path = critical_path(schedule)
     times = _step_times(schedule)
     return Analysis(
         steps=times,
-        median=statistics.median(step.seconds for step in schedule.steps),
+        left_out=len(times) - len(chosen),
+        median=statistics.median(step.seconds for step in chosen),
         devices=devices,
         waits=waits,
         path=path,
-        advice=advice(schedule, times, devices, waits, path),
+        advice=advice(schedule, times[-len(chosen) :], devices, waits, path),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dpexec.trace import Trace
 
 from .analysis import Analysis, analysis_of
-from .findings_svg import render
+from .findings_svg import left_out_note, render
 from .load import as_trace
 from .page_data import BarData, FigureData, SectionData, SentenceData, TextData
 from .schedule import Schedule
@@ -34,7 +34,7 @@ class Findings(View):
 
     def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
         self.analysis: Analysis = analysis_of(trace, steps)
-        count = len(self.analysis.steps)
+        count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
             f"Where the time goes · {count} step{'s' * (count != 1)}, "
             f"median {seconds_text(self.analysis.median)}"
@@ -76,14 +76,22 @@ class Findings(View):
             sections.append({"heading": "What to change", "sentences": advice})
         if waits:
             sections.append({"heading": "Longest waits", "sentences": waits})
-        return {"type": "text", "title": self.title, "notes": [], "sections": sections}
+        return {
+            "type": "text",
+            "title": self.title,
+            "notes": self._notes(),
+            "sections": sections,
+        }
+
+    def _notes(self) -> list[str]:
+        return left_out_note(self.analysis)
 
     def _figures(self) -> list[FigureData]:
         found = self.analysis
         uses = found.devices
         figures: list[FigureData] = [
             {"label": "median step", "value": found.median, "unit": "seconds"},
-            {"label": "steps", "value": len(found.steps), "unit": "count"},
+            {"label": "steps", "value": len(found.steps) - found.left_out, "unit": "count"},
             {"label": "critical path", "value": found.path.seconds, "unit": "seconds"},
         ]
         if uses:
@@ -112,7 +120,7 @@ class Findings(View):
         ]
 
     def __str__(self) -> str:
-        lines = [self.title, self._path(), ""]
+        lines = [self.title, *self._notes(), self._path(), ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]

@@ -24,7 +24,7 @@ def render(found: Analysis, title: str) -> str:
         f"The critical path of step {path.step} is {percent(path.share)} of it: "
         f"{seconds_text(path.seconds)} of work that had to happen one after another."
     )
-    canvas = Canvas(title, _WIDTH, [note])
+    canvas = Canvas(title, _WIDTH, [note, *left_out_note(found)])
     canvas.y += 4
     used = {name for use in found.devices for name, value in use.parts.items() if value}
     canvas.legend([(COLOURS[name], PARTS[name]) for name in PARTS if name in used])
@@ -47,6 +47,13 @@ def render(found: Analysis, title: str) -> str:
                     canvas.text(MARGIN, canvas.y, "–", "sentence")
                 canvas.text(MARGIN + 16, canvas.y, line, "sentence")
     return canvas.svg()
+
+
+def left_out_note(found: Analysis) -> list[str]:
+    """A sentence on the steps that do not count, if there are any."""
+    number = found.left_out
+    which = "first step" if number == 1 else f"first {number} steps"
+    return [f"Not counted: the {which}, slower than the others."] if number else []
 
 
 def _device(canvas: Canvas, use: DeviceUse) -> None:

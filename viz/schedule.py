@@ -5,6 +5,7 @@ Every view of a trace starts here, so that they all count the same slices.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,9 @@ _Made = TypeVar("_Made")
 
 TOLERANCE = 2e-9
 """Seconds by which clocks and Chrome's microseconds may make neighbours overlap."""
+
+WARM = 1.5
+"""First steps that took more than so many times the median are left out of averages."""
 
 COMMUNICATION = ("collective", "transfer")
 DATA = ("feed", "fetch")
@@ -157,6 +161,17 @@ class Schedule:
         """The step whose time is the median (the earlier one of two)."""
         ordered = sorted(self.steps, key=lambda step: step.seconds)
         return ordered[(len(ordered) - 1) // 2]
+
+    @cached_property
+    def warm(self) -> tuple[Step, ...]:
+        """The steps without the first ones that took more than `WARM` times the median.
+
+        What happens for the first time there, compiling and reserving memory, tells nothing of the
+        others.
+        """
+        limit = WARM * statistics.median(step.seconds for step in self.steps)
+        first = next(n for n, step in enumerate(self.steps) if step.seconds <= limit)
+        return self.steps[first:]
 
     def step(self, number: int | None) -> Step:
         """A step by its number; None for the typical one.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,15 +23,12 @@ from .page_data import ChartData, StackData, TableData
 from .predict import REASONS, Link, Mode, Model, Prediction, Reason
 from .schedule import Schedule
 from .simulate_svg import render
-from .template import Template, templates
+from .template import templates
 from .units import bytes_text, percent, seconds_text
 from .view import View
 
 SCANNED = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of devices that are tried."""
-
-_WARM = 1.5
-"""First steps that took more than so many times the median are left out."""
 
 _WORTH_IT = 0.5
 """Scaling has ended where further devices add less than this part of what they could."""
@@ -72,9 +68,8 @@ class Simulation(View):
         recorded_cores = _cores(trace)
         default = math.inf if link.bandwidth is not None else recorded_cores
         self.cores = float(cores) if cores is not None else default
-        taken = templates(schedule, recorded_cores, threads)
-        self._cold = _cold(taken)
-        self._templates = taken[self._cold :]
+        self._templates = templates(schedule, recorded_cores, threads)
+        self._cold = len(schedule.steps) - len(schedule.warm)
         self.measured = statistics.median(template.measured for template in self._templates)
         if recorded == 1 and self.devices > 1 and link.bandwidth is None:
             raise ValueError(
@@ -162,7 +157,8 @@ class Simulation(View):
         cores = "cores for all" if math.isinf(self.cores) else f"{self.cores:g} cores"
         left_out = ""
         if self._cold:
-            left_out = f" Not counted: the first {self._cold} of the steps, slower than the others."
+            which = "first step" if self._cold == 1 else f"first {self._cold} steps"
+            left_out = f" Not counted: the {which}, slower than the others."
         return [
             self.verdict,
             f"Replay of the recorded {_devices(self.recorded_devices)} ({self.recorded_mode}): "
@@ -253,12 +249,6 @@ class Simulation(View):
 
 def _devices(number: int) -> str:
     return f"{number} device{'s' * (number != 1)}"
-
-
-def _cold(steps: Sequence[Template]) -> int:
-    """How many first steps took longer because something happened for the first time."""
-    limit = _WARM * statistics.median(step.measured for step in steps)
-    return next((n for n, step in enumerate(steps) if step.measured <= limit), 0)
 
 
 def _threads(trace: Trace) -> float:

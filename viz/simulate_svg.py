@@ -82,5 +82,5 @@ def _chart(
 
 def _places(numbers: Sequence[int], left: float, width: float) -> Callable[[int], float]:
     span = math.log2(max(numbers)) or 1.0
-    inset = 46.0
+    inset = 52.0
     return lambda devices: left + inset + math.log2(devices) / span * (width - 2 * inset)

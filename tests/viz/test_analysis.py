@@ -1,6 +1,7 @@
 """Where the time went, on traces whose answers are known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from dpexec.viz.analysis import CAUSES, analysis_of
@@ -172,3 +173,14 @@ def test_fractions_of_every_device_add_up_to_one(made):
         whole = sum(use.parts.values())
         assert whole == pytest.approx(1.0 if made.span[1] > made.span[0] else 0.0)
         assert sum(getattr(use, cause) for cause in CAUSES) == pytest.approx(use.idle)
+
+
+def test_first_steps_that_are_slower_count_in_no_average():
+    fast = straggling(4)
+    slow = [replace(e, start=e.start * 5 - 50, stop=e.stop * 5 - 50) for e in fast if not e.step]
+    made = trace([*slow, *(e for e in fast if e.step)], two_replicas(), num_threads=2)
+    found = analysis_of(made)
+    assert (found.left_out, found.median) == (1, 10.0)
+    assert [step.seconds for step in found.steps] == [50.0, 10.0, 10.0, 10.0]
+    assert found.waits[0].seconds == pytest.approx(9.0)
+    assert analysis_of(made, [0, 1]).left_out == 0

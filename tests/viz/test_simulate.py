@@ -136,7 +136,7 @@ def test_steps_slow_at_first_are_left_out():
     ]  # fmt: skip
     found = simulate(trace(slower, two_replicas(), num_threads=2, scheduler="threads", cpus=2))
     assert found.measured == pytest.approx(10.0)
-    assert "Not counted: the first 1 of the steps" in found.notes[1]
+    assert "Not counted: the first step, slower" in found.notes[1]
 
 
 def test_figures_are_the_same_in_all_forms():
