@@ -1,7 +1,17 @@
 """Graph files: an SSA graph as plain values, for views and for reading elsewhere.
 
 ``SSAGraph.to_json`` and ``Plan.to_json`` return what `describe` makes; `save` writes it. The same
-graph gives the same text in every process, whatever the hash seed.
+graph gives the same text in every process, whatever the hash seed. A position in ``vars`` or
+``nodes`` is an id:
+
+- ``title``, ``mode`` ("all_reduce" or "reduce")
+- ``devices``: id, place, whether it belongs to a ParallelDo
+- ``vars``: name, version, device, kind ("var"; "dummy" and "control" only keep an order), shape,
+  dtype, bytes, persistable
+- ``nodes``: id, name, kind, device (null: all), role, scope (the user's name scope), layer, line
+  (where the user made it), inputs, outputs, task, and parts if it was fused
+- ``tasks`` of a plan: key, device, nodes, after (keys)
+- ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,14 @@ def test_the_same_text_whatever_the_hash_seed(seeds):
         for seed in seeds
     }
     assert len({hashlib.sha256(text).hexdigest() for text in texts}) == 1
+
+
+def test_ten_thousand_nodes_are_described_in_half_a_second():
+    graph = replicate(classifier(sizes=(8, *[4] * 450, 3)), devices=2)
+    start = time.process_time()
+    data = describe(graph)
+    assert time.process_time() - start < 0.5 * len(data["nodes"]) / 10_000
+    assert len(data["nodes"]) > 7_000
 
 
 def test_save_writes_what_to_json_returns(tmp_path):

@@ -1,5 +1,6 @@
 """Pictures: everything is there, in its lane, and nothing lies on anything else."""
 
+import json
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import dpexec as fluid
 from dpexec import viz
-from tests.runtime.nets import batches, classifier, train
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train
 from tests.viz import big
 from tests.viz.graphs import Graph, mlp
 
@@ -193,6 +194,34 @@ def test_dot_has_a_cluster_per_device_and_collectives_outside():
         assert inside.count("sgd") > 0
     assert source.count('[label="all_reduce') == 4
     assert 'label="fc_0.tmp_0 v0 [-1, 200] float32"' in source
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_every_operator_is_in_the_cluster_of_its_device(mode):
+    graph = train(classifier(), batches(1), devices=2, mode=mode).compiled.graph
+    source = viz.draw(graph).dot.source
+    _, *clusters = source.split("subgraph ")
+    assert len(clusters) == 2
+    inside = [cluster.partition("\n\t}")[0] for cluster in clusters]
+    for node in graph.ops:
+        found = [f"op_{node.id} [" in text for text in inside]
+        assert found == [not node.is_collective and node.device == d for d in (0, 1)]
+        assert source.count(f"\top_{node.id} [") == 1
+
+
+def test_the_page_gets_groups_twins_and_fused_parts():
+    fused = {"fuse_elewise_add_act_ops": True}
+    compiled = train(classifier(), batches(1), devices=2, **fused).compiled
+    data = viz.draw(compiled).payload()
+    assert data["graph"] == compiled.graph.to_json()
+    assert ["relu", "elementwise_add"] in data["parts"].values()
+    assert len(data["twins"]) == len(compiled.graph.ops)
+    for number, group in enumerate(data["groups"]):
+        assert group["parent"] is None or group["parent"] < number
+        assert not group["folded"]
+    owned = [node for group in data["groups"] for node in group["nodes"]]
+    assert len(owned) == len(set(owned))
+    json.dumps(data, allow_nan=False)
 
 
 def test_a_plan_shows_its_tasks_one_below_the_other():
