@@ -74,9 +74,14 @@ class LoDTensor:
         self._array, self._source = value, None
         moved()
 
+    @property
+    def form(self) -> Any:
+        """Shape and type; None while nothing is stored, or is yet to be delivered."""
+        return None if self._array is None else (self._array.shape, self._array.dtype)
+
     def defer(self, source: Callable[[], Any]) -> None:
         """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
-        self._source = source
+        self._array, self._source = None, source
         moved()
 
     def touch(self) -> None:

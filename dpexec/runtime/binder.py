@@ -68,7 +68,7 @@ class Binder:
         family = None
         if self._opens and not plan.checked:
             form = [_form(specs, rows) for specs, rows in zip(fed, feeds.samples, strict=True)]
-            family = self._family((plan, merged, self._replicas.generation, tuple(form)))
+            family = self._family((plan, merged, self._replicas.forms, tuple(form)))
         if family is not None:
             found = family.binding(feeds.samples)
             most = max(feeds.samples)

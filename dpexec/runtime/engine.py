@@ -206,7 +206,7 @@ class Engine:
     def _with_inner(self, feeds: Feeds) -> Feeds:
         """The feeds of all devices, those of ParallelDos included."""
         feeds = split_pre_fetched(self.graph, feeds)
-        key = (feeds.shapes, self.replicas.generation)
+        key = (feeds.shapes, self.replicas.forms)
         if key not in self._rows:
             if len(self._rows) >= _SIGNATURES_KEPT:
                 self._rows.clear()
@@ -217,7 +217,7 @@ class Engine:
         """What to run for a batch, if all that can be known before says that it will run."""
         plan = self.plan = self._plan_for(fetch, feeds)
         self.replicas.sync(plan, plan.reads)
-        key = (plan, feeds.shapes, merged, self.replicas.generation)
+        key = (plan, feeds.shapes, merged, self.replicas.forms)
         binding = self._bindings.pop(key, None)
         if binding is None:
             binding = self._binder.bind(plan, feeds, merged)

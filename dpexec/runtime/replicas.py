@@ -38,6 +38,9 @@ class Replicas:
         self.scopes = [scope, *(Scope(scope) for _ in self.places[1:])]
         self.generation = 0
         """Grows whenever values from outside were taken over."""
+        self.forms = 0
+        """Grows whenever such values had other shapes or types than before."""
+        self._form: dict[str, Any] = {}
         self._seen: dict[str, int] = {}
         self._clock = -1
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
@@ -73,8 +76,15 @@ class Replicas:
             version = -1 if original is None else original.version
             if self._seen.get(name) != version:
                 self.generation += 1
-            self._seen[name] = version
+                self._seen[name] = version
+                self._look_at(name, original)
         self._clock = tensors.last_write
+
+    def _look_at(self, name: str, tensor: LoDTensor | None) -> None:
+        form = None if tensor is None else tensor.form
+        if form is None or form != self._form.get(name):
+            self.forms += 1
+        self._form[name] = form
 
     def _sync_one(self, device: int, name: str) -> None:
         original = self.tensor(0, name)

@@ -182,6 +182,17 @@ def test_other_readers_of_a_written_variable_are_brought_up_to_date():
     assert_same(run.state(), twin.state())
 
 
+def test_programs_in_turn_on_one_scope_are_bound_once():
+    """What another executor writes has the shapes that it had before."""
+    run, (feed,) = Training(devices=0), batches(1)
+    for _ in range(6):
+        run.step(feed)
+        run.exe.run(run.net.test, feed, [run.net.loss.name], scope=run.scope)
+    engines = run.exe._engines.values()
+    assert [len(engine._bindings) for engine in engines if engine.is_training] == [1]
+    assert all(len(engine._bindings) == 1 for engine in engines)
+
+
 def test_interrupt_at_any_line_leaves_a_whole_step():
     """Ctrl-C at every line of Python that a step runs."""
     run, twin, (feed,) = Training(), Training(), batches(1)
