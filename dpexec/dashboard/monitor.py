@@ -247,9 +247,10 @@ class Monitor:
         if began is None or now - began < INTERVAL / 2:
             return None
         done = None
-        if recorder is not None:
+        recording = vars(self._binding).get("recording")  # on a cluster there is none here
+        if recorder is not None and recording is not None:
             tasks = self._binding.plan.tasks
-            done = [task_key(tasks[number]) for number in self._binding.recording.ended]
+            done = [task_key(tasks[number]) for number in recording.ended]
         return {
             "step": self._steps + 1,
             "since": now - began,

@@ -38,7 +38,6 @@ __all__ = [
     "prefetch",
     "run",
     "run_timed",
-    "stamps_of",
     "words",
 ]
 
@@ -280,17 +279,3 @@ def run_timed(
     stamps[at + 1] = _clock()
     _float_mode(before)
     return row
-
-
-def stamps_of(noted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The times in nanoseconds that :func:`run_timed` noted.
-
-    Args:
-        noted: what it wrote, ``(n + 3,)`` for n rows, of one run or of many, ``(runs, n + 3)``.
-
-    Returns:
-        The begin and the end of every row, ``(..., n + 1)``.
-    """
-    ticks = (noted[..., 1:-1] - noted[..., 1:2]).astype(np.float64)
-    whole = np.maximum(ticks[..., -1:], 1.0)
-    return noted[..., :1] + ticks * ((noted[..., -1:] - noted[..., :1]) / whole)

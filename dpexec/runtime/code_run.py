@@ -177,12 +177,6 @@ class CodeRun:
                 nbytes = array.nbytes if self._place.holds(part) else 0
                 yield name, array.__array_interface__["data"][0], nbytes
 
-    @staticmethod
-    def times(noted: np.ndarray[Any, Any]) -> list[float]:
-        """Begin and end of every row in nanoseconds, from what :meth:`run` noted."""
-        found: list[float] = machine.stamps_of(noted).tolist()
-        return found
-
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""
         step = next(steps[0] for steps, end in self.parts if end > row)

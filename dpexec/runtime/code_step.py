@@ -18,12 +18,11 @@ from dpexec.core import tensors
 from dpexec.core.tensors import LoDTensor
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
-from dpexec.kernels.machine import stamps_of
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_items import Computed, NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.recording import TaskSpans
+from dpexec.runtime.records import TaskSpans, stamps_of
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 

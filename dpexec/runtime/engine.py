@@ -22,6 +22,7 @@ from dpexec.ir.program import Program
 from dpexec.runtime.binder import Binder
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.check import check_fetch_names
+from dpexec.runtime.cluster_recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds, Splitter, single_feed, split_feed
 from dpexec.runtime.inner import (
@@ -246,20 +247,20 @@ class Engine:
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         if self.recorder is None and not self._sampled and profile.active() is None:
             return self._run_step(binding, feeds, merged, None)
-        recording = binding.recording
+        recording: Recording | ClusterRecording = (
+            self._cluster_runner().recording(binding) if self._on_cluster else binding.recording
+        )
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
         recorders = self.recorder, *self._sampled, profile.active()
         recording.end([recorder for recorder in recorders if recorder is not None])
         return results
 
-    def _run_step(
-        self, binding: Binding, feeds: Feeds, merged: bool, recording: Recording | None
-    ) -> list[Any]:
+    def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:
         if self._on_cluster:
             shards = self._shards(feeds)
             cluster = self._cluster_runner()
-            results = cluster.step(binding, feeds, shards, self.replicas, merged)
+            results = cluster.step(binding, feeds, shards, self.replicas, merged, recording)
             self.replicas.scope.count_run(self.label)
             return results
         return self.local.step(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from dpexec.core.places import available_cpus
 from dpexec.graph.describe import describe
 from dpexec.runtime.memory_use import stored
-from dpexec.runtime.recording import StepRecord
 from dpexec.trace.events import Allocation, Trace
 from dpexec.trace.recorder import Recorder
 from dpexec.version import __version__
@@ -30,14 +29,16 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
         engine: what ran.
         recorder: what recorded it, and nothing else.
     """
-    latest = recorder.latest
-    if not isinstance(latest, StepRecord):
+    source = recorder.source
+    if source is None:
         return recorder.trace(**_facts(engine))
-    binding, plan = latest.recording.binding, latest.recording.binding.plan
+    binding: Binding = source.binding
+    plan = binding.plan
     passes = [record.to_json() for record in engine.pass_records]
     graph = describe(plan.graph, plan.tasks, passes, binding.specs)
     trace = recorder.trace(graph, **_facts(engine))
-    standing = _standing(binding, engine.replicas.shared, trace.span[0])
+    shared = engine.compilation.options.shared_memory or len(engine.places) == 1
+    standing = _standing(binding, shared, trace.span[0])
     return replace(trace, memory=(*standing, *trace.memory))
 
 

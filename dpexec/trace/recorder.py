@@ -70,6 +70,12 @@ class Recorder:
         return self._size
 
     @property
+    def source(self) -> Any:
+        """What recorded the last step; None if there was none."""
+        with self._lock:
+            return self._steps[-1][0] if self._steps else None
+
+    @property
     def latest(self) -> Recorded | None:
         """What the last step recorded; None if there was none."""
         with self._lock:

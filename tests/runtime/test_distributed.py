@@ -5,6 +5,7 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
+from dpexec.runtime.cluster_recording import _differences
 from tests.runtime.nets import (
     AllReduce,
     Reduce,
@@ -84,3 +85,51 @@ def test_workers_of_one_process_do_not_disturb_each_other(mode):
         n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
     ) as inproc:
         assert_same_bits(train(net, feeds, 3, mode, scheduler=inproc), expected)
+
+
+def test_trace_holds_what_every_worker_did(client):
+    run = train(classifier(), batches(3), 2, scheduler=client, trace=True)
+    trace = run.compiled.trace
+    assert trace.meta["scheduler"] == "distributed" and trace.steps == (0, 1, 2)
+    keys = {task["key"] for task in trace.graph["tasks"]}
+    for step in trace.steps:
+        events = [event for event in trace if event.step == step]
+        tasks = {event.key: event for event in events if event.kind == "task"}
+        assert tasks.keys() == keys
+        assert len({event.args["worker"] for event in tasks.values()}) == 2
+        ops = [event for event in events if event.kind in ("op", "collective")]
+        assert {event.node for event in ops} <= set(range(len(trace.graph["nodes"])))
+        for event in ops:
+            task = tasks[event.key]
+            assert task.start <= event.start <= event.stop <= task.stop
+            assert (event.thread, event.args["worker"]) == (task.thread, task.args["worker"])
+        for task in trace.graph["tasks"]:  # one clock: no task begins before those it waits for end
+            for before in task["after"]:
+                assert tasks[before].stop <= tasks[task["key"]].start
+        (feed,), (fetch,) = ([e for e in events if e.kind == kind] for kind in ("feed", "fetch"))
+        assert feed.start <= min(t.start for t in tasks.values())
+        assert fetch.start >= max(t.stop for t in tasks.values())
+    moved = [event for event in trace if event.kind == "transfer"]
+    assert moved and all(event.args["bytes"] > 0 and event.key in keys for event in moved)
+
+
+def test_recording_changes_no_bits_on_a_cluster(client):
+    net, feeds = classifier(), batches(2)
+    assert_same_bits(
+        train(net, feeds, 2, scheduler=client, trace=True), train(net, feeds, 2, scheduler=client)
+    )
+
+
+def test_clocks_that_differ_are_aligned():
+    class Clients:
+        """Answers as a worker would whose clock is ahead."""
+
+        def __init__(self, ahead: int) -> None:
+            self.ahead = ahead
+
+        def run(self, clock, workers):
+            return {worker: clock() + self.ahead for worker in workers}
+
+    assert _differences(Clients(0), ["a"]) == {"a": 0.0}
+    far = _differences(Clients(5_000_000_000), ["a"])["a"]
+    assert far == pytest.approx(-5.0, abs=1e-3)

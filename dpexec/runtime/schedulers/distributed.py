@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
@@ -23,10 +26,13 @@ from dask._task_spec import TaskRef
 from dpexec.core.memory import keep_freed_memory
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
+from dpexec.runtime.cluster_recording import ClusterRecording, Noted, noted_on_worker
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.recording import Recording
+from dpexec.runtime.records import Marks
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
@@ -64,6 +70,8 @@ class WorkerReplicas:
         self._memory = Memory()
         self._envs: list[Env] = []
         self._step = -1
+        self._recorded = -1
+        self._recording: Recording | None = None
         self._done: set[int] = set()
         self._lock = threading.Lock()
 
@@ -103,6 +111,18 @@ class WorkerReplicas:
                 ]
             return self._envs
 
+    def record(self, key: BindingKey, step: int) -> None:
+        """Note when the tasks of a step run."""
+        with self._lock:
+            if step > self._recorded:
+                self._recorded, self._recording = step, self.binding(key).recording
+                self._recording.begin()
+                self._recording.begin_tasks()
+
+    def recording(self, step: int) -> Recording | None:
+        """What notes when the tasks of a step run; None if nobody wants to know."""
+        return self._recording if step == self._recorded else None
+
     def once(self, number: int) -> None:
         """Refuse to run a task of the current step twice: updates would be applied twice.
 
@@ -126,6 +146,10 @@ def _setup(token: str, spec: Compilation) -> None:
     _workers[token] = WorkerReplicas(spec)
 
 
+def _marks(token: str, key: BindingKey) -> Marks:
+    return _workers[token].binding(key).recording.marks
+
+
 def _release(token: str) -> None:
     _workers.pop(token, None)
 
@@ -140,9 +164,17 @@ def _load(token: str, device: int, name: str) -> Any:
 
 
 def _feed(
-    token: str, key: BindingKey, step: int, device: int, shard: Shard, values: Mapping[str, Any]
+    token: str,
+    key: BindingKey,
+    step: int,
+    device: int,
+    shard: Shard,
+    values: Mapping[str, Any],
+    recorded: bool,
 ) -> None:
     replicas = _workers[token]
+    if recorded:
+        replicas.record(key, step)
     env = replicas.envs(replicas.binding(key).plan, step)[device]
     env.shard = shard
     stored = replicas.graph.program.global_block().vars
@@ -166,8 +198,12 @@ def _run_task(
     for names, values in zip(wanted, after, strict=False):
         for device, name in names:
             envs[device][name] = values[device, name]
+    recording = replicas.recording(step)
     with one_kernel_thread():
-        run_steps(binding.steps[number], envs)
+        if recording is None:
+            run_steps(binding.steps[number], envs)
+        else:
+            recording.run(number, envs)
     return {(device, name): envs[device][name] for device, name in exports}
 
 
@@ -179,7 +215,7 @@ def _finish(
     fed: Sequence[str],
     wanted: Sequence[Sequence[Value]],
     *after: Any,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Noted | None]:
     replicas = _workers[token]
     plan = replicas.binding(key).plan
     env = replicas.envs(plan, step)[device]
@@ -190,7 +226,9 @@ def _finish(
     for name in sorted(names | set(fed)):
         if name in env:
             store[name] = np.array(env[name])
-    return {name: np.array(env[name]) for name in plan.fetch if name in env}
+    fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
+    recording = replicas.recording(step)
+    return fetched, None if recording is None else noted_on_worker(recording)
 
 
 class ClusterRunner:
@@ -214,9 +252,16 @@ class ClusterRunner:
         self.address = [addresses[d % len(addresses)] for d in range(len(spec.places))]
         self._steps = itertools.count()
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
+        self._recordings: WeakKeyDictionary[Binding, ClusterRecording] = WeakKeyDictionary()
         self._numbers = itertools.count()
         self._generation = -1
         client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
+
+    def recording(self, binding: Binding) -> ClusterRecording:
+        """What takes what workers record of a binding's steps."""
+        if binding not in self._recordings:
+            self._recordings[binding] = ClusterRecording(binding)
+        return self._recordings[binding]
 
     def close(self) -> None:
         """Free the state on the workers."""
@@ -229,20 +274,39 @@ class ClusterRunner:
         shards: Sequence[Shard],
         replicas: Replicas,
         merged: bool,
+        recording: ClusterRecording | None = None,
     ) -> list[Any]:
-        """Run one step and return the fetches."""
+        """Run one step and return the fetches.
+
+        Args:
+            binding: what runs.
+            feeds: what the devices are fed.
+            shards: every device's part of the run.
+            replicas: the persistable variables.
+            merged: how to return fetches, see :func:`collect`.
+            recording: is told what the workers recorded.
+        """
         plan = binding.plan
         if self._generation != replicas.generation:
             self._push(plan, replicas)
             self._generation = replicas.generation
         key = self._key(binding, feeds)
         number = next(self._steps)
-        graph, ends, where = self._graph(plan, key, number, feeds, shards)
+        if recording is not None:
+            recording.connect(
+                self.client, sorted(set(self.address)), partial(_marks, self.token, key)
+            )
+        recorded = recording is not None
+        graph, ends, where = self._graph(plan, key, number, feeds, shards, recorded)
         with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
             futures = self.client.get(graph, ends, sync=False)
-        fetched = self.client.gather(futures)
+        sent = time.perf_counter_ns()
+        returned = self.client.gather(futures)
+        if recording is not None:
+            homes = [_home(plan, task.id) for task in plan.tasks]
+            recording.take(sent, homes, self.address, [noted for _, noted in returned])
         self._defer(plan, feeds, replicas)
-        return collect(fetched, plan.fetch, plan.active, merged)
+        return collect([fetched for fetched, _ in returned], plan.fetch, plan.active, merged)
 
     def _key(self, binding: Binding, feeds: Feeds) -> BindingKey:
         """The name that the workers know a binding by; they are told of a new one."""
@@ -276,7 +340,13 @@ class ClusterRunner:
         self.client.gather(futures)
 
     def _graph(
-        self, plan: Plan, key: BindingKey, step: int, feeds: Feeds, shards: Sequence[Shard]
+        self,
+        plan: Plan,
+        key: BindingKey,
+        step: int,
+        feeds: Feeds,
+        shards: Sequence[Shard],
+        recorded: bool,
     ) -> tuple[dict[Any, DaskTask], list[Any], dict[Any, str]]:
         graph: dict[Any, DaskTask] = {}
         where: dict[Any, str] = {}
@@ -289,7 +359,15 @@ class ClusterRunner:
             return task_key
 
         feed_keys = [
-            add(f"feed_dev{device}", device, _feed, device, shards[device], feeds.values[device])
+            add(
+                f"feed_dev{device}",
+                device,
+                _feed,
+                device,
+                shards[device],
+                feeds.values[device],
+                recorded,
+            )
             for device in range(len(self.spec.places))
         ]
         exports, imports = _flows(plan)

@@ -1,0 +1,208 @@
+"""What the workers of a cluster recorded of a step, on the clock of the client.
+
+A worker notes what a process notes that runs a step by itself (:mod:`dpexec.runtime.recording`),
+and returns it with the fetches. What the numbers mean is asked once per binding.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.runtime.memory_use import Life, lives
+from dpexec.runtime.recording import Recording
+from dpexec.runtime.records import Around, Layout, Ran, StepRecord
+from dpexec.trace.events import Allocation
+from dpexec.trace.recorder import Recorder, Row
+
+if TYPE_CHECKING:
+    from dpexec.runtime.binding import Binding
+
+__all__ = ["ClusterRecording", "Noted", "noted_on_worker"]
+
+_TRIES = 5
+_NANO = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a worker noted of a step.
+
+    Args:
+        worker: its name.
+        stamps: the times that steps noted.
+        ran: when tasks ran; None for those that ran elsewhere.
+        transfers: what came from other workers.
+    """
+
+    worker: str
+    stamps: np.ndarray[Any, Any]
+    ran: Sequence[Ran | None]
+    transfers: Sequence[Around]
+
+
+def noted_on_worker(recording: Recording) -> Noted:
+    """What this worker has noted of the step that it records."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    stamps, ran, _, around = recording.noted
+    began = around[0][2]
+    return Noted(str(worker.name), stamps, list(ran), list(_transfers(worker, began)))
+
+
+def _transfers(worker: Any, began: float) -> Iterator[Around]:
+    """What a worker received since some time.
+
+    It notes that on the clock of dask's scheduler.
+    """
+    ahead = time.perf_counter() - time.time() - worker.scheduler_delay
+    for entry in list(worker.transfer_incoming_log):
+        start, stop = ((entry[side] + ahead) / _NANO for side in ("start", "stop"))
+        names = sorted(
+            {str(key[0]) if isinstance(key, tuple) else str(key) for key in entry["keys"]}
+        )
+        if start >= began:
+            facts = {"bytes": int(entry["total"]), "from": str(entry["who"]), "keys": names}
+            yield (names[0], "transfer", start, stop, 0, {**facts, "worker": str(worker.name)})
+
+
+class ClusterRecording:
+    """Takes what workers recorded of the steps of a binding.
+
+    Args:
+        binding: the plan with its specs.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.began = 0
+        self.layout: Layout | None = None
+        self._behind: dict[str, float] = {}
+        self._noted: tuple[Any, ...] = ()
+
+    @property
+    def ended(self) -> list[int]:
+        """Tasks that ended are not known before the step is over."""
+        return []
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.began = time.perf_counter_ns()
+
+    def connect(self, client: Any, workers: Sequence[str], marks: Callable[[], Any]) -> None:
+        """Learn, at the first time, what the workers note and how their clocks differ.
+
+        Args:
+            client: of the cluster.
+            workers: addresses.
+            marks: what a worker calls to tell what it notes.
+        """
+        if self.layout is None:
+            found = client.run(marks, workers=workers[:1])[workers[0]]
+            self.layout = Layout(self.binding.plan, self.binding.specs, found)
+            self._behind = _differences(client, workers)
+
+    def take(
+        self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]
+    ) -> None:
+        """Take what came back with the fetches.
+
+        Args:
+            sent: when the step had been sent to the workers.
+            homes: the device at whose worker each task ran.
+            addresses: of the worker of each device.
+            noted: what it noted until the device was done.
+        """
+        end = time.perf_counter_ns(), threading.get_ident()
+        self._noted = sent, homes, addresses, noted, *end
+
+    def end(self, recorders: Sequence[Recorder]) -> None:
+        """The step is over: tell recorders what the workers recorded."""
+        assert self.layout is not None
+        for recorder in recorders:
+            recorder.keep(self, (self.began, *self._noted), self.layout.size)
+
+    def record(self, noted: tuple[Any, ...]) -> _ClusterRecord:
+        """What a step recorded."""
+        began, sent, homes, addresses, found, end, ident = noted
+        assert self.layout is not None
+        parts = []
+        for device, (address, worker) in enumerate(zip(addresses, found, strict=True)):
+            ran = [
+                at if home == device else None for at, home in zip(worker.ran, homes, strict=True)
+            ]
+            tasks = partial(self.layout.tasks, worker.stamps, ran)
+            received = worker.transfers if address not in addresses[device + 1 :] else ()
+            shift = self._behind[address]
+            parts.append(
+                StepRecord(self.layout, self._lives, tasks, (), received, worker.worker, shift)
+            )
+        return _ClusterRecord(parts, (began, sent, end, ident))
+
+    @functools.cache  # noqa: B019 - it lives as long as its binding
+    def _lives(self) -> list[Life]:
+        """The values of a step that take memory, as far as their shapes say."""
+        plan = self.binding.plan
+        return lives(plan, [[] for _ in plan.tasks], self.binding.specs, {})
+
+
+@dataclass(slots=True)
+class _ClusterRecord:
+    """What all workers recorded of a step.
+
+    Args:
+        parts: what each of them did.
+        times: when the step began, was sent, and ended, and the thread.
+    """
+
+    parts: list[StepRecord]
+    times: tuple[int, int, int, int]
+
+    def rows(self) -> Iterator[Row]:
+        """The events; the fetch begins when the last worker is done."""
+        began, sent, end, ident = (*(t * _NANO for t in self.times[:3]), self.times[3])
+        rows = [
+            (*row[:6], f"{part.worker} {row[6]}", *row[7:])
+            for part in self.parts
+            for row in part.rows()
+        ]
+        done = max((row[5] for row in rows if row[1] == "task"), default=sent)
+        yield ("Feed", "feed", None, "Feed", began, sent, ident, {}, None)
+        yield from rows
+        yield ("Fetch", "fetch", None, "Fetch", min(done, end), end, ident, {}, None)
+
+    def allocations(self) -> Iterator[Allocation]:
+        """The memory that was taken and given back."""
+        for part in self.parts:
+            yield from part.allocations()
+
+
+def _differences(client: Any, workers: Sequence[str]) -> dict[str, float]:
+    """Seconds to add to each worker's clock to get the client's.
+
+    The answer of a worker tells that its clock was read between question and answer, so each try
+    narrows the difference. Clocks that may be one clock, as on one machine, are taken as one.
+    """
+    low = dict.fromkeys(workers, -float("inf"))
+    high = dict.fromkeys(workers, float("inf"))
+    for _ in range(_TRIES):
+        asked = time.perf_counter_ns()
+        found = client.run(time.perf_counter_ns, workers=list(workers))
+        answered = time.perf_counter_ns()
+        for worker, clock in found.items():
+            low[worker] = max(low[worker], asked - clock)
+            high[worker] = min(high[worker], answered - clock)
+    return {
+        worker: 0.0
+        if low[worker] <= 0 <= high[worker]
+        else (low[worker] + high[worker]) / 2 * _NANO
+        for worker in workers
+    }
