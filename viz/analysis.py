@@ -222,7 +222,19 @@ def _name(run: Run | None) -> str:
     if run is None:
         return "the next task"
     name = run.piece.event.name
+    if run.is_transfer:
+        return f"the transfer of {name.split('-')[0]}"
     return name if run.piece.event.kind != "task" else name.split("-")[0]
+
+
+def _threads(schedule: Schedule) -> int:
+    """How many tasks could run at the same time; the workers of a cluster are not counted."""
+    meta = schedule.trace.meta
+    if meta.get("scheduler") == "sync":
+        return 1
+    if meta.get("scheduler") == "distributed":
+        return len(schedule.slices) + 1
+    return int(meta.get("num_threads") or len({track.thread for track in schedule.tracks}))
 
 
 _Found = tuple[int, Cause, float, Run | None, float | None]
@@ -235,11 +247,8 @@ class _StepAnalysis:
         self.runs = runs
         self.window = runs.step.start, runs.step.stop
         self.waits: list[_Found] = []
-        meta, threads = runs.schedule.trace.meta, runs.schedule.tracks
-        count = 1 if meta.get("scheduler") == "sync" else meta.get("num_threads")
-        number = int(count or len({track.thread for track in threads}))
         times = [(run.start, run.stop) for run in runs.runs]
-        self._full = intervals.at_least(times, number)
+        self._full = intervals.at_least(times, _threads(runs.schedule))
         ends = [run.stop for run in runs.runs]
         self._ready = [
             max((ends[i] for i in sources), default=self.window[0]) for sources in runs.before

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from .graph_facts import without_device
-from .schedule import DATA, Schedule, Slice, Step
+from .schedule import DATA, TOLERANCE, Schedule, Slice, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Run:
     def stop(self) -> float:
         """Seconds."""
         return self.piece.event.stop
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether it brings values from another worker."""
+        return self.piece.event.kind == "transfer"
 
     @property
     def is_data(self) -> bool:
@@ -67,6 +72,9 @@ class StepRuns:
                 key = next((facts.task_of[node] for node in nodes if node in facts.task_of), None)
         if device is not None:
             return Run(piece, key, _alone(device))
+        if piece.event.kind == "transfer":
+            here = self.schedule.devices_of_thread.get(piece.event.thread)
+            return Run(piece, key, here or frozenset(self.schedule.devices))
         if facts is not None and key is not None:
             taking = [facts.participants(node) for node in facts.tasks[key]["nodes"]]
             return Run(piece, key, frozenset().union(*taking))
@@ -81,30 +89,46 @@ class StepRuns:
     def before(self) -> list[list[int]]:
         """By position of a run: those that it waits for, as the graph says.
 
-        Tasks without predecessors wait for the feeds, fetches for all tasks.
+        Tasks without predecessors wait for the feeds, fetches for all tasks; transfers for what
+        made the values, and those who need them for the transfers to their worker.
         """
         facts = self.schedule.facts
         found: list[list[int]] = [[] for _ in self.runs]
         if facts is None:
             return found
         of_key: dict[str, list[int]] = {}
+        moved: dict[str, list[int]] = {}
         for index, run in enumerate(self.runs):
-            if run.key is not None:
+            if run.is_transfer:
+                for key in run.piece.event.args.get("keys") or [run.piece.event.key]:
+                    moved.setdefault(key, []).append(index)
+            elif run.key is not None:
                 of_key.setdefault(run.key, []).append(index)
         feeds = [i for i, run in enumerate(self.runs) if run.piece.event.kind == "feed"]
         for index, run in enumerate(self.runs):
             if run.piece.event.kind == "fetch":
                 found[index] = [i for members in of_key.values() for i in members]
+            elif run.is_transfer:
+                keys = run.piece.event.args.get("keys") or [run.piece.event.key]
+                found[index] = [i for key in keys for i in of_key.get(key, ())]
             elif run.key is not None:
                 keys = facts.tasks[run.key]["after"]
                 found[index] = [i for key in keys for i in of_key.get(key, ())]
+                found[index] += [
+                    i for key in keys for i in moved.get(key, ()) if self._before(i, run)
+                ]
                 found[index] += [i for i in feeds if self.runs[i].devices & run.devices]
         return found
+
+    def _before(self, index: int, run: Run) -> bool:
+        """Whether a transfer brought something to where a run was to start."""
+        transfer = self.runs[index]
+        return transfer.stop <= run.start + TOLERANCE and bool(transfer.devices & run.devices)
 
     def signature(self, run: Run) -> object:
         """What a run does, whatever the device: its twins on other devices have the same."""
         facts = self.schedule.facts
-        if facts is not None and run.key is not None:
+        if facts is not None and run.key is not None and not run.is_transfer:
             return facts.task_signature(run.key)
         return run.piece.event.kind, without_device(run.piece.event.key)
 

@@ -156,6 +156,15 @@ class Schedule:
         known = self.facts.devices if self.facts else ()
         return tuple(sorted({*known, *(t.device for t in self.tracks if t.device is not None)}))
 
+    @cached_property
+    def devices_of_thread(self) -> dict[int, frozenset[int]]:
+        """The devices whose tasks a thread ran: those of its worker, on a cluster."""
+        found: dict[int, set[int]] = {}
+        for track in self.tracks:
+            if track.device is not None:
+                found.setdefault(track.thread, set()).add(track.device)
+        return {thread: frozenset(devices) for thread, devices in found.items()}
+
     @property
     def typical(self) -> Step:
         """The step whose time is the median (the earlier one of two)."""

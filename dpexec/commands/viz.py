@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,11 +80,13 @@ def show(options: argparse.Namespace) -> int:
         if options.report is not None:
             view.save(options.report)
         elif options.json:
-            print(json.dumps(view.to_json()))
+            print(json.dumps(view.to_json()), flush=True)
         else:
-            print(view)
+            print(view, flush=True)
     except (ValueError, RuntimeError) as error:  # FileError is a ValueError
         raise CommandError(str(error)) from error
+    except BrokenPipeError:  # who reads has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"{error.filename or options.file}: {reason}") from error

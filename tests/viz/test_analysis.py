@@ -184,3 +184,40 @@ def test_first_steps_that_are_slower_count_in_no_average():
     assert [step.seconds for step in found.steps] == [50.0, 10.0, 10.0, 10.0]
     assert found.waits[0].seconds == pytest.approx(9.0)
     assert analysis_of(made, [0, 1]).left_out == 0
+
+
+def on_a_cluster():
+    """A worker per device: what device 1 computes travels to worker 0, and the sum back."""
+    events = [
+        task("forward_backward_dev0-0", 0, 0, 4),
+        task("forward_backward_dev1-1", 1, 0, 3, thread=1),
+        event("grad", "transfer", None, "forward_backward_dev1-1", 4, 5, bytes=64),
+        task("all_reduce-2", None, 5, 6),
+        event("sum", "transfer", None, "all_reduce-2", 6, 8, thread=1, keys=["all_reduce-2"]),
+        task("optimizer_dev0-3", 0, 6, 7),
+        task("optimizer_dev1-4", 1, 8, 10, thread=1),
+    ]
+    return trace(events, two_replicas(), num_threads=1, scheduler="distributed")
+
+
+def test_transfers_belong_to_the_worker_that_they_reach():
+    one, other = analysis_of(on_a_cluster()).devices
+    assert shares(one) == {
+        "compute": 0.5,
+        "communication": 0.2,  # the gradient comes, and the sum is made
+        "dependency": 0.1,  # 7 to 8: the sum travels to the other worker
+        "straggler": 0.2,  # 8 to 10: its twin ends later
+    }
+    assert shares(other) == {
+        "compute": 0.5,
+        "communication": 0.3,  # the sum is made, and comes
+        "scheduler": 0.1,  # 3 to 4: its gradient does not travel yet
+        "dependency": 0.1,  # 4 to 5: its gradient travels
+    }
+
+
+def test_the_critical_path_of_a_cluster_goes_through_transfers():
+    path = analysis_of(on_a_cluster()).path
+    names = [on_a_cluster().events[i].name.split("-")[0] for i in path.slices]
+    assert names == ["forward_backward_dev0", "grad", "all_reduce", "sum", "optimizer_dev1"]
+    assert path.seconds == 10.0
