@@ -171,7 +171,7 @@ def test_a_node_finds_its_slices_and_back(page):
     page.tab(tabs(page)[1])
     search(page, "softmax_grad device 1")
     page.press(".graph input[type=search]", "\ue007")
-    name = page.text(".graph .details h3")
+    name = page.text(".graph .details h2")
     assert "softmax" in name and "device1" in page.text(".graph .details")
     page.button("Show in timeline", ".graph .details")
     assert page.text("[role=tab][aria-selected=true]") == "Timeline"
@@ -179,7 +179,7 @@ def test_a_node_finds_its_slices_and_back(page):
     assert "softmax" in slice_text and "device 1" in slice_text and "duration" in slice_text
     page.button("Show in graph", ".timeline .details")
     assert page.text("[role=tab][aria-selected=true]") == tabs(page)[1]
-    assert page.text(".graph .details h3") == name
+    assert page.text(".graph .details h2") == name
 
 
 def test_a_click_selects_and_a_double_click_expands(page):
@@ -211,7 +211,7 @@ def test_everything_answers_the_keyboard(page):
     show(page, "stages")
     boxes = page.text(".graph .summary")
     page.press(CANVAS, "\ue015")
-    assert page.text(".graph .details h3")
+    assert page.text(".graph .details h2")
     page.press(CANVAS, "\ue007")
     assert page.text(".graph .summary") != boxes, "Enter expands"
     page.press(CANVAS, "f")
@@ -225,7 +225,7 @@ def test_everything_answers_the_keyboard(page):
     page.press(".timeline .canvas", "d")
     assert len({seen, closer, page.text(".timeline .summary")}) == 3
     page.press(".timeline .canvas", ".")
-    assert page.text(".timeline .details h3")
+    assert page.text(".timeline .details h2")
     page.press(".timeline .canvas", "\ue00c")  # Escape
     assert page.js("return document.querySelector('.timeline .details').hidden")
 

@@ -269,11 +269,11 @@ export class PassesView implements Panel {
       });
       const more =
         ids.length > MOST ? [h("p", { class: "more" }, `and ${ids.length - MOST} more`)] : [];
-      return [h("h4", {}, `${kind} (${ids.length})`), h("ul", { class: "plain" }, rows), ...more];
+      return [h("h3", {}, `${kind} (${ids.length})`), h("ul", { class: "plain" }, rows), ...more];
     };
     const content = [...section("added"), ...section("removed"), ...section("changed")];
     this.side.replaceChildren(
-      h("h3", {}, stage.name),
+      h("h2", {}, stage.name),
       stage.note ? h("p", {}, stage.note) : h("p", {}, counts(stage)),
       ...content,
     );
@@ -292,7 +292,7 @@ export class PassesView implements Panel {
           { class: "close", "aria-label": "Close details", onclick: () => this.select(-1) },
           "×",
         ),
-        h("h3", {}, node.name),
+        h("h2", {}, node.name),
         h(
           "p",
           {},

@@ -84,7 +84,7 @@ export function shell(data: PageData, context: Context): HTMLElement {
     data.views.length > 1 ? list : null,
     themeSwitch(),
   );
-  const page = h("div", { id: "page" }, head, bodies);
+  const page = h("div", { id: "page" }, head, h("main", {}, bodies));
   queueMicrotask(() => open(0)); // canvases measure themselves: they have to be in the document
   return page;
 }

@@ -40,12 +40,12 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
   if (node.task) facts.push(["task", h("code", {}, node.task)]);
   facts.push(...measured(model, members));
   return [
-    h("h3", {}, node.name, members.length > 1 ? ` ×${members.length}` : ""),
+    h("h2", {}, node.name, members.length > 1 ? ` ×${members.length}` : ""),
     list(facts),
     buttons(model, members, position, actions),
     parts.length
       ? [
-          h("h4", {}, `Fused from ${parts.length}`),
+          h("h3", {}, `Fused from ${parts.length}`),
           h(
             "ul",
             {},
@@ -75,7 +75,7 @@ function folded(
   }
   const sorted = [...names].sort((a, b) => b[1] - a[1]);
   return [
-    h("h3", {}, shown.boxes[box]?.label ?? ""),
+    h("h2", {}, shown.boxes[box]?.label ?? ""),
     list([
       ["folded", `${plural(members.length, "operator")} of one ${data?.kind ?? "group"}`],
       ["device", device(model, members)],
@@ -87,13 +87,13 @@ function folded(
       h("button", { onclick: () => actions.expand(group) }, "Expand"),
       timelineButton(model, members, actions),
     ),
-    h("h4", {}, "Holds"),
+    h("h3", {}, "Holds"),
     h(
       "ul",
       { class: "plain" },
       sorted.map(([name, n]) => h("li", {}, n > 1 ? `${name} ×${n}` : name)),
     ),
-    h("h4", {}, "Operators"),
+    h("h3", {}, "Operators"),
     nodeList(model, members, actions),
   ];
 }
@@ -179,7 +179,7 @@ function variables(model: GraphModel, heading: string, ids: number[]): Child {
     );
   });
   return [
-    h("h4", {}, `${heading} (${data.length})`),
+    h("h3", {}, `${heading} (${data.length})`),
     h("ul", { class: "plain" }, rows),
     rest(data.length),
   ];
@@ -189,8 +189,8 @@ function neighbours(model: GraphModel, position: number, actions: Actions): Chil
   const before = (model.incoming[position] ?? []).map((edge) => model.edge(edge).source);
   const after = (model.outgoing[position] ?? []).map((edge) => model.edge(edge).target);
   return [
-    before.length ? [h("h4", {}, "Needs"), nodeList(model, before, actions)] : null,
-    after.length ? [h("h4", {}, "Needed by"), nodeList(model, after, actions)] : null,
+    before.length ? [h("h3", {}, "Needs"), nodeList(model, before, actions)] : null,
+    after.length ? [h("h3", {}, "Needed by"), nodeList(model, after, actions)] : null,
   ];
 }
 

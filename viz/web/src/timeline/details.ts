@@ -36,7 +36,7 @@ export function sliceDetails(model: TimelineModel, slice: number, actions: Actio
   }
   const { graph } = actions;
   return [
-    h("h3", {}, model.name(slice)),
+    h("h2", {}, model.name(slice)),
     h(
       "dl",
       {},
@@ -94,5 +94,5 @@ function linked(heading: string, model: TimelineModel, slices: number[], actions
     );
   const more =
     slices.length > MOST ? h("p", { class: "more" }, `and ${slices.length - MOST} more`) : null;
-  return [h("h4", {}, `${heading} (${slices.length})`), h("ul", { class: "plain" }, items), more];
+  return [h("h3", {}, `${heading} (${slices.length})`), h("ul", { class: "plain" }, items), more];
 }
