@@ -18,6 +18,10 @@ __all__ = ["NAME", "DashboardPlugin"]
 NAME = "dpexec"
 
 _RUNS_KEPT = 8
+_REPORT = """
+body { overflow-x: hidden; }
+.to-dpexec { position: fixed; top: 6px; right: 28px; font: 13px sans-serif; }
+"""
 _LONG = 0.25  # seconds: a step that runs for longer is shown while it runs
 _DEVICE = re.compile(r"_dev(\d+)")
 _COUNT = re.compile(r"-\d+$")
@@ -29,11 +33,12 @@ class _Steps:
     def __init__(self) -> None:
         self.tag = ""
         self.since = 0.0
+        self.shown = True
         self.rows: list[tuple[str, float, float]] = []
         self.done: list[str] = []
 
     def begin(self, tag: str) -> None:
-        self.tag, self.since = tag, time.time()
+        self.tag, self.since, self.shown = tag, time.time(), False
         self.rows, self.done = [], []
 
     def sample(self) -> dict[str, Any] | None:
@@ -116,9 +121,12 @@ class DashboardPlugin(SchedulerPlugin):
         return self._tokens.get(key[1].rpartition("-")[0])
 
     def _finish_step(self, run: str) -> None:
-        board, sample = self.boards[run], self._steps[run].sample()
+        """Show what the scheduler saw of a step, unless the trainer sends steps with operators."""
+        board, steps = self.boards[run], self._steps[run]
         with_ops = board.sample and any(row[2] == "op" for row in board.sample["slices"])
-        if sample is not None and not with_ops:
+        sample = None if with_ops or steps.shown else steps.sample()
+        steps.shown = True
+        if sample is not None:
             board.take_sample(sample)
 
     # ---- what pages show
@@ -145,7 +153,9 @@ class DashboardPlugin(SchedulerPlugin):
         ]
         elapsed = time.time() - steps.since
         board.current = None
-        if running and elapsed > _LONG:
+        if not running:
+            self._finish_step(run)
+        elif elapsed > _LONG:
             number = int(steps.tag.rpartition("-")[2]) + 1
             board.current = {
                 "step": number,
@@ -199,13 +209,17 @@ class DashboardPlugin(SchedulerPlugin):
         """The report of dask, with a summary of training."""
         assert self._report is not None
         html: str = await self._report(**options)
-        return html.replace("</body>", f"{self._summary()}\n  </body>", 1) if self.boards else html
+        if not self.boards:
+            return html
+        page, end, rest = html.rpartition("</body>")  # the last: scripts may mention others
+        return f"{page}{self._summary()}\n{end}{rest}"
 
     def _summary(self) -> str:
         board = self.refresh()
         panels = [pages.draw(board, name) for name in ("figures", "graph", "lanes", "loss")]
         return (
-            f"<style>{pages.draw(None, 'style')}\n.dpl {{ margin: 16px; }}</style>\n"
+            f"<style>{pages.draw(None, 'style')}\n.dpl {{ margin: 16px; }}\n{_REPORT}</style>\n"
+            f'<a class="to-dpexec" href="#dpexec">Training with dpexec ↓</a>\n'
             f'<section id="dpexec">{"".join(panels)}</section>'
         )
 

@@ -103,11 +103,12 @@ def test_scheduler_shows_the_page_the_panels_and_the_counters(client):
 
 def test_performance_report_has_the_groups_and_a_summary(client, tmp_path):
     path = tmp_path / "report.html"
-    with performance_report(filename=str(path)):
+    with performance_report(filename=str(path), mode="inline"):
         train(classifier(), batches(3), 2, scheduler=client)
         boards_of(client, steps=3)
     content = path.read_text(encoding="utf-8")
     assert content.count("forward_backward_dev0") >= 3 and "all_reduce" in content
+    assert content.rindex("</script>") < content.index('<section id="dpexec">')
     summary = content[content.index('<section id="dpexec">') :]
     assert "device 1" in summary and "all-reduce" in summary and "2 devices, AllReduce" in summary
 
