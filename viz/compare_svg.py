@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .plot import MARGIN, Canvas, text_width
 from .units import seconds_text, time_ticks
 
 if TYPE_CHECKING:
-    from .compare import Comparison
+    from .compare import Change, Comparison, Lone
 
 _WIDTH = 1100.0
 _ROWS = 20
@@ -23,6 +24,16 @@ def render(found: Comparison) -> str:
     canvas = Canvas(found.title, _WIDTH, found.notes)
     canvas.y += 4
     canvas.legend([("feed", found.names[0]), ("backward", found.names[1])])
+    _bars(canvas, shown)
+    if len(found.changes) > len(shown):
+        canvas.y += 16
+        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} others", "faint")
+    for name, lone in zip(found.names, (found.only_before, found.only_after), strict=True):
+        _alone(canvas, name, lone)
+    return canvas.svg()
+
+
+def _bars(canvas: Canvas, shown: Sequence[Change]) -> None:
     labels = [_short(change.label) for change in shown]
     left = MARGIN + max((text_width(label, 11) for label in labels), default=0.0) + 12
     width = _WIDTH - left - MARGIN - _FIGURES
@@ -44,22 +55,21 @@ def render(found: Comparison) -> str:
             canvas.y += 2 * _BAR + 10
         places = [(at / highest, label) for at, label in time_ticks(highest, 8)]
         canvas.axis_below(left, width, places)
-    if len(found.changes) > len(shown):
-        canvas.y += 16
-        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} others", "faint")
-    for name, lone in zip(found.names, (found.only_before, found.only_after), strict=True):
-        if not lone:
-            continue
-        canvas.y += 26
-        canvas.text(MARGIN, canvas.y, f"only in {name}", "lane-name")
-        for item in lone[:_ROWS]:
-            canvas.y += 17
-            text = f"{_short(item.label)}, {seconds_text(item.seconds)}"
-            canvas.text(MARGIN + 12, canvas.y, text, "tick")
-        if len(lone) > _ROWS:
-            canvas.y += 17
-            canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} others", "faint")
-    return canvas.svg()
+
+
+def _alone(canvas: Canvas, name: str, lone: Sequence[Lone]) -> None:
+    """Operators of one run that the other one does not have."""
+    if not lone:
+        return
+    canvas.y += 26
+    canvas.text(MARGIN, canvas.y, f"only in {name}", "lane-name")
+    for item in lone[:_ROWS]:
+        canvas.y += 17
+        text = f"{_short(item.label)}, {seconds_text(item.seconds)}"
+        canvas.text(MARGIN + 12, canvas.y, text, "tick")
+    if len(lone) > _ROWS:
+        canvas.y += 17
+        canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} others", "faint")
 
 
 def _short(text: str) -> str:

@@ -39,8 +39,9 @@ def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> s
     used = [kind for kind in _COLOUR if any(d.kinds[kind].any() for d in devices)]
     canvas.y += 4
     canvas.legend([(_COLOUR[kind], kind) for kind in used])
+    highest = float(max(max(d.peak.bytes, d.reserved.max(initial=0)) for d in devices))
     for device in devices:
-        _chart(canvas, device, step)
+        _chart(canvas, device, step, max(1.0, highest))
         _parts(canvas, device.peak)
     return canvas.svg()
 
@@ -50,7 +51,8 @@ def _step_of(schedule: Schedule, time: float) -> Step:
     return next((step for step in schedule.steps if time <= step.stop), schedule.steps[-1])
 
 
-def _chart(canvas: Canvas, used: DeviceMemory, step: Step) -> None:
+def _chart(canvas: Canvas, used: DeviceMemory, step: Step, highest: float) -> None:
+    """Draw a device during a step; all devices have the same scale."""
     canvas.y += 16
     canvas.text(MARGIN, canvas.y, f"device {used.device}", "lane-name")
     reserved = int(used.reserved.max(initial=0))
@@ -60,7 +62,6 @@ def _chart(canvas: Canvas, used: DeviceMemory, step: Step) -> None:
     canvas.y += 12
     left, width = MARGIN + _LEFT, _WIDTH - 2 * MARGIN - _LEFT
     times, columns = _columns(used, step, int(width))
-    highest = float(max(used.peak.bytes, reserved, 1))
     top = canvas.y
     bottom = top + _HEIGHT
     per_byte = (_HEIGHT - _HEAD) / highest
@@ -69,30 +70,41 @@ def _chart(canvas: Canvas, used: DeviceMemory, step: Step) -> None:
         y = bottom - mark * per_byte
         canvas.line(f"M{number(left - 4)} {number(y)}H{number(left + width)}")
         canvas.text(left - 8, y + 4, label, "tick end")
-    base = np.zeros(len(columns))
-    labels = []
     xs = left + times * width
-    for kind in _COLOUR:
-        sizes = used.kinds[kind][columns].astype(float)
-        if sizes.any():
-            area = _area(
-                xs, left + width, bottom - base * per_byte, (base + sizes), bottom, per_byte
-            )
-            canvas.path(area, f"area r-{_COLOUR[kind]}", f"{kind} of device {used.device}")
-            labels.append((kind, base, sizes))
-            base = base + sizes
-    for kind, below, sizes in labels:
-        line = reserved * per_byte if reserved else -1.0
-        area_of = below * per_byte, sizes * per_byte
-        _name_area(canvas, kind, (left, width, bottom), xs, area_of, line)
+    frame = left, width, bottom, per_byte
+    _stack(canvas, used, (xs, columns), frame, reserved * per_byte if reserved else -1.0)
     if reserved:
         course = _steps(xs, left + width, bottom - used.reserved[columns] * per_byte)
         canvas.path("M" + course, "curve dashed c-feed")
     canvas.y = bottom
-    _peak_mark(canvas, used.peak, step, (left, width, bottom, per_byte))
+    _peak_mark(canvas, used.peak, step, frame)
     span = step.seconds
     places = [(at / span if span else 0.0, text) for at, text in time_ticks(span)]
     canvas.axis_below(left, width, places)
+
+
+def _stack(
+    canvas: Canvas,
+    used: DeviceMemory,
+    course: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]],
+    frame: tuple[float, float, float, float],
+    line: float,
+) -> None:
+    """Draw the kinds on top of each other; their names keep off a line at some height."""
+    xs, columns = course
+    left, width, bottom, per_byte = frame
+    base = np.zeros(len(columns))
+    areas = []
+    for kind in _COLOUR:
+        sizes = used.kinds[kind][columns].astype(float)
+        if sizes.any():
+            lower = bottom - base * per_byte
+            area = _area(xs, left + width, lower, base + sizes, bottom, per_byte)
+            canvas.path(area, f"area r-{_COLOUR[kind]}", f"{kind} of device {used.device}")
+            areas.append((kind, (base * per_byte, sizes * per_byte)))
+            base = base + sizes
+    for kind, area_of in areas:
+        _name_area(canvas, kind, (left, width, bottom), xs, area_of, line)
 
 
 def _name_area(

@@ -19,7 +19,7 @@ from typing import Any
 from dpexec.trace import Trace
 
 from .load import as_trace
-from .page_data import ChartData, StackData, TableData
+from .page_data import ChartData, StackData, TableData, Unit
 from .predict import REASONS, Link, Mode, Model, Prediction, Reason
 from .schedule import Schedule
 from .simulate_svg import render
@@ -174,25 +174,10 @@ class Simulation(View):
 
     def payload(self) -> StackData:
         """Return what the interactive page draws."""
-        numbers = [float(p.devices) for p in self.scan]
-        steps: ChartData = {
-            "type": "chart",
-            "title": "Step time",
-            "notes": self.notes,
-            "x": {"label": "devices", "unit": "count"},
-            "y": {"label": "step", "unit": "seconds"},
-            "series": [{"name": "step", "x": numbers, "y": [p.step for p in self.scan]}],
-        }
-        efficiency: ChartData = {
-            "type": "chart",
-            "title": "Efficiency",
-            "notes": [],
-            "x": {"label": "devices", "unit": "count"},
-            "y": {"label": "throughput per device", "unit": "fraction"},
-            "series": [
-                {"name": "efficiency", "x": numbers, "y": [p.efficiency for p in self.scan]}
-            ],
-        }
+        steps = self._chart("Step time", "step", "seconds", [p.step for p in self.scan])
+        shares = [p.efficiency for p in self.scan]
+        efficiency = self._chart("Efficiency", "throughput per device", "fraction", shares)
+        steps["notes"] = self.notes
         table: TableData = {
             "type": "table",
             "title": "Predictions",
@@ -213,6 +198,17 @@ class Simulation(View):
             "title": self.title,
             "notes": [],
             "views": [steps, efficiency, table],
+        }
+
+    def _chart(self, title: str, label: str, unit: Unit, values: list[float]) -> ChartData:
+        numbers = [float(p.devices) for p in self.scan]
+        return {
+            "type": "chart",
+            "title": title,
+            "notes": [],
+            "x": {"label": "devices", "unit": "count"},
+            "y": {"label": label, "unit": unit},
+            "series": [{"name": label, "x": numbers, "y": values}],
         }
 
     def to_json(self) -> dict[str, Any]:

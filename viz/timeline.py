@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from .load import as_trace
 from .memory import live_counters
 from .page_data import SlicesData, TimelineData
 from .runs import runs_of
-from .schedule import Schedule
+from .schedule import Schedule, Slice
 from .style import ROLE_NAMES
 from .timeline_svg import render
 from .units import seconds_text
@@ -55,20 +55,9 @@ class Timeline(View):
             schedule.slices, key=lambda p: (p.track, p.event.start, -p.event.stop, p.depth)
         )
         position = {piece.id: index for index, piece in enumerate(order)}
-        roles = list(ROLE_NAMES)
-        names: dict[str, int] = {}
-        events = [piece.event for piece in order]
-        slices: SlicesData = {
-            "track": [piece.track for piece in order],
-            "depth": [piece.depth for piece in order],
-            "start": [round((event.start - origin) * _NANO) for event in events],
-            "duration": [round(event.duration * _NANO) for event in events],
-            "name": [names.setdefault(event.name, len(names)) for event in events],
-            "role": [roles.index(schedule.role_of(piece)) for piece in order],
-            "node": [event.node for event in events],
-            "step": [event.step for event in events],
-        }
-        last = max(event.stop for event in events)
+        roles, names = list(ROLE_NAMES), list(dict.fromkeys(piece.event.name for piece in order))
+        slices = self._columns(order, names, roles)
+        last = max(piece.event.stop for piece in order)
         return {
             "type": "timeline",
             "title": self.title,
@@ -78,7 +67,7 @@ class Timeline(View):
                 {"name": track.name, "group": track.group, "device": track.device}
                 for track in schedule.tracks
             ],
-            "names": list(names),
+            "names": names,
             "roles": roles,
             "slices": slices,
             "flows": [(position[a], position[b]) for a, b in _flows(schedule)],
@@ -89,15 +78,30 @@ class Timeline(View):
             ],
             "counters": live_counters(schedule.trace),
             "details": {
-                str(position[piece.id]): _facts(piece.event.args)
+                str(position[piece.id]): dict(piece.event.args)
                 for piece in order
                 if piece.event.args and piece.event.kind != "op"
             },
         }
 
-
-def _facts(args: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(args)
+    def _columns(
+        self, order: Sequence[Slice], names: Sequence[str], roles: Sequence[str]
+    ) -> SlicesData:
+        schedule, origin = self._schedule, self._schedule.trace.span[0]
+        number = {name: index for index, name in enumerate(names)}
+        events = [piece.event for piece in order]
+        starts = [round((event.start - origin) * _NANO) for event in events]
+        stops = [round((event.stop - origin) * _NANO) for event in events]
+        return {
+            "track": [piece.track for piece in order],
+            "depth": [piece.depth for piece in order],
+            "start": starts,
+            "duration": [stop - start for start, stop in zip(starts, stops, strict=True)],
+            "name": [number[event.name] for event in events],
+            "role": [roles.index(schedule.role_of(piece)) for piece in order],
+            "node": [event.node for event in events],
+            "step": [event.step for event in events],
+        }
 
 
 def _flows(schedule: Schedule) -> list[tuple[int, int]]:
