@@ -7,7 +7,7 @@ cycles: inside every group, what its parts exchange goes in one direction only.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -35,7 +35,6 @@ class Group:
         label: What people read.
         kind: One of `KINDS`.
         parent: id of the group around it.
-        depth: 0 for the outermost.
         nodes: All operators in it, those of inner groups included.
         own: The operators that are in no inner group.
     """
@@ -44,7 +43,6 @@ class Group:
     label: str
     kind: str
     parent: int | None
-    depth: int
     nodes: tuple[int, ...]
     own: tuple[int, ...]
 
@@ -98,9 +96,9 @@ class _Tree:
         parts = _parts(data)
         plan = "tasks" in data
         self.paths = [_path(node, parts, plan) for node in data["nodes"]]
-        self._grow(range(len(self.paths)), 0, None, 0)
+        self._grow(range(len(self.paths)), 0, None)
 
-    def _grow(self, nodes: Sequence[int], level: int, parent: int | None, depth: int) -> list[int]:
+    def _grow(self, nodes: Sequence[int], level: int, parent: int | None) -> list[int]:
         """Make the groups among some nodes; return those that are in none."""
         if len(nodes) < 2:
             return list(nodes)
@@ -116,18 +114,15 @@ class _Tree:
             if len(paths[members[0]]) <= level:
                 continue
             if len(members) == len(nodes) and parent is not None:
-                return self._grow(members, level + 1, parent, depth)
+                return self._grow(members, level + 1, parent)
             if len(members) == 1:
                 own += members
                 continue
             kind, label = paths[members[0]][level]
             number = len(self.groups)
-            self.groups.append(Group(number, label, kind, parent, depth, tuple(members), ()))
-            inside = self._grow(members, level + 1, number, depth + 1)
-            made = self.groups[number]
-            self.groups[number] = Group(
-                made.id, label, kind, parent, depth, made.nodes, tuple(sorted(inside))
-            )
+            self.groups.append(Group(number, label, kind, parent, tuple(members), ()))
+            inside = self._grow(members, level + 1, number)
+            self.groups[number] = replace(self.groups[number], own=tuple(sorted(inside)))
         return own
 
 

@@ -144,27 +144,41 @@ def _checked(data: Mapping[str, Any]) -> GraphData:
             f"graph file version {data.get('version')!r}; this dpexec reads version "
             f"{graph_file.VERSION}"
         )
-    for part, fields in (("devices", ("id", "place")), ("vars", _VAR), ("nodes", _NODE)):
+    if not isinstance(data.get("title"), str):
+        raise FileError("the graph file lacks its title")
+    _check_fields(data)
+    _check_edges(data)
+    if not data["nodes"]:
+        raise FileError("the graph has no operators: there is nothing to draw")
+    return dict(data)
+
+
+def _check_fields(data: Mapping[str, Any]) -> None:
+    parts = [("devices", ("id", "place")), ("vars", _VAR), ("nodes", _NODE)]
+    if "tasks" in data:
+        parts += [("tasks", ("key", "device", "nodes", "after")), ("nodes", ("task",))]
+    for part, fields in parts:
         rows = data.get(part)
         if not isinstance(rows, list):
             raise FileError(f"a graph file needs a list of {part}")
         for number, row in enumerate(rows):
             if not isinstance(row, dict) or not all(name in row for name in fields):
                 raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+
+
+def _check_edges(data: Mapping[str, Any]) -> None:
+    """Refuse edges to nowhere, and nodes that come before what they read."""
     count = len(data["vars"])
     for number, node in enumerate(data["nodes"]):
         edges = [*node["inputs"], *node["outputs"]]
         if node["id"] != number or not all(isinstance(v, int) and 0 <= v < count for v in edges):
             raise FileError(f"nodes[{number}] of the graph file refers to what is not there")
     written: set[int] = set()
-    waited = {var for node in data["nodes"] for var in node["outputs"]}
+    awaited = {var for node in data["nodes"] for var in node["outputs"]}
     for number, node in enumerate(data["nodes"]):
-        if any(var in waited and var not in written for var in node["inputs"]):
+        if any(var in awaited and var not in written for var in node["inputs"]):
             raise FileError(
                 f"nodes[{number}] of the graph file reads what a later one writes: it goes round "
                 "in a circle"
             )
         written.update(node["outputs"])
-    if not data["nodes"]:
-        raise FileError("the graph has no operators: there is nothing to draw")
-    return dict(data)

@@ -46,7 +46,7 @@ def test_graph_and_events_of_a_saved_trace(compiled, tmp_path, chrome):
         ("[1]", "none of dpexec's files: its format is 'list'"),
         ({"format": "onnx"}, "format is 'onnx'"),
         ({"format": "dpexec.graph", "version": 99}, "version 99"),
-        ({"format": "dpexec.graph", "version": 1}, "needs a list of devices"),
+        ({"format": "dpexec.graph", "version": 1, "title": "a"}, "needs a list of devices"),
     ],
 )
 def test_files_that_are_no_graphs(tmp_path, content, complaint):
@@ -61,6 +61,8 @@ def test_files_that_are_no_graphs(tmp_path, content, complaint):
         (lambda data: data["vars"].pop(), "refers to what is not there"),
         (lambda data: data["nodes"].reverse(), "refers to what is not there"),
         (lambda data: data["nodes"].clear(), "no operators"),
+        (lambda data: data.update(tasks=[{"key": "forward"}]), r"tasks\[0\] of the graph file"),
+        (lambda data: data.pop("title"), "lacks its title"),
         (
             lambda data: data["nodes"][0]["inputs"].extend(data["nodes"][2]["outputs"]),
             "goes round in a circle",
