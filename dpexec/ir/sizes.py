@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Quotient", "Rows", "Size", "at", "at_most"]
+__all__ = ["Quotient", "Rows", "Size", "at", "at_most", "real"]
 
 
 class Rows:
@@ -78,7 +78,9 @@ class Size:
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Size):
             return self._made(self.slope + other.slope, self.offset + other.offset)
-        return self._made(self.slope, self.offset + other) if type(other) is int else NotImplemented
+        if not isinstance(other, int):
+            return NotImplemented
+        return self._made(self.slope, self.offset + other)
 
     __radd__ = __add__
 
@@ -92,7 +94,7 @@ class Size:
         return -self + other
 
     def __mul__(self, other: Any) -> Any:
-        if type(other) is not int:
+        if not isinstance(other, int):
             return NotImplemented
         return self._made(self.slope * other, self.offset * other)
 
@@ -162,6 +164,11 @@ class Quotient:
     def at(self, rows: int) -> float:
         """The number for some rows."""
         return float(at(self.dividend, rows) / at(self.divisor, rows))
+
+
+def real(number: Any) -> Any:
+    """A number as a float, if it does not depend on rows."""
+    return number if isinstance(number, Quotient) else float(number)
 
 
 def at_most(number: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpexec.ir.sizes import real
 from dpexec.kernels import math as functions
 from dpexec.kernels.lowering import Code, Value
 from dpexec.kernels.machine import Kernel, count, floats, integers, number
@@ -132,7 +133,7 @@ class Pointwise:
         takes = (i for i, value in enumerate(values) if reuse and code.reuse(out, value))
         onto = next(takes, -1)
         places = values if onto >= 0 else (*values, out)
-        code.emit(self.flat(onto), out.size, *places, *map(float, factors))
+        code.emit(self.flat(onto), out.size, *places, *map(real, factors))
 
     def add_to(self, code: Code, first: Value, *values: Value) -> None:
         """Overwrite the first operand with the result."""
@@ -278,11 +279,11 @@ class Reduction:
             return True
         before, n, middle, inner = found + [1] * (4 - len(found))
         if middle == 1:
-            code.emit(self.rows, before, 1, 1, n * inner, x, out, float(factor))
+            code.emit(self.rows, before, 1, 1, n * inner, x, out, real(factor))
         elif inner == 1:
-            code.emit(self.columns, before, n, middle, x, out, float(factor))
+            code.emit(self.columns, before, n, middle, x, out, real(factor))
         else:
-            code.emit(self.rows, before, n, middle, inner, x, out, float(factor))
+            code.emit(self.rows, before, n, middle, inner, x, out, real(factor))
         return True
 
     @functools.cached_property

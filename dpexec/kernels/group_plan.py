@@ -143,9 +143,11 @@ def _set_levels(made: Plan) -> None:
 
 def _common(shapes: Iterable[Sequence[int]]) -> list[int]:
     """Dimensions into which all shapes of one size can be cut."""
-    cuts: set[int] = set()
+    cuts = [1]
     for shape in shapes:
-        cuts.update((1, *(math.prod(shape[axis:]) for axis in range(len(shape)))))
+        for cut in (math.prod(shape[axis:]) for axis in range(len(shape))):
+            if cut not in cuts:
+                cuts.append(cut)
     found = list(itertools.pairwise(sorted(cuts, reverse=True)))
     if not found or any(large % small for large, small in found):
         raise _Misfit
