@@ -164,7 +164,8 @@ class Simulation(View):
             f"Replay of the recorded {_devices(self.recorded_devices)} ({self.recorded_mode}): "
             f"{seconds_text(self.replayed)}, measured {seconds_text(self.measured)} "
             f"({self.error:+.1%}). Assumed: {self.mode}, {connection}, {cores}; every device gets "
-            f"as many samples as recorded.{left_out}",
+            "as many samples as recorded, and is fed and fetched from one after another."
+            f"{left_out}",
         ]
 
     @cached_property
