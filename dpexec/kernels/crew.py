@@ -10,9 +10,9 @@ since waking a thread takes longer (about 0.05 ms) than most of the gaps.
 The board has two words: the address of the schedule's header (0: none is open), and how many
 threads work on it. The header: number of items, address of the items (address of the table, its
 rows, first and last of its waits, the thread that is to look at it first, where it notes what), of
-the waits, of the states, the number of the item that refused its values, from 1 (0: none did), and
-the address of the notes (0: nobody wants any). An item notes the thread that ran it and what
-:func:`machine.run_timed` writes.
+the waits, of the states, the number of the item that refused its values, from 1 (0: none did), the
+address of the notes (0: nobody wants any), and the bytes by which it moves on at the end of a run.
+An item notes the thread that ran it and what :func:`machine.run_timed` writes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Schedule", "attend", "lead"]
 
 _WAITING, _TAKEN, _DONE = 0, 1, 2
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
-_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES = range(6)  # of the header, in words
+_COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE = range(7)  # of the header, in words
 _FIELDS = 6  # of an item
 _STOPPED = -1
 
@@ -182,6 +182,8 @@ def lead(board: int, header: int, patience: int) -> int:
             return 0
         _pause()
         idle += 1
+    if count(header, _NOTES) != 0:
+        _add(header + 8 * _NOTES, count(header, _ADVANCE))
     return 1
 
 
@@ -247,7 +249,9 @@ class Schedule:
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)
         arrays = [self._items, self._waits, self._states]
-        self._header = np.array([len(rows), *(a.ctypes.data for a in arrays), 0, 0], np.int64)
+        self._header = np.array(
+            [len(rows), *(a.ctypes.data for a in arrays), 0, 0, 8 * at], np.int64
+        )
         self._words = memoryview(self._header.data)  # written to much faster than an array
         self._tables = list(tables)
         self.address: int = self._header.ctypes.data
@@ -259,7 +263,11 @@ class Schedule:
         self._header[_REFUSED] = 0
 
     def note(self, address: int) -> None:
-        """Let items note when their kernels ran, at an address; 0: not any more."""
+        """Let items note when their kernels ran.
+
+        Args:
+            address: for the next run; those that follow write behind it. 0: not any more.
+        """
         self._words[_NOTES] = address
 
     def begun(self, item: int) -> bool:

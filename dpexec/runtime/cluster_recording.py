@@ -20,7 +20,7 @@ from dpexec.runtime.memory_use import Life, lives
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Around, Layout, Ran, StepRecord
 from dpexec.trace.events import Allocation
-from dpexec.trace.recorder import Recorder, Row
+from dpexec.trace.recorder import Kept, Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -124,11 +124,10 @@ class ClusterRecording:
         end = time.perf_counter_ns(), threading.get_ident()
         self._noted = sent, homes, addresses, noted, *end
 
-    def end(self, recorders: Sequence[Recorder]) -> None:
-        """The step is over: tell recorders what the workers recorded."""
+    def end(self) -> Kept:
+        """The step is over; returns what recorders are to keep."""
         assert self.layout is not None
-        for recorder in recorders:
-            recorder.keep(self, (self.began, *self._noted), self.layout.size)
+        return self, (self.began, *self._noted), self.layout.size
 
     def record(self, noted: tuple[Any, ...]) -> _ClusterRecord:
         """What a step recorded."""

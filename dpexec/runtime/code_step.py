@@ -68,8 +68,8 @@ class CodeStep:
         self._updates = [
             item for item, (task, _) in enumerate(made.parts) if task.id in plan.updates
         ]
-        self._notes = np.zeros((0, 0), np.int64)
-        self._noted = 0
+        self.notes = np.zeros((0, 0), np.int64)
+        self.row = self.until = 0
         self._numbers = made.numbers
         self._computed = made.computed
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
@@ -136,18 +136,19 @@ class CodeStep:
 
     # ---- recording
 
-    def note(self) -> tuple[np.ndarray[Any, Any], int]:
-        """Let the next run note when its kernels run, in a row of an array that is returned."""
-        if self._noted == len(self._notes):
+    def begin_notes(self) -> None:
+        """Let runs note when their kernels run: in rows of ``notes``, from ``row`` to ``until``."""
+        if self.row == len(self.notes):
             width = self.schedule.notes[-1][1] if self.schedule.notes else 0
             number = max(1, min(_NOTES_AT_ONCE, _WORDS_AT_ONCE // max(width, 1)))
-            self._notes, self._noted = np.zeros((number, width), np.int64), 0
-            self._notes_address, self._notes_width = self._notes.ctypes.data, 8 * width
-        row = self._noted
-        self._noted = row + 1
-        self.schedule.note(self._notes_address)
-        self._notes_address += self._notes_width
-        return self._notes, row
+            self.notes, self.row = np.zeros((number, width), np.int64), 0
+        self.until = len(self.notes)
+        self.schedule.note(self.notes.ctypes.data + self.row * self.notes.strides[0])
+
+    def end_notes(self) -> None:
+        """Let runs note nothing any more."""
+        self.until = 0
+        self.schedule.note(0)
 
     def tasks(
         self, notes: np.ndarray[Any, Any], row: int, idents: Sequence[int]
@@ -155,8 +156,8 @@ class CodeStep:
         """The tasks that ran, one for each thread that worked on it, with what they did.
 
         Args:
-            notes: what :meth:`note` gave for the run.
-            row: the same.
+            notes: what they noted, and other runs.
+            row: of the run.
             idents: the threads that work together.
         """
         for (task, parts), (at, end) in zip(self._parts, self.schedule.notes, strict=True):

@@ -248,12 +248,14 @@ class Engine:
         if self.recorder is None and not self._sampled and profile.active() is None:
             return self._run_step(binding, feeds, merged, None)
         recording: Recording | ClusterRecording = (
-            self._cluster_runner().recording(binding) if self._on_cluster else binding.recording
+            binding.recording if self._cluster is None else self._cluster.recording(binding)
         )
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        recorders = self.recorder, *self._sampled, profile.active()
-        recording.end([recorder for recorder in recorders if recorder is not None])
+        kept = recording.end()
+        for recorder in (self.recorder, profile.active(), *self._sampled):
+            if recorder is not None:
+                recorder.keep(kept)
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:

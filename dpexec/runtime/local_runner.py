@@ -138,11 +138,12 @@ class LocalRunner:
         """Run a step of code; None if it refused its values: its tasks will say why."""
         with InterruptGate() as gate:
             gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
-            done = (
-                self._crew.run(code.schedule)
-                if self._recording is None
-                else self._recording.run_code(code, self._crew)
-            )
+            if self._recording is not None:
+                done = self._recording.run_code(code, self._crew)
+            else:
+                if code.until:
+                    code.end_notes()
+                done = self._crew.run(code.schedule)
             if not done:
                 code.check_begun()
                 return None

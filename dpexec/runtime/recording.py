@@ -23,7 +23,7 @@ from dpexec.runtime.partition import Task
 from dpexec.runtime.records import Around, Inner, Layout, Ran, StepRecord, marks_of
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Kind
-from dpexec.trace.recorder import Recorder
+from dpexec.trace.recorder import Kept
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -85,15 +85,19 @@ class Recording:
 
     def run_code(self, code: CodeStep, crew: Crew) -> bool:
         """Run all tasks, which are code; False if one of them refused its values."""
-        notes, row = code.note()
-        start = time.perf_counter_ns()
+        if code.row >= code.until:
+            code.begin_notes()
+            crew.idents[0] = threading.get_ident()
         try:
             done = crew.run(code.schedule)
-        finally:
-            stop = time.perf_counter_ns()
-            code.schedule.note(0)
+        except BaseException:
+            code.end_notes()
+            raise
         if done:
-            self._noted = code, notes, row, crew.idents, self.began, start, stop
+            self._noted = code, code.notes, code.row, crew.idents, self.began
+            code.row += 1
+        else:
+            code.end_notes()
         return done
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
@@ -118,17 +122,12 @@ class Recording:
         """What tasks that ran one by one have noted so far."""
         return self._stamps.copy(), self._ran, self._inner, self._around
 
-    def end(self, recorders: Sequence[Recorder]) -> None:
-        """The step is over: tell recorders what was recorded since :meth:`begin`."""
+    def end(self) -> Kept:
+        """The step is over; returns what recorders are to keep."""
         if self._noted is not None:
-            end = time.perf_counter_ns(), threading.get_ident()
-            noted, size = (*self._noted, *end), self.layout.size
-        else:
-            noted = self.noted
-            size = self.layout.size + len(self._inner)
-            self._envs = ()
-        for recorder in recorders:
-            recorder.keep(self, noted, size)
+            return self, (*self._noted, time.perf_counter_ns()), self.layout.size
+        self._envs = ()
+        return self, self.noted, self.layout.size + len(self._inner)
 
     def record(self, noted: tuple[Any, ...]) -> StepRecord:
         """What a step recorded, from what :meth:`end` told."""
@@ -136,12 +135,14 @@ class Recording:
             stamps, ran, inner, around = noted
             tasks = partial(self.layout.tasks, stamps, ran)
             return StepRecord(self.layout, self.lives, tasks, inner, around)
-        code, notes, row, idents, began, start, stop, end, ident = noted
+        code, notes, row, idents, began, end = noted
+        tasks = partial(code.tasks, notes, row, idents)
+        times = [when for _, when, _ in tasks()]
+        start, stop = min(when[0] for when in times), max(when[1] for when in times)
         around = [
-            ("Feed", "feed", began, start, ident, {}),
-            ("Fetch", "fetch", stop, end, ident, {}),
+            ("Feed", "feed", began, start, idents[0], {}),
+            ("Fetch", "fetch", stop, end, idents[0], {}),
         ]
-        tasks = partial(code.tasks, notes, row, [ident, *idents[1:]])
         return StepRecord(self.layout, self.lives, tasks, (), around)
 
     @functools.cache  # noqa: B019 - it lives as long as its binding

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Recorded", "Recorder", "Row", "Source"]
+__all__ = ["EVENTS_KEPT", "Kept", "Recorded", "Recorder", "Row", "Source"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -35,39 +35,45 @@ class Source(Protocol):
         """What a step recorded, from what it wrote."""
 
 
+Kept = tuple[Source, tuple[Any, ...], int]
+"""What recorded a step, what it wrote, and the number of events."""
+
+
 class Recorder:
     """Keeps the latest steps; events are made of them when somebody asks for the trace.
 
     Args:
-        limit: How many events are kept, but always those of the last step.
+        limit: About how many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_dropped", "_limit", "_lock", "_size", "_steps")
+    __slots__ = ("_dropped", "_limit", "_lock", "_room", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._steps: deque[tuple[Source, tuple[Any, ...], int]] = deque()
-        self._size = self._dropped = 0
+        self._steps: deque[Kept] = deque()
+        self._dropped = 0
+        self._room = 0  # up to which number of steps the events need not be counted
 
-    def keep(self, source: Source, noted: tuple[Any, ...], size: int) -> None:
-        """Add what a step recorded; forget the oldest ones where these are too many.
+    def keep(self, step: Kept) -> None:
+        """Add what a step recorded; forget the oldest ones where these are too many."""
+        self._steps.append(step)
+        if len(self._steps) > self._room:
+            self._trim()
 
-        Args:
-            source: Knows what was written.
-            noted: What was written.
-            size: Number of events.
-        """
+    def _trim(self) -> None:
         with self._lock:
-            self._steps.append((source, noted, size))
-            self._size += size
-            while self._size > self._limit and len(self._steps) > 1:
-                self._size -= self._steps.popleft()[2]
-                self._dropped += 1
+            size = len(self)
+            if size > self._limit:  # some more, so that this is seldom
+                while size > self._limit * 15 // 16 and len(self._steps) > 1:
+                    size -= self._steps.popleft()[2]
+                    self._dropped += 1
+            largest = max((step[2] for step in list(self._steps)), default=1)
+            self._room = len(self._steps) + max(0, self._limit - size) // max(largest, 1)
 
     def __len__(self) -> int:
         """The number of events."""
-        return self._size
+        return sum(size for _, _, size in list(self._steps))
 
     @property
     def source(self) -> Any:
@@ -88,7 +94,7 @@ class Recorder:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
             self._steps.clear()
-            self._size = self._dropped = 0
+            self._room = self._dropped = 0
 
     def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
         """Return what was recorded so far, ordered by start.

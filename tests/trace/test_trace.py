@@ -81,7 +81,7 @@ class Step:
         self._events = events
 
     def kept_by(self, recorder: Recorder) -> None:
-        recorder.keep(self, (), len(self._events))
+        recorder.keep((self, (), len(self._events)))
 
     def record(self, noted):
         return self
@@ -119,15 +119,17 @@ def test_nodes_need_a_graph():
 
 
 def test_recorder_forgets_the_oldest_steps_and_says_so():
-    recorder = Recorder(limit=5)
-    for number in range(10):
+    recorder = Recorder(limit=32)
+    for number in range(100):
         Step(("a", number, number), ("b", number, number)).kept_by(recorder)
+        assert len(recorder) <= 32
     trace = recorder.trace()
-    assert trace.steps == (8, 9)
-    assert trace.meta["dropped_steps"] == 8
-    assert "the first 8 of 10 steps" in trace.meta["note"]
-    Step(*((str(k), k, k) for k in range(20))).kept_by(recorder)  # too large by itself
-    assert len(recorder.trace()) == 20
+    assert trace.steps[-1] == 99 and len(trace.steps) >= 15
+    assert trace.meta["steps"] == 100 and trace.meta["dropped_steps"] == trace.steps[0]
+    assert f"the first {trace.steps[0]} of 100 steps" in trace.meta["note"]
+    Step(*((str(k), k, k) for k in range(20))).kept_by(recorder)
+    Step(*((str(k), k, k) for k in range(50))).kept_by(recorder)  # too large by itself
+    assert len(recorder.trace()) == 50
 
 
 def test_recorder_loses_nothing_under_threads():
