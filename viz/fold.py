@@ -78,12 +78,9 @@ def fold_replicas(diagram: Diagram, twins: Sequence[int | None]) -> Diagram:
         reaches = tuple(sorted({first if d in merged else d for d in box.reaches}))
         if box.device not in merged:
             return replace(box, id=number, reaches=reaches)
-        places = [each.device for each in boxes if each.device is not None]
-        tooltip, detail = box.tooltip, box.detail
-        if len(places) < len(merged):
-            tooltip += f"\nonly on device {', '.join(map(str, places))}"
-            detail = f"device {', '.join(map(str, places))} only: {detail}"
-        return replace(box, id=number, device=first, nodes=nodes, tooltip=tooltip, detail=detail)
+        places = tuple(each.device for each in boxes if each.device is not None)
+        made = replace(box, id=number, device=first, nodes=nodes)
+        return made if len(places) == len(merged) else _alone(made, places)
 
     one = _merge(diagram, key, joined, dict.fromkeys(merged, first))
     name = f"devices {merged[0]} to {merged[-1]}: ×{len(merged)}"
@@ -181,7 +178,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
         label, detail = types[0][0], group.label
     sizes = [box.bytes for box in boxes]
     size = None if None in sizes else sum(each or 0 for each in sizes)
-    return Box(
+    made = Box(
         number,
         f"{label} ×{len(boxes)}",
         f"{detail}, {bytes_text(size)}" if size else detail,
@@ -193,6 +190,15 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
         first.task,
         size,
     )
+    devices = {box.only for box in boxes}
+    return _alone(made, first.only) if len(devices) == 1 and first.only else made
+
+
+def _alone(box: Box, devices: tuple[int, ...]) -> Box:
+    """The box, saying which of the devices of its lane it is for."""
+    where = f"device {', '.join(map(str, devices))} only"
+    tooltip, detail = f"{box.tooltip}\n{where}", f"{where}: {box.detail}"
+    return replace(box, detail=detail, tooltip=tooltip, only=devices)
 
 
 def _few(texts: Sequence[str], longest: int = 30) -> str:

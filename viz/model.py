@@ -33,6 +33,7 @@ class Box:
         reaches: The devices that a collective writes to.
         task: Key of the task of a plan that it belongs to.
         bytes: What a collective takes from device to device; None when nobody knows before.
+        only: Where one lane stands for several devices: those that do it, if not all do.
     """
 
     id: int
@@ -45,6 +46,7 @@ class Box:
     reaches: tuple[int, ...] = ()
     task: str | None = None
     bytes: int | None = 0
+    only: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:

@@ -173,6 +173,9 @@ def test_what_one_replica_does_alone_is_said():
         f"device {d} only" for d in range(4)
     ]
     assert len(topological(one)) == len(one.boxes)
+    folded = viz.draw(data, fold="stage", replicas="one").diagram
+    updates = [box.detail.split(":")[0] for box in folded.boxes if box.role == "optimize"]
+    assert sorted(updates) == [f"device {d} only" for d in range(4)]
 
 
 def test_twins_are_the_same_operator_elsewhere():
