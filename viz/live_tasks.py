@@ -128,8 +128,8 @@ def _stacked(slices: Sequence[Sequence[Any]]) -> list[tuple[int, Sequence[Any]]]
 def _roles(row: Sequence[Any], of_tasks: Mapping[str, list[str]]) -> list[str]:
     """The roles of a slice: its own, else those of its task, else its kind."""
     _, role, kind, name, key, _, _ = row
-    if role:
-        return [role]
+    if role or kind == "transfer":
+        return [role or "collective"]
     found = of_tasks.get(key)
     if found:
         return found if kind == "task" else found[:1]
@@ -139,12 +139,12 @@ def _roles(row: Sequence[Any], of_tasks: Mapping[str, list[str]]) -> list[str]:
 def _slice(
     row: Sequence[Any], of_tasks: Mapping[str, list[str]], x: float, y: float, width: float
 ) -> str:
-    device, _, _, name, _, start, stop = row
-    shown = name.removesuffix(f"_dev{device}")
+    device, _, kind, name, _, start, stop = row
+    shown = "transfer" if kind == "transfer" else name.removesuffix(f"_dev{device}")
     text = fit(shown, width - 6, least=3)
     label = f'<text class="halo" x="{x + 3:.1f}" y="{y + 11:.1f}">{escape(text)}</text>'
     return (
-        f"<g><title>{escape(name)}, {seconds_text(stop - start)}</title>"
+        f"<g><title>{escape(f'{kind} {name}')}, {seconds_text(stop - start)}</title>"
         f"{framed(x, y, width, _BAR - 3, _roles(row, of_tasks))}{label if text else ''}</g>"
     )
 

@@ -75,16 +75,13 @@ class LiveView:
         self._thread.start()
 
     def _follow(self, interval: float) -> None:
-        shown = ""
-        while not self._stopped.wait(interval):
-            shown = self._update(shown)
-        self._update(shown)
-
-    def _update(self, shown: str) -> str:
-        content = overview(self._source.refresh())
-        if content != shown:
-            self._display.update({"text/html": content}, raw=True)
-        return content
+        shown, last = "", False
+        while not last:
+            last = self._stopped.wait(interval)
+            content = overview(self._source.refresh(now=last))
+            if content != shown:
+                self._display.update({"text/html": content}, raw=True)
+            shown = content
 
     def close(self) -> None:
         """Update a last time, then follow no more."""

@@ -160,9 +160,13 @@ class Monitor:
             self._lock.release()
         return self._steps > 0
 
-    def refresh(self) -> Board:
-        """The state for pages of this process; it changes twice a second at most."""
-        if time.perf_counter() - self._read > 0.9 * INTERVAL:
+    def refresh(self, now: bool = False) -> Board:
+        """The state for pages of this process; it changes twice a second at most.
+
+        Args:
+            now: whether what changed since the last time counts, however short that is ago.
+        """
+        if now or time.perf_counter() - self._read > 0.9 * INTERVAL:
             self._read = time.perf_counter()
             self.board.apply(self.report())
         return self.board

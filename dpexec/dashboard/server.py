@@ -41,10 +41,10 @@ class LocalSource:
         number = HUB.join()
         self.close = weakref.finalize(self, HUB.leave, number)
 
-    def refresh(self) -> Board:
-        """See :class:`dpexec.dashboard.pages.Source`."""
+    def refresh(self, now: bool = False) -> Board:
+        """See :class:`dpexec.dashboard.pages.Source` and :meth:`Monitor.refresh`."""
         monitor = self._monitor()
-        return Board() if monitor is None else monitor.refresh()
+        return Board() if monitor is None else monitor.refresh(now)
 
     def _monitor(self) -> Monitor | None:
         if self._compiled is None:
@@ -172,7 +172,7 @@ def _routes(source: LocalSource) -> list[tuple[str, type[Any]]]:
     class Metrics(RequestHandler):
         def get(self) -> None:
             try:
-                self.write(metrics.text([source.refresh()]))
+                self.write(metrics.text([source.refresh(now=True)]))
                 self.set_header("Content-Type", "text/plain; version=0.0.4")
             except RuntimeError as error:
                 self.send_error(501, reason=str(error))

@@ -83,6 +83,17 @@ def test_roles_differ_in_pattern_too():
     )
 
 
+def test_lanes_show_tasks_operators_and_transfers():
+    board = full_board()
+    key = BOXES[1]["keys"][0]
+    row = [None, "", "transfer", key, key, 0.011, 0.02]
+    board.take_sample({**board.sample, "slices": [*board.sample["slices"], row]})
+    lanes = live_view.panel(board, "lanes")
+    assert {"device 0", "device 1", "between", "transfer", "relu"} <= set(texts(lanes))
+    assert f"transfer {key}, 9.00 ms" in texts(lanes)
+    assert "Step 8, 60.0 ms." in texts(lanes)
+
+
 def test_many_devices_are_cut_and_it_is_said():
     board = full_board()
     extra = [{**BOXES[0], "keys": [f"forward_dev{d}-{d}"], "device": d} for d in range(2, 12)]
