@@ -1,8 +1,8 @@
 """``fluid.profiler``: how often operators ran and how long they took, as a table and as a trace.
 
 What runs between start and stop is recorded, by every executor of the process. The table counts
-operators (by type), collectives, ``Fetch``, and ``distributed step``: what a step on a
-``distributed.Client`` took as a whole, since the operators run in other processes there.
+operators (by type; joined with ``+`` where one kernel does the work of several), collectives,
+``Feed`` and ``Fetch``: what it took to bring a batch to the operators, and results back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _PROFILE_PATH = os.path.join(tempfile.gettempdir(), "profile")
 _PLACES = {"CPU": "CPU", "GPU": "CUDA", "All": "All"}
 _TRACER_OPTIONS = ("Default", "OpDetail", "AllOpDetail")
 _MILLI = 1e3
+_DIGITS = 6  # of milliseconds: clocks count nanoseconds
 
 
 @dataclass
@@ -155,7 +156,7 @@ def _rows(events: Iterable[Event], prefix: str = "") -> list[_Row]:
     found: dict[str, _Row] = {}
     for event in sorted(events, key=lambda event: event.stop):
         row = found.setdefault(event.name, _Row(prefix + event.name, []))
-        row.times.append(event.duration * _MILLI)
+        row.times.append(round(event.duration * _MILLI, _DIGITS))
     return list(found.values())
 
 
@@ -169,10 +170,15 @@ def _report(trace: Trace, key: str, place: str) -> str:
 
     What one thread ran on one device is reported once, as the original does for an Executor.
     """
-    counted = [event for event in trace if event.kind != "task"]
-    computation = sum(event.duration for event in counted) * _MILLI
+    counted = [event for event in trace if event.kind not in ("task", "transfer")]
+    computed = (event.duration for event in counted if event.kind in ("op", "collective"))
+    computation = sum(computed) * _MILLI
     tasks = {event.key for event in trace if event.kind == "task"}
-    outer = [event for event in trace if event.kind == "task" or event.key not in tasks]
+    outer = [
+        event
+        for event in trace
+        if event.kind == "task" or (event.key not in tasks and event.kind != "transfer")
+    ]
     total = max(sum(event.duration for event in outer) * _MILLI, computation)
     heading = [
         f"Place: {place}",

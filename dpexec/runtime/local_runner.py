@@ -115,6 +115,8 @@ class LocalRunner:
             from dpexec.runtime.code_step import code_step
 
             self._code[binding] = code_step(binding, feeds, self._crew.size)
+            if self._recording is not None:
+                self._recording.begin()  # that was no part of the step
         return self._code[binding]
 
     @functools.cached_property

@@ -127,7 +127,7 @@ def _width(rows: int) -> int:
 
 
 def stamps_of(noted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The times in nanoseconds that :func:`machine.run_timed` noted.
+    """The times in whole nanoseconds that :func:`machine.run_timed` noted.
 
     Args:
         noted: what it wrote, ``(n + 3,)`` for n rows.
@@ -136,7 +136,7 @@ def stamps_of(noted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         The begin and the end of every row, ``(n + 1,)``.
     """
     ticks = (noted[1:-1] - noted[1]).astype(np.float64)
-    return noted[0] + ticks * ((noted[-1] - noted[0]) / max(ticks[-1], 1.0))
+    return np.rint(noted[0] + ticks * ((noted[-1] - noted[0]) / max(ticks[-1], 1.0)))
 
 
 @dataclass(frozen=True, slots=True)
