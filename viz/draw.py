@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -68,6 +69,11 @@ class Drawing(View):
     def dot(self) -> graphviz.Digraph:
         """The graph as a Graphviz source object, for those who want Graphviz's layout."""
         return to_dot(self.diagram)
+
+    @property
+    def json(self) -> str:
+        """The graph file, which `draw` reads again."""
+        return json.dumps(self.data, separators=(",", ":"))
 
     def encode(self, ending: str) -> str | bytes:
         """Return what a file of this ending holds."""

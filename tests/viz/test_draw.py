@@ -262,7 +262,9 @@ def test_saved_and_live_look_the_same(tmp_path):
     compiled = train(classifier(), batches(1), devices=2).compiled
     for live in (compiled.graph, compiled.plan):
         assert viz.draw(live.save(tmp_path / "saved.json")).svg == viz.draw(live).svg
-    assert viz.draw(compiled).svg == viz.draw(compiled.graph).svg
+    drawing = viz.draw(compiled)
+    assert drawing.svg == viz.draw(compiled.graph).svg
+    assert viz.draw(drawing.save(tmp_path / "drawn.json")).svg == drawing.svg
 
 
 @pytest.mark.parametrize("fold", ["auto", "none"])
