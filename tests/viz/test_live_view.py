@@ -157,13 +157,14 @@ def notebook(monkeypatch):
 
 def test_live_view_follows_training_twice_a_second_at_most(notebook):
     trainer = Trainer()
+    start = time.monotonic()
     with live(trainer.compiled) as view:
         assert "Nothing trains yet" in notebook.shown[0]
-        start = time.monotonic()
         while time.monotonic() - start < 1.2:
             trainer.step()
         assert repr(view) == "<LiveView: following>"
-    assert 2 <= len(notebook.shown) - 1 <= 3 + 1  # and a last time when it is closed
+    most = 2 * (time.monotonic() - start) + 2  # the first and the last one are extra
+    assert 3 <= len(notebook.shown) <= most
     assert "operators in 5 tasks" in notebook.shown[-1]
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
     assert not watching.watchers()
