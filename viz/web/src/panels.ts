@@ -6,7 +6,7 @@ import { compareView } from "./compare";
 import type { ViewData } from "./data";
 import { h } from "./dom";
 import { GraphView } from "./graph/view";
-import { memoryView } from "./memory";
+import { memoryView } from "./memory/view";
 import { PassesView } from "./passes";
 import { TableView } from "./table";
 import { textView } from "./text";

@@ -210,7 +210,8 @@ function links(
   for (const state of ["dim", "plain", "critical", "strong"] as const) {
     const style = LINK_STYLES[state];
     context.strokeStyle = context.fillStyle = colour(style.colour);
-    context.globalAlpha = state === "plain" && camera.scale < 0.25 ? 0.35 : style.alpha;
+    context.globalAlpha =
+      state === "plain" ? Math.min(style.alpha, Math.max(0.12, 2.5 * camera.scale)) : style.alpha;
     context.lineWidth = Math.max(style.width, 0.7 / camera.scale);
     for (const dashed of [false, true]) {
       const routes = groups[state].filter(

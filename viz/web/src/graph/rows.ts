@@ -1,6 +1,6 @@
 // Gives every box a row: below everything it needs, collectives in rows of their own.
 
-import { type Diagram, boxWidth } from "./diagram";
+import { type Box, type Diagram, boxWidth } from "./diagram";
 
 export const LANE_WIDEST = 820; // pixels of boxes side by side before a row is broken
 const GAP = 18;
@@ -42,55 +42,101 @@ export interface Rows {
   collective: boolean[]; // by row
 }
 
+/**
+ * Give every box the first row below all it needs that has room for it. What needs nothing stands
+ * right above its first reader; what is joined with nothing, where it is executed.
+ */
 export function assignRows(diagram: Diagram, bus: boolean): Rows {
   const order = topological(diagram);
-  const place = new Int32Array(order.length);
-  order.forEach((box, number) => (place[box] = number));
+  const next = successors(diagram, order);
+  const rows = new RowTable();
   const earliest = new Int32Array(order.length);
   const row = new Int32Array(order.length);
-  const next: number[][] = diagram.boxes.map(() => []);
-  for (const link of diagram.links) {
-    if ((place[link.source] as number) < (place[link.target] as number)) {
-      next[link.source]?.push(link.target);
-    }
-  }
-  const widths: Map<number, number>[] = [];
-  const kinds: (boolean | undefined)[] = [];
+  const lonely = new Uint8Array(order.length).fill(1);
+  for (const { source, target } of diagram.links) lonely[source] = lonely[target] = 0;
+  const latest = new Map<number, number>(); // row of the last box of each lane
   for (const number of order) {
-    const box = diagram.boxes[number];
-    if (!box) continue;
-    let at = earliest[number] as number;
-    if (bus && box.lane === null) {
-      while (kinds[at] !== undefined) at++;
-      kinds[at] = true;
-    } else {
-      const lane = box.lane ?? 0;
-      const width = boxWidth(box) + GAP;
-      while (
-        kinds[at] ||
-        (widths[at]?.get(lane) ?? 0) + width > LANE_WIDEST + (widths[at]?.get(lane) ? 0 : 1e6)
-      )
-        at++;
-      kinds[at] = false;
-      const row = (widths[at] ??= new Map());
-      row.set(lane, (row.get(lane) ?? 0) + width);
-    }
+    const box = diagram.boxes[number] as Box;
+    const lane = box.lane ?? 0;
+    if (lonely[number]) earliest[number] = latest.get(lane) ?? 0;
+    const collective = bus && box.lane === null;
+    const at = rows.place(earliest[number] as number, lane, collective ? null : boxWidth(box));
     row[number] = at;
+    latest.set(lane, at);
     for (const target of next[number] ?? []) {
       earliest[target] = Math.max(earliest[target] as number, at + 1);
     }
   }
-  return squeeze(row, kinds);
+  const needed = new Set(diagram.links.map((link) => link.target));
+  for (const number of order) {
+    const box = diagram.boxes[number] as Box;
+    if (needed.has(number) || lonely[number] || box.lane === null) continue;
+    const reader = Math.min(...(next[number] ?? []).map((target) => row[target] as number));
+    row[number] = rows.lower(row[number] as number, reader - 1, box.lane, boxWidth(box));
+  }
+  return squeeze(row, rows.kinds);
 }
 
-/** Take out rows that nothing fell into. */
+/** Boxes that need a box, links that would go back in the order left out. */
+function successors(diagram: Diagram, order: Int32Array): number[][] {
+  const place = new Int32Array(order.length);
+  order.forEach((box, number) => (place[box] = number));
+  const next: number[][] = diagram.boxes.map(() => []);
+  for (const { source, target } of diagram.links) {
+    if ((place[source] as number) < (place[target] as number)) next[source]?.push(target);
+  }
+  return next;
+}
+
+/** Which rows are taken by what: boxes of lanes, or one collective. */
+class RowTable {
+  readonly kinds: (boolean | undefined)[] = []; // true: a collective
+  private readonly widths: Map<number, number>[] = [];
+
+  /** Put a box of a lane, or with width null a collective, into the first row that has room. */
+  place(from: number, lane: number, width: number | null): number {
+    let at = from;
+    if (width === null) {
+      while (this.kinds[at] !== undefined) at++;
+      this.kinds[at] = true;
+      return at;
+    }
+    while (!this.hasRoom(at, lane, width)) at++;
+    this.take(at, lane, width);
+    return at;
+  }
+
+  /** Move a box down to the lowest row with room; returns where it is then. */
+  lower(from: number, to: number, lane: number, width: number): number {
+    for (let at = to; at > from; at--) {
+      if (this.kinds[at] !== false || !this.hasRoom(at, lane, width)) continue;
+      this.take(at, lane, width);
+      this.take(from, lane, -width - 2 * GAP);
+      return at;
+    }
+    return from;
+  }
+
+  private hasRoom(at: number, lane: number, width: number): boolean {
+    const used = this.widths[at]?.get(lane) ?? 0;
+    return !this.kinds[at] && (used === 0 || used + width + GAP <= LANE_WIDEST);
+  }
+
+  private take(at: number, lane: number, width: number): void {
+    this.kinds[at] = false;
+    const row = (this.widths[at] ??= new Map());
+    row.set(lane, (row.get(lane) ?? 0) + width + GAP);
+  }
+}
+
+/** Take out rows in which nothing stands. */
 function squeeze(row: Int32Array, kinds: (boolean | undefined)[]): Rows {
+  const used = new Set(row);
   const renumbered: number[] = [];
   const collective: boolean[] = [];
   for (let number = 0; number < kinds.length; number++) {
     renumbered.push(collective.length);
-    const kind = kinds[number];
-    if (kind !== undefined) collective.push(kind);
+    if (used.has(number)) collective.push(kinds[number] ?? false);
   }
   return {
     row: row.map((number) => renumbered[number] ?? 0),

@@ -3,7 +3,7 @@
 import { h } from "../dom";
 import { colour, onTheme, roleLine } from "../theme";
 import type { TimelineModel } from "./model";
-import type { TimeWindow } from "./window";
+import type { TimeWindow } from "../window";
 
 export const OVERVIEW = 30;
 

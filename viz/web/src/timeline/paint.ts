@@ -5,7 +5,7 @@ import { figure, moment } from "../format";
 import { SIGNS, colour, roleFill, roleLine } from "../theme";
 import type { Row, TimelineModel } from "./model";
 import { OVERVIEW, type Overview } from "./overview";
-import { type TimeWindow, ticks } from "./window";
+import { type TimeWindow, ticks } from "../window";
 
 /** Height of what stands above the tracks: the overview and the ruler. */
 export const RULER = OVERVIEW + 24;

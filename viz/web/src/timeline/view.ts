@@ -12,7 +12,7 @@ import { sliceDetails } from "./details";
 import { TimelineModel } from "./model";
 import { OVERVIEW, Overview } from "./overview";
 import { GUTTER, type Picture, RULER, paintTimeline, plan, rowAt, rowTop } from "./paint";
-import { TimeWindow } from "./window";
+import { TimeWindow } from "../window";
 
 export class TimelineView implements Panel {
   readonly element: HTMLElement;

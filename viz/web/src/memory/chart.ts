@@ -1,127 +1,100 @@
-// Memory over time, a stack of kinds per device, and what the peak is made of.
+// Memory of a device over time: a stack of kinds, what is reserved, and the peak.
 
-import type { Context, Panel } from "./bus";
-import type { DeviceMemory, MemoryData } from "./data";
-import { h } from "./dom";
-import { bytes, nanoseconds } from "./format";
-import { Surface } from "./surface";
-import { TableView } from "./table";
-import { colour } from "./theme";
+import type { DeviceMemory } from "../data";
+import { h } from "../dom";
+import { bytes, moment, nanoseconds } from "../format";
+import { Surface, onDrag, wheelFactor } from "../surface";
+import { colour } from "../theme";
+import { type TimeWindow, ticks } from "../window";
 
 const LEFT = 72;
 const BOTTOM = 24;
 const TOP = 22;
 
-export function memoryView(data: MemoryData, context: Context): Panel {
-  const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
-  const charts = data.devices.map((device) => new MemoryChart(device, kinds));
-  const legend = h(
-    "ul",
-    { class: "legend", "aria-label": "Legend" },
-    kinds.map((kind, number) =>
-      h(
-        "li",
-        {},
-        h("i", {
-          class: `bar-part ${number % 2 ? "hatched" : ""}`,
-          style: `--part:var(--part-${number})`,
-        }),
-        kind,
-      ),
-    ),
-    data.devices.some((device) => device.reserved)
-      ? h("li", {}, h("i", { class: "reserved" }), "reserved")
-      : null,
-  );
-  const sections = data.devices.map((device, number) => {
-    const total = device.peak.bytes || 1;
-    const table = new TableView(
-      {
-        type: "table",
-        title: `Peak of ${device.name}`,
-        notes: [],
-        columns: [
-          { label: "variable", unit: "text" },
-          { label: "kind", unit: "text" },
-          { label: "bytes", unit: "bytes" },
-          { label: "share", unit: "fraction" },
-        ],
-        rows: device.peak.parts.map(([name, kind, size]) => [name, kind, size, size / total]),
-        sort: [2, "down"],
-        bars: [2],
-        file: `peak-${device.name.replace(/\W+/g, "-")}.csv`,
-      },
-      context,
-    );
-    const words = `${device.name}: peak ${bytes(device.peak.bytes)} at ${nanoseconds(device.peak.time)}, ${device.peak.parts.length} variables`;
-    return h(
-      "section",
-      {},
-      h("h3", {}, words),
-      charts[number]?.element,
-      h(
-        "details",
-        { open: number === 0 },
-        h("summary", {}, "What the peak is made of"),
-        table.element,
-      ),
-    );
-  });
-  return {
-    element: h(
-      "div",
-      { class: "page-text wide" },
-      h("h2", {}, data.title),
-      data.notes.map((note) => h("p", { class: "note" }, note)),
-      legend,
-      sections,
-    ),
-    reveal: () => charts.forEach((chart) => chart.redraw()),
-  };
-}
-
-class MemoryChart {
+export class MemoryChart {
   readonly element = h("div", { class: "memory-chart", tabindex: 0, role: "img" });
   private readonly surface: Surface;
   private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly most: number;
-  private readonly span: [number, number];
   private at = -1; // position of the time under the pointer
 
   constructor(
     private readonly device: DeviceMemory,
     private readonly kinds: string[],
+    private readonly window: TimeWindow, // shared: all devices show the same time
+    private readonly moved: () => void,
   ) {
-    const { times, peak } = device;
-    this.span = [times[0] ?? 0, times[times.length - 1] ?? 1];
+    const { peak } = device;
     this.most =
       Math.max(peak.bytes, device.reserved?.reduce((a, b) => Math.max(a, b), 0) ?? 0, 1) * 1.08;
     this.element.setAttribute(
       "aria-label",
-      `Memory of ${device.name} over time; peak ${bytes(peak.bytes)} at ${nanoseconds(peak.time)}. Left and right arrow read values.`,
+      `Memory of ${device.name} over time; peak ${bytes(peak.bytes)} at ${nanoseconds(peak.time)}. Left and right arrow read values, w and s zoom, a and d move.`,
     );
     this.surface = new Surface(this.element, (context) => this.paint(context));
     this.element.append(this.tip);
-    this.element.addEventListener("pointermove", (event) => {
-      const x = event.clientX - this.element.getBoundingClientRect().left;
-      this.read(this.position(this.timeAt(x)));
-    });
-    this.element.addEventListener("pointerleave", () => this.read(-1));
-    this.element.addEventListener("keydown", (event) => {
-      if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      event.preventDefault();
-      const by = event.key === "ArrowRight" ? 1 : -1;
-      this.read(Math.max(0, Math.min(times.length - 1, this.at + by)));
-    });
+    this.listen();
   }
 
   redraw(): void {
     this.surface.redraw();
   }
 
+  private listen(): void {
+    const { element, window } = this;
+    const left = (): number => element.getBoundingClientRect().left;
+    element.addEventListener("pointermove", (event) => {
+      if (!event.buttons) this.read(this.position(this.timeAt(event.clientX - left())));
+    });
+    element.addEventListener("pointerleave", () => this.read(-1));
+    element.addEventListener("keydown", (event) => this.key(event));
+    element.addEventListener(
+      "wheel",
+      (event) => {
+        // The page around scrolls, so zooming asks for a key or for the focus.
+        if (!event.ctrlKey && !event.metaKey && document.activeElement !== element) return;
+        event.preventDefault();
+        window.zoom(wheelFactor(event), this.timeAt(event.clientX - left()));
+        this.moved();
+      },
+      { passive: false },
+    );
+    onDrag(
+      element,
+      (dx) => {
+        window.pan(-dx / this.across());
+        this.moved();
+      },
+      () => element.focus({ preventScroll: true }),
+    );
+  }
+
+  private key(event: KeyboardEvent): void {
+    const { window } = this;
+    const middle = (window.from + window.to) / 2;
+    const last = this.device.times.length - 1;
+    const commands: Record<string, () => void> = {
+      ArrowLeft: () => this.read(Math.max(0, this.at - 1)),
+      ArrowRight: () => this.read(Math.min(last, this.at + 1)),
+      w: () => window.zoom(1.5, middle),
+      s: () => window.zoom(1 / 1.5, middle),
+      a: () => window.pan(-0.15),
+      d: () => window.pan(0.15),
+      "0": () => window.all(),
+    };
+    const command = commands[event.key];
+    if (!command || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    command();
+    this.moved();
+  }
+
+  private across(): number {
+    return this.surface.width - LEFT - 12;
+  }
+
   private x(time: number): number {
-    const [from, to] = this.span;
-    return LEFT + ((time - from) / (to - from || 1)) * (this.surface.width - LEFT - 12);
+    return LEFT + ((time - this.window.from) / this.window.span) * this.across();
   }
 
   private y(value: number): number {
@@ -131,8 +104,7 @@ class MemoryChart {
   }
 
   private timeAt(x: number): number {
-    const [from, to] = this.span;
-    return from + ((x - LEFT) / (this.surface.width - LEFT - 12)) * (to - from);
+    return this.window.from + ((x - LEFT) / this.across()) * this.window.span;
   }
 
   /** Last time that is not after the given one. */
@@ -170,6 +142,15 @@ class MemoryChart {
 
   private paint(context: CanvasRenderingContext2D): void {
     this.grid(context);
+    context.save();
+    context.beginPath();
+    context.rect(LEFT, 0, this.across(), this.surface.height);
+    context.clip();
+    this.areas(context);
+    context.restore();
+  }
+
+  private areas(context: CanvasRenderingContext2D): void {
     const { device } = this;
     let below = new Float64Array(device.times.length);
     this.kinds.forEach((kind, number) => {
@@ -206,12 +187,11 @@ class MemoryChart {
       context.textAlign = "right";
       context.fillText(bytes(value), LEFT - 8, this.y(value));
     }
-    const [from, to] = this.span;
+    const { times, step } = ticks(this.window, this.across());
     context.textAlign = "center";
-    for (let k = 0; k <= 4; k++) {
-      const time = from + ((to - from) * k) / 4;
-      const x = Math.min(Math.max(this.x(time), LEFT + 16), width - 36);
-      context.fillText(nanoseconds(Math.round(time)), x, height - 9);
+    for (const time of times) {
+      const x = this.x(time);
+      if (x > LEFT + 8 && x < width - 30) context.fillText(moment(time, step), x, height - 9);
     }
   }
 
@@ -221,7 +201,10 @@ class MemoryChart {
     const total = times.length;
     for (let k = 0; k < total; k++) {
       const at = backwards ? total - 1 - k : k;
-      const [left, right] = [this.x(times[at] as number), this.x(times[at + 1] ?? this.span[1])];
+      const [left, right] = [
+        this.x(times[at] as number),
+        this.x(times[at + 1] ?? (times[at] as number)),
+      ];
       const y = this.y(values[at] as number);
       context.lineTo(backwards ? right : left, y);
       context.lineTo(backwards ? left : right, y);

@@ -1,0 +1,106 @@
+"""Takes the pictures of the documentation: a real run, its report in headless Chromium.
+
+python -m tests.viz.pictures docs/pictures
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import dpexec as fluid
+from dpexec import layers, viz
+from tests.viz.browser import Browser, browser
+
+STEPS = 6
+
+
+def perceptron() -> fluid.Variable:
+    """Three layers on images of digits."""
+    image = layers.data("image", [784])
+    label = layers.data("label", [1], dtype="int64")
+    hidden = layers.fc(layers.fc(image, 256, act="relu"), 128, act="relu")
+    loss = layers.mean(layers.cross_entropy(layers.fc(hidden, 10, act="softmax"), label))
+    fluid.optimizer.Adam(0.001).minimize(loss)
+    return loss
+
+
+def resnet(depth: int = 32) -> fluid.Variable:
+    """The residual network for small images (He and others, 2015)."""
+
+    def normed(x, channels, size, stride, act="relu"):
+        made = layers.conv2d(x, channels, size, stride, (size - 1) // 2, bias_attr=False)
+        return layers.batch_norm(made, act=act)
+
+    def block(x, channels, stride):
+        made = normed(normed(x, channels, 3, stride), channels, 3, 1, None)
+        short = x if stride == 1 else normed(x, channels, 1, stride, None)
+        return layers.elementwise_add(made, short, act="relu")
+
+    image = layers.data("image", [3, 32, 32])
+    label = layers.data("label", [1], dtype="int64")
+    x = normed(image, 16, 3, 1)
+    for channels, stride in ((16, 1), (32, 2), (64, 2)):
+        for k in range((depth - 2) // 6):
+            x = block(x, channels, 1 if k else stride)
+    out = layers.fc(layers.pool2d(x, 8, "avg", 1), 10, act="softmax")
+    loss = layers.mean(layers.cross_entropy(out, label))
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    return loss
+
+
+def run(net, rows: int):
+    """Train on two devices and return the compiled program with its trace."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        loss = net()
+    build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
+    build.fuse_elewise_add_act_ops = build.fuse_all_optimizer_ops = True
+    execution.trace = True
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        compiled = fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, build, execution, places=[fluid.CPUPlace()] * 2
+        )
+        random = np.random.default_rng(0)
+        shape = [rows, *main.global_block().var("image").shape[1:]]
+        image = random.random(shape, dtype=np.float32)
+        feed = {"image": image, "label": random.integers(0, 10, (rows, 1))}
+        for _ in range(STEPS):
+            exe.run(compiled, feed=feed, fetch_list=[loss])
+    return compiled
+
+
+def shot(window: Browser, path: Path, tab: str | None = None) -> None:
+    """Save what the window shows once a tab has drawn itself."""
+    if tab:
+        window.tab(tab)
+    time.sleep(0.5)
+    window.driver.save_screenshot(str(path))
+    print(path)
+
+
+def main(folder: Path) -> None:
+    """Take all pictures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, browser() as window:
+        small = viz.report(run(perceptron, 256)).save(Path(scratch) / "small.html")
+        large = viz.report(run(resnet, 32)).save(Path(scratch) / "large.html")
+        window.open(small)
+        names = window.js(
+            "return [...document.querySelectorAll('[role=tab]')].map(t => t.textContent)"
+        )
+        for name in names:
+            shot(window, folder / f"{name.lower().replace(' ', '-')}.png", name)
+        with window.media("prefers-color-scheme", "dark"):
+            window.open(large)
+            shot(window, folder / "resnet-32.png", names[1])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

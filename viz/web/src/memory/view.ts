@@ -1,0 +1,89 @@
+// Memory over time, a stack of kinds per device, and what the peak is made of.
+
+import type { Context, Panel } from "../bus";
+import type { MemoryData } from "../data";
+import { h } from "../dom";
+import { bytes, nanoseconds } from "../format";
+import { zoomButtons } from "../panel";
+import { TableView } from "../table";
+import { TimeWindow } from "../window";
+import { MemoryChart } from "./chart";
+
+export function memoryView(data: MemoryData, context: Context): Panel {
+  const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
+  const times = data.devices.flatMap(({ times }) => [times[0] ?? 0, times[times.length - 1] ?? 1]);
+  const window = new TimeWindow(Math.min(...times), Math.max(...times));
+  const moved = (): void => charts.forEach((chart) => chart.redraw());
+  const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
+  const zoom = (factor: number): void => {
+    window.zoom(factor, (window.from + window.to) / 2);
+    moved();
+  };
+  const fit = (): void => {
+    window.all();
+    moved();
+  };
+  const legend = h(
+    "ul",
+    { class: "legend", "aria-label": "Legend" },
+    kinds.map((kind, number) =>
+      h(
+        "li",
+        {},
+        h("i", {
+          class: `bar-part ${number % 2 ? "hatched" : ""}`,
+          style: `--part:var(--part-${number})`,
+        }),
+        kind,
+      ),
+    ),
+    data.devices.some((device) => device.reserved)
+      ? h("li", {}, h("i", { class: "reserved" }), "reserved")
+      : null,
+  );
+  const sections = data.devices.map((device, number) => {
+    const total = device.peak.bytes || 1;
+    const table = new TableView(
+      {
+        type: "table",
+        title: `Peak of ${device.name}`,
+        notes: [],
+        columns: [
+          { label: "variable", unit: "text" },
+          { label: "kind", unit: "text" },
+          { label: "bytes", unit: "bytes" },
+          { label: "share", unit: "fraction" },
+        ],
+        rows: device.peak.parts.map(([name, kind, size]) => [name, kind, size, size / total]),
+        sort: [2, "down"],
+        bars: [2],
+        file: `peak-${device.name.replace(/\W+/g, "-")}.csv`,
+      },
+      context,
+    );
+    const words = `${device.name}: peak ${bytes(device.peak.bytes)} at ${nanoseconds(device.peak.time)}, ${device.peak.parts.length} variables`;
+    return h(
+      "section",
+      {},
+      h("h3", {}, words),
+      charts[number]?.element,
+      h(
+        "details",
+        { open: number === 0 },
+        h("summary", {}, "What the peak is made of"),
+        table.element,
+      ),
+    );
+  });
+  return {
+    element: h(
+      "div",
+      { class: "page-text wide" },
+      h("h2", {}, data.title),
+      data.notes.map((note) => h("p", { class: "note" }, note)),
+      h("div", { class: "tools" }, legend, zoomButtons(zoom, fit)),
+      sections,
+    ),
+    reveal: moved,
+  };
+}
