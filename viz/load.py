@@ -21,8 +21,36 @@ __all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
 GraphData = dict[str, Any]
 """The content of a graph file; `dpexec.graph.describe` says what it holds."""
 
-_VAR = ("name", "version", "device", "kind", "shape", "dtype", "bytes", "persistable")
-_NODE = ("id", "name", "kind", "device", "role", "scope", "layer", "line", "inputs", "outputs")
+_Types = dict[str, tuple[type, ...]]
+_DEVICE: _Types = {"id": (int,), "place": (str,)}
+_VAR: _Types = {
+    "name": (str,),
+    "version": (int,),
+    "device": (int, type(None)),
+    "kind": (str,),
+    "shape": (list, tuple),
+    "dtype": (str, type(None)),
+    "bytes": (int, type(None)),
+    "persistable": (bool,),
+}
+_NODE: _Types = {
+    "id": (int,),
+    "name": (str,),
+    "kind": (str,),
+    "device": (int, type(None)),
+    "role": (str,),
+    "scope": (str,),
+    "layer": (str,),
+    "line": (str, type(None)),
+    "inputs": (list, tuple),
+    "outputs": (list, tuple),
+}
+_TASK: _Types = {
+    "key": (str,),
+    "device": (int, type(None)),
+    "nodes": (list, tuple),
+    "after": (list, tuple),
+}
 
 
 class FileError(ValueError):
@@ -87,6 +115,7 @@ def as_trace(source: Any) -> Trace:
             source = from_chrome(source) if chrome else Trace.from_json(source)
         except TraceFormatError as error:
             raise FileError(str(error)) from error
+        _check_trace(source)
     elif not isinstance(source, Trace):
         if not hasattr(type(source), "trace"):
             raise TypeError(
@@ -98,6 +127,22 @@ def as_trace(source: Any) -> Trace:
         raise FileError("the trace has no events: nothing ran while it was recorded")
     trace: Trace = source
     return trace
+
+
+def _check_trace(trace: Trace) -> None:
+    """Refuse a trace from a file whose graph is damaged, or is not that of its events."""
+    for name in ("num_threads", "cpus"):
+        if not isinstance(trace.meta.get(name, 1), int):
+            raise FileError(f"the trace is damaged: {name} is {trace.meta[name]!r:.80}")
+    if trace.graph is None:
+        return
+    count = len(_checked(trace.graph)["nodes"])
+    devices = {None, *(device["id"] for device in trace.graph["devices"])}
+    for number, event in enumerate(trace.events):
+        if event.device not in devices:
+            raise FileError(f"event {number} of the trace is of device {event.device}")
+        if event.node is not None and not 0 <= event.node < count:
+            raise FileError(f"event {number} of the trace is of operator {event.node}, of {count}")
 
 
 def program_graph(program: Program) -> SSAGraph:
@@ -154,16 +199,23 @@ def _checked(data: Mapping[str, Any]) -> GraphData:
 
 
 def _check_fields(data: Mapping[str, Any]) -> None:
-    parts = [("devices", ("id", "place")), ("vars", _VAR), ("nodes", _NODE)]
+    parts = [("devices", _DEVICE), ("vars", _VAR), ("nodes", _NODE)]
     if "tasks" in data:
-        parts += [("tasks", ("key", "device", "nodes", "after")), ("nodes", ("task",))]
+        parts += [("tasks", _TASK), ("nodes", {"task": (str, type(None))})]
     for part, fields in parts:
         rows = data.get(part)
         if not isinstance(rows, list):
             raise FileError(f"a graph file needs a list of {part}")
         for number, row in enumerate(rows):
-            if not isinstance(row, dict) or not all(name in row for name in fields):
+            if not isinstance(row, dict) or not _has(row, fields):
                 raise FileError(f"{part}[{number}] of the graph file is damaged: {row!r:.80}")
+    for number, var in enumerate(data["vars"]):
+        if not all(isinstance(dim, int) for dim in var["shape"]):
+            raise FileError(f"vars[{number}] of the graph file is damaged: its shape")
+
+
+def _has(row: Mapping[str, Any], fields: _Types) -> bool:
+    return all(name in row and isinstance(row[name], kinds) for name, kinds in fields.items())
 
 
 def _check_edges(data: Mapping[str, Any]) -> None:
@@ -173,6 +225,11 @@ def _check_edges(data: Mapping[str, Any]) -> None:
         edges = [*node["inputs"], *node["outputs"]]
         if node["id"] != number or not all(isinstance(v, int) and 0 <= v < count for v in edges):
             raise FileError(f"nodes[{number}] of the graph file refers to what is not there")
+    nodes = len(data["nodes"])
+    for number, task in enumerate(data.get("tasks", ())):
+        known = all(isinstance(n, int) and 0 <= n < nodes for n in task["nodes"])
+        if not known or not task["nodes"] or not all(isinstance(k, str) for k in task["after"]):
+            raise FileError(f"tasks[{number}] of the graph file refers to what is not there")
     written: set[int] = set()
     awaited = {var for node in data["nodes"] for var in node["outputs"]}
     for number, node in enumerate(data["nodes"]):

@@ -1,6 +1,7 @@
 """``dpexec viz`` and ``dpexec run --report --trace``: what is printed and written, and errors."""
 
 import json
+import random
 import sys
 
 import pytest
@@ -135,6 +136,36 @@ def test_bad_files_are_one_clear_line(content, complaint, tmp_path, capsys):
     assert (code, out) == (2, "")
     assert err.startswith("dpexec viz: ") and complaint in err
     assert err.count("\n") == 1
+
+
+def places(value, path=()):
+    """The paths of everything in a JSON value."""
+    if path:
+        yield path
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from places(inner, (*path, key))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_file_with_anything_wrong_in_it_is_shown_or_refused_in_one_line(seed, tmp_path, capsys):
+    rng = random.Random(seed)
+    whole = json.dumps(straggling(2).to_json())
+    paths = list(places(json.loads(whole)))
+    for _ in range(12):
+        data = json.loads(whole)
+        *outer, last = rng.choice(paths)
+        around = data
+        for key in outer:
+            around = around[key]
+        around[last] = rng.choice([None, "x", -7, [1], 10**6, {}, 0.5])
+        path = tmp_path / "x.json"
+        path.write_text(json.dumps(data))
+        for options in ([], ["--by", "node"], ["--simulate", "2"]):
+            code, _, err = run(capsys, str(path), *options)
+            assert code in (0, 2), (outer, last)
+            assert err.count("\n") == (code == 2), (outer, last, err)
 
 
 def test_a_program_never_built_or_run_says_so(tmp_path, capsys):
