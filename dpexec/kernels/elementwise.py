@@ -2,108 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dpexec.kernels.generate import Pointwise, Reduction, single
-from dpexec.kernels.lowering import Code, Value, declare, lowering
+from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.shapes import duplicate
 from dpexec.kernels.strides import regular
 
 __all__ = ["ADD", "COPY", "DIVIDE", "MULTIPLY", "SCALE", "SUBTRACT", "TOTAL"]
-
-# ---- one operand: operator type, attributes, forward, what the gradient reads besides dy, and
-# gradient, in terms of x, y = forward(x), dy and attributes
-
-_ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
-    ("relu", "", "max(x, zero)", "y", "dy if y > zero else zero"),
-    ("leaky_relu", "alpha", "x if x > zero else x * alpha", "y", "dy if y > zero else dy * alpha"),
-    ("relu6", "threshold", "min(max(x, zero), threshold)", "y",
-     "dy if y > zero and y < threshold else zero"),
-    ("brelu", "t_min t_max", "min(max(x, t_min), t_max)", "x",
-     "dy if x > t_min and x < t_max else zero"),
-    ("thresholded_relu", "threshold", "x if x > threshold else zero", "x",
-     "dy if x > threshold else zero"),
-    ("sigmoid", "", "sigmoid(x)", "y", "dy * y * (one - y)"),
-    ("tanh", "", "tanh(x)", "y", "dy * (one - y * y)"),
-    ("exp", "", "exp(x)", "y", "dy * y"),
-    ("log", "", "log(x)", "x", "dy / x"),
-    ("sqrt", "", "sqrt(x)", "y", "dy * half / y"),
-    ("rsqrt", "", "one / sqrt(x)", "y", "-half * dy * y * y * y"),
-    ("reciprocal", "", "one / x", "y", "-dy * y * y"),
-    ("square", "", "x * x", "x", "two * (x * dy)"),
-    ("abs", "", "abs(x)", "x", "dy if x > zero else (-dy if x < zero else zero)"),
-    ("swish", "beta", "x * sigmoid(beta * x)", "x",
-     "dy * sigmoid(beta * x) * (one + beta * x * (one - sigmoid(beta * x)))"),
-    ("softsign", "", "x / (one + abs(x))", "x", "dy / ((one + abs(x)) * (one + abs(x)))"),
-    ("stanh", "scale_a scale_b", "tanh(x * scale_a) * scale_b", "x",
-     "dy * (one - tanh(x * scale_a) * tanh(x * scale_a)) * (scale_a * scale_b)"),
-    ("hard_sigmoid", "slope offset", "min(max(x * slope + offset, zero), one)", "y",
-     "dy * slope if y > zero and y < one else zero"),
-    ("hard_swish", "threshold scale offset",
-     "x * min(max(x + offset, zero), threshold) / scale", "x",
-     "dy * ((two * x + offset if x + offset > zero else zero)"
-     " if x + offset < threshold else threshold) / scale"),
-)  # fmt: skip
-
-
-def _one_operand(type: str, attributes: str, forward: str, reads: str, gradient: str) -> None:
-    """Lowerings of an operator with one operand, and of its gradient."""
-    names = attributes.split()
-    apply = Pointwise(type, "x", forward, attributes)
-    back = Pointwise(f"{type}_grad", f"{reads} dy", gradient, attributes)
-
-    def lower(code: Code, x: Value, out: Value, **attrs: Any) -> Any:
-        if not single(x):
-            return False
-        apply.emit(code, out, x, factors=[attrs[name] for name in names], reuse=True)
-
-    def lower_grad(code: Code, read: Value, d_out: Value, dx: Value, **attrs: Any) -> Any:
-        if not single(read, d_out):
-            return False
-        factors = [attrs[name] for name in names]
-        back.emit(code, dx, read, d_out, factors=factors, reuse=True)
-
-    declare(type, names, lower, layout="pointwise")
-    declare(f"{type}_grad", names, lower_grad, layout="pointwise")
-
-
-for _row in _ONE_OPERAND:
-    _one_operand(*_row)
-
-
-# ---- gelu: x times the probability of a smaller number, by one of two formulas
-
-_ROOT = "F(0.7978845608028654)"
-_ABOUT = f"half * (one + tanh({_ROOT} * (x + F(0.044715) * x * x * x)))"
-_SLOPE = f"two * (one - {_ABOUT}) * {_ROOT} * (one + F(0.134145) * x * x)"
-_GELU = (
-    Pointwise("gelu", "x", "x * normal(x)"),
-    Pointwise("gelu_about", "x", f"x * {_ABOUT}"),
-)
-_GELU_GRAD = (
-    Pointwise("gelu_grad", "x dy", "dy * (normal(x) + x * exp(-half * x * x) * F(0.39894228))"),
-    Pointwise("gelu_about_grad", "x dy", f"dy * ({_ABOUT}) * (one + x * {_SLOPE})"),
-)
-
-
-@lowering("gelu", layout="pointwise")
-def gelu(code: Code, x: Value, out: Value, *, approximate: bool) -> Any:
-    """One pass."""
-    if not single(x):
-        return False
-    _GELU[approximate].emit(code, out, x, reuse=True)
-
-
-@lowering("gelu_grad", layout="pointwise")
-def gelu_grad(code: Code, x: Value, d_out: Value, dx: Value, *, approximate: bool) -> Any:
-    """One pass."""
-    if not single(x, d_out):
-        return False
-    _GELU_GRAD[approximate].emit(code, dx, x, d_out, reuse=True)
-
 
 # ---- two operands, which may be repeated
 

@@ -65,7 +65,7 @@ def fused_elemwise_activation(
         return False
     if not _part(group, activation, [middle], [out]):
         return False
-    group.finish([value for value in (out, total) if value is not None])
+    return group.finish([value for value in (out, total) if value is not None])
 
 
 @lowering("fused_elemwise_activation_grad", layout="own")
@@ -92,7 +92,7 @@ def fused_elemwise_activation_grad(
         return False
     if not _part(group, "elementwise_add_grad", [x or out, y, middle], [dx, dy], axis=axis):
         return False
-    group.finish([value for value in (dx, dy, d_total) if value is not None])
+    return group.finish([value for value in (dx, dy, d_total) if value is not None])
 
 
 def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:

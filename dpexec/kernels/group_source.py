@@ -14,7 +14,7 @@ from dpexec.kernels.lowering import Code, Value
 from dpexec.kernels.machine import Kernel
 from dpexec.kernels.strides import OUTER
 
-__all__ = ["emit"]
+__all__ = ["emit", "substituted"]
 
 _kernels: dict[str, Kernel] = {}
 
@@ -139,7 +139,7 @@ class _Writer:
         factors = [self._factor(factor) for factor in node.factors]
         assert not isinstance(node.apply, Reduction)
         words = (*node.apply.operands, *node.apply.factors)
-        text = _substituted(
+        text = substituted(
             node.apply.expression, dict(zip(words, (*operands, *factors), strict=True))
         )
         name = self.computed[node] = self._new()
@@ -212,7 +212,7 @@ class _Writer:
     @staticmethod
     def _combined(node: Node, total: str, value: str) -> str:
         assert isinstance(node.apply, Reduction)
-        return _substituted(node.apply.combined, {"total": total, "value": value})
+        return substituted(node.apply.combined, {"total": total, "value": value})
 
     # ---- all rows
 
@@ -260,7 +260,8 @@ def _lines(lines: list[str], by: int) -> str:
     return "".join("    " * by + line + "\n" for line in lines)
 
 
-def _substituted(expression: str, names: Mapping[str, str]) -> str:
+def substituted(expression: str, names: Mapping[str, str]) -> str:
+    """An expression with other words for some of its words."""
     if not names:
         return expression
     pattern = r"\b(" + "|".join(map(re.escape, names)) + r")\b"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from dpexec.core.dtypes import as_var_type, to_numpy
 from dpexec.ir.parts import Part, parts_of
@@ -27,6 +27,7 @@ from dpexec.kernels.strides import strides
 
 __all__ = ["Group"]
 
+Call = tuple[Kernel, Sequence[Argument]]
 _MOST = 64
 """Expressions of one kernel: compilers take longer and longer."""
 _MOST_FUNCTIONS = 2
@@ -46,7 +47,7 @@ class Group(Recorder):
         made = {value: copy for value, copy in code._copies.items() if copy.source is None}
         super().__init__(halves=code.halves, rounded=code.rounded, _copies=made)
         self.code = code
-        self.items: list[Node | tuple[Kernel, Sequence[Argument]]] = []
+        self.items: list[Node | Call] = []
         self.made: dict[Hashable, Node] = {}
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
@@ -92,39 +93,45 @@ class Group(Recorder):
         self.items.append(node)
         self.made[where(node.out)] = node
 
-    def finish(self, outputs: Sequence[Value]) -> None:
+    def finish(self, outputs: Sequence[Value]) -> bool:
         """Emit all of it.
 
         Args:
             outputs: what is needed in memory.
+
+        Returns:
+            False if there is no kernel for some expression; nothing is emitted then.
         """
         for value in outputs:
             node = self.made.get(where(value))
             if node is not None:
                 node.stored = True
         kernels = self._kernels()
+        plans = [plan(item) if _needs_plan(item) else None for item in kernels]
+        for item, made in zip(kernels, plans, strict=True):
+            if isinstance(item, list) and made is None and not all(map(_by_itself, item)):
+                return False
         read_by: dict[Node, set[int]] = {}
         for number, item in enumerate(kernels):
             for node in item if isinstance(item, list) else ():
                 for source in node.sources:
                     if isinstance(source, Node):
                         read_by.setdefault(source, set()).add(number)
-        for number, item in enumerate(kernels):
+        for number, (item, made) in enumerate(zip(kernels, plans, strict=True)):
             if isinstance(item, tuple):
                 self.code.emit(item[0], *item[1])
-                continue
-            stored = {n for n in item if n.stored or read_by.get(n, set()) - {number}}
-            made = plan(item) if len(item) > 1 else None
-            if made is None:
+            elif made is None:
                 for node in item:
                     _alone(self.code, node)
-                continue
-            self._overwrite(made, stored, outputs)
-            emit(self.code, made, stored)
+            else:
+                stored = {n for n in item if n.stored or read_by.get(n, set()) - {number}}
+                self._overwrite(made, stored, outputs)
+                emit(self.code, made, stored)
+        return True
 
-    def _kernels(self) -> list[list[Node] | tuple[Kernel, Sequence[Argument]]]:
+    def _kernels(self) -> list[list[Node] | Call]:
         """The expressions of every kernel, and the calls between them."""
-        found: list[list[Node] | tuple[Kernel, Sequence[Argument]]] = []
+        found: list[list[Node] | Call] = []
         run: list[Node] = []
         for item in (*self.items, None):
             if isinstance(item, Node):
@@ -173,6 +180,16 @@ def _fitting(nodes: Sequence[Node]) -> int:
         if functions > _MOST_FUNCTIONS and number:
             return number
     return min(len(nodes), _MOST)
+
+
+def _needs_plan(item: list[Node] | Call) -> TypeGuard[list[Node]]:
+    return isinstance(item, list) and (len(item) > 1 or not _by_itself(item[0]))
+
+
+def _by_itself(node: Node) -> bool:
+    """Whether there is a kernel for an expression alone."""
+    flat = all(list(steps) == node.out_steps for steps in node.steps)
+    return isinstance(node.apply, Reduction) or flat or len(node.steps) < 3
 
 
 def _alone(code: Code, node: Node) -> None:
@@ -232,4 +249,4 @@ def fusion_group(
     for part in parts_of(parts, results):
         if not _lower(group, part, specs, values):
             return False
-    group.finish([out for out in outs if out is not None])
+    return group.finish([out for out in outs if out is not None])

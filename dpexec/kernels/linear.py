@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.kernels.elementwise import ADD, COPY, SCALE, TOTAL
+from dpexec.kernels.elementwise import ADD, COPY, MULTIPLY, SCALE, TOTAL
 from dpexec.kernels.generate import Pointwise, Recorder, Reduction, single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.shapes import clear, duplicate, move
@@ -106,6 +106,24 @@ def reduce_mean_grad(
     share = code.scratch(*d_out.shape)
     SCALE.emit(code, share, d_out, factors=(d_out.size / x.size, 0.0))
     return _spread(code, x, share, dx, kept)
+
+
+_IS = Pointwise("is", "x y", "one if x == y else zero")
+
+
+@lowering("reduce_max_grad", "reduce_min_grad")
+def reduce_max_grad(
+    code: Code, x: Value, out: Value, d_out: Value, dx: Value, *, dim: Any, reduce_all: bool
+) -> Any:
+    """The gradient of an extremum for each of the elements that are equal to it."""
+    kept = _axes(x, dim, reduce_all)
+    shape = [size if keep else 1 for size, keep in zip(x.shape, kept, strict=True)]
+    if not single(x, d_out) or not regular([shape], x.shape):
+        return False
+    chosen = code.scratch(*x.shape)
+    _IS.broadcast(code, chosen, x, out, (x.shape, shape), x.shape)
+    MULTIPLY.broadcast(code, dx, chosen, d_out, (x.shape, shape), x.shape)
+    return None
 
 
 @lowering("expand_grad")

@@ -48,22 +48,28 @@ __all__ = [
 ]
 
 _FAMILIES = (
+    "activations",
     "batch_norm",
     "convolution",
     "dropout",
     "elementwise",
     "embedding",
+    "formulas",
     "fused",
     "groups",
+    "image_norms",
+    "labels",
     "layer_norm",
     "linear",
     "losses",
     "optimizers",
     "pooling",
     "products",
+    "schedules",
     "shapes",
     "softmax",
     "sparse",
+    "sync_batch_norm",
 )
 
 Argument = Any

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.kernels.elementwise import DIVIDE, MULTIPLY, SUBTRACT, TOTAL
+from dpexec.kernels.formulas import Sheet
 from dpexec.kernels.generate import Pointwise, Recorder, single
 from dpexec.kernels.linear import MAXIMA
 from dpexec.kernels.lowering import Code, Value, lowering
@@ -181,6 +182,8 @@ def softmax_with_cross_entropy(
     *, soft_label: bool, ignore_index: int, axis: int,
 ) -> Any:  # fmt: skip
     """Softmax and loss of one row after another, over the logits if nobody reads them later."""
+    if soft_label and single(logits, label) and axis in (-1, len(logits.shape) - 1):
+        return _with_shares(code, logits, label, out, loss)
     if not hard(logits, label, soft_label, axis):
         return False
     n = logits.shape[-1]
@@ -189,6 +192,17 @@ def softmax_with_cross_entropy(
         _softmax_with_cross_entropy, logits.size // n, n, logits, label, out, loss, ignore_index,
         onto,
     )  # fmt: skip
+    return None
+
+
+def _with_shares(code: Code, logits: Value, label: Value, out: Value, loss: Value) -> bool:
+    """Softmax and loss for labels that are shares of all classes."""
+    n = logits.shape[-1]
+    sheet = Sheet(code, (logits.size // n, n))
+    _softmax_by_expressions(sheet.group, logits, out)
+    terms = sheet.each("-max(log(y), -most) * t", factors={"most": float(_HUGE)}, y=out, t=label)
+    sheet.total(terms, [1], loss)
+    return sheet.done(out, loss)
 
 
 @lowering("softmax_with_cross_entropy_grad")
@@ -197,6 +211,11 @@ def softmax_with_cross_entropy_grad(
     *, soft_label: bool, ignore_index: int, axis: int,
 ) -> Any:  # fmt: skip
     """One pass, over the softmax if nobody reads it later."""
+    if soft_label and single(softmax, label, d_loss) and axis in (-1, len(softmax.shape) - 1):
+        n = softmax.shape[-1]
+        sheet = Sheet(code, (softmax.size // n, n))
+        sheet.each("(y - t) * d", dx, y=softmax, t=label, d=(d_loss, sheet.left([1])))
+        return sheet.done(dx)
     if not hard(softmax, label, soft_label, axis):
         return False
     n = softmax.shape[-1]
@@ -205,3 +224,4 @@ def softmax_with_cross_entropy_grad(
         _softmax_with_cross_entropy_grad, softmax.size // n, n, softmax, label, d_loss, dx,
         ignore_index, onto,
     )  # fmt: skip
+    return None

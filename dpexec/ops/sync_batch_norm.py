@@ -18,15 +18,18 @@ from dpexec.ops.batch_norm import _channel_axis, _planes, batch_norm
 
 def _samples_of(*slots: str) -> Any:
     def samples(r: SampleRng) -> list[Sample]:
-        drawn = {
-            "X": r.normal((4, 3, 2)),
-            "Y@GRAD": r.normal((4, 3, 2)),
+        return [drawn(r, (4, 3, 2)), drawn(r, (2, 3, 2, 4))]
+
+    def drawn(r: SampleRng, shape: tuple[int, ...]) -> Sample:
+        found = {
+            "X": r.normal(shape),
+            "Y@GRAD": r.normal(shape),
             "Sums": np.array([1.0, 2.0, -3.0, 30.0, 40.0, 50.0, 16.0]),
             "GradSums": r.normal((6,)),
             **{slot: r.uniform(0.5, 1.5, (3,)) for slot in ("Scale", "Variance", "SavedVariance")},
             **{slot: r.normal((3,)) for slot in ("Bias", "Mean", "SavedMean")},
         }
-        return [Sample({slot: drawn[slot] for slot in slots})]
+        return Sample({slot: found[slot] for slot in slots})
 
     return samples
 

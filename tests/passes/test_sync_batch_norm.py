@@ -43,6 +43,25 @@ def test_images_in_parallel_give_what_one_device_gives():
     assert_close(three, one)
 
 
+def test_machine_code_gives_what_numpy_gives():
+    pytest.importorskip("numba", reason="kernels in machine code need numba")
+    runs = [
+        train(images(True), feeds(), 2, sync_batch_norm=True, native_kernels=native)
+        for native in (True, False)
+    ]
+    assert_close(*runs)
+    ops = [
+        part.node.name
+        for binding in runs[0].compiled._engine._bindings.values()
+        for steps in binding.steps
+        for step in steps
+        if step.code
+        for parts, _ in step.code.parts
+        for part in parts
+    ]
+    assert {"sync_batch_norm", "sync_batch_norm_grad"} <= set(ops)
+
+
 def test_modes_and_idle_devices_give_the_same_bits():
     runs = [
         train(net(), batches(3, rows=2), 3, mode, sync_batch_norm=True)
