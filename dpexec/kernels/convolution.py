@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dpexec.kernels import im2col, onednn
+from dpexec.ir.sizes import Rows, at
+from dpexec.kernels import im2col, onednn, onednn_calls
 from dpexec.kernels.lowering import Buffer, Code, Value, find, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
 from dpexec.ops._convolution import Window
@@ -38,6 +39,10 @@ class Convolution:
         """The convolution of an operator."""
         channels = channels_of(image.shape, window.layout)
         return Convolution(image.shape[0], channels, weight.shape[0], window)
+
+    def at(self, rows: int) -> Convolution:
+        """The same for some rows of a batch."""
+        return replace(self, batch=at(self.batch, rows))
 
     @property
     def image(self) -> tuple[int, ...]:
@@ -85,6 +90,17 @@ def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | No
     return main, onednn.reorder(wanted, plain) if backward else onednn.reorder(plain, wanted)
 
 
+def _found(what: str, made: Convolution) -> tuple[Primitive, Primitive | None]:
+    found = _primitives(what, made)
+    if found is None:
+        raise TypeError("the library has no such convolution for this number of rows")
+    return found
+
+
+def _turn(code: Code, turning: Primitive, source: Value, target: Value) -> None:
+    onednn_calls.emit(code, {SRC: source, DST: target}, lambda count: turning)
+
+
 def _emit(
     code: Code, what: str, made: Convolution, image: Value, weight: Value, out: Value
 ) -> None:
@@ -92,18 +108,25 @@ def _emit(
     if not onednn.available():
         im2col.emit(code, what, made.window, image, weight, out)
         return
-    found = _primitives(what, made)
-    assert found is not None
-    main, turning = found
+    rows = Rows.of(made.batch)
+    main, turning = _found(what, made.at(rows.example if rows else 0))
     slots = _SLOTS[what]
     plain, wanted = weight, slots[1]
     if turning is not None:
         weight = code.scratch(main.layout(wanted).nbytes, dtype=np.uint8)
     if turning is not None and wanted == WEIGHTS:
-        turning.emit(code, {SRC: plain, DST: weight})
-    main.emit(code, dict(zip(slots, (image, weight, out), strict=True)))
+        _turn(code, turning, plain, weight)
+    layout = main.layout(wanted)
+
+    def primitive(count: int) -> Primitive:
+        found, _ = _found(what, made.at(count))
+        if not found.layout(wanted).is_like(layout):
+            raise TypeError("filters that lie in another way than for other numbers of rows")
+        return found
+
+    onednn_calls.emit(code, dict(zip(slots, (image, weight, out), strict=True)), primitive, rows)
     if turning is not None and wanted == DIFF_WEIGHTS:
-        turning.emit(code, {SRC: weight, DST: plain})
+        _turn(code, turning, weight, plain)
 
 
 _SLOTS = {
@@ -131,7 +154,9 @@ def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
         return False
     if not onednn.available():
         return im2col.takes(made.window)
-    return all(_primitives(what, made) is not None for what in ways)
+    rows = Rows.of(made.batch)
+    example = made.at(rows.example if rows else 0)
+    return all(_primitives(what, example) is not None for what in ways)
 
 
 def _between(like: Value) -> Value:

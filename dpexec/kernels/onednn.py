@@ -12,17 +12,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
-import itertools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-
-import numpy as np
-
-from dpexec.ir.sizes import Rows
-from dpexec.kernels.lowering import Code, Late, Value
-from dpexec.kernels.onednn_calls import execute
 
 __all__ = [
     "FLOAT32",
@@ -31,12 +24,13 @@ __all__ = [
     "available",
     "convolution",
     "described",
-    "emit",
+    "execute_functions",
     "lacks_halves",
     "product",
     "reorder",
     "rounding",
     "sgemm_address",
+    "stream",
     "thread_functions",
     "version",
 ]
@@ -133,7 +127,8 @@ def _engine() -> Handle:
 
 
 @functools.cache
-def _stream() -> Handle:
+def stream() -> Handle:
+    """Where primitives are executed, one after another."""
     return _certain(_create("dnnl_stream_create", _engine(), _IN_ORDER))
 
 
@@ -218,10 +213,11 @@ class Layout:
         function.restype = ctypes.c_size_t
         return int(function(self.description))
 
-    def is_like(self, description: Handle) -> bool:
+    def is_like(self, other: Layout | Handle) -> bool:
         """Whether arrays of both lie in the same way."""
         equal = _function("dnnl_memory_desc_equal")
-        return bool(equal(self.description, _passed(description)))
+        description = other.description if isinstance(other, Layout) else _passed(other)
+        return bool(equal(self.description, description))
 
 
 class Primitive:
@@ -243,10 +239,6 @@ class Primitive:
         query.restype = ctypes.c_void_p
         found = query(_passed(self.description), _OF_ARGUMENT, argument)
         return Layout(ctypes.c_void_p(found), self)
-
-    def emit(self, code: Code, arguments: Mapping[int, Value]) -> None:
-        """Call it on arrays, which must lie as it wants them."""
-        emit(code, arguments, lambda count: self)
 
     @functools.cached_property
     def scratch(self) -> int:
@@ -344,6 +336,12 @@ def thread_functions() -> tuple[int, int]:
     return _address("omp_get_max_threads"), _address("omp_set_num_threads")
 
 
+@functools.cache
+def execute_functions() -> tuple[int, int]:
+    """Addresses of what sets where an array lies, and of what executes a primitive."""
+    return _address("dnnl_memory_set_data_handle"), _address("dnnl_primitive_execute")
+
+
 def lacks_halves() -> str:
     """What is missing for products of halves; empty if nothing is."""
     if not available():
@@ -369,46 +367,3 @@ def reorder(source: Layout | Handle, target: Layout | Handle) -> Primitive:
 def rounding(size: int) -> Primitive:
     """Round some float32 numbers to halves: arguments SRC and DST."""
     return reorder(described([size], [0]), described([size], [0], HALF))
-
-
-# ---- in code
-
-_CALLED = "dnnl_memory_set_data_handle", "dnnl_primitive_execute"
-
-
-def emit(
-    code: Code,
-    arguments: Mapping[int, Value],
-    primitive: Callable[[int], Primitive],
-    rows: Rows | None = None,
-) -> None:
-    """Call a primitive on arrays, which must lie as it wants them.
-
-    Args:
-        code: takes the call.
-        arguments: the arrays.
-        primitive: gives it for the rows of a batch.
-        rows: of the batch, if the primitive depends on them.
-    """
-    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else (0,))]
-    room = max(example.scratch for example in examples)
-    if room:
-        arguments = {**arguments, SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
-
-    @functools.lru_cache(1)
-    def found(count: int) -> Primitive:
-        made = primitive(count)
-        if made.scratch > room:
-            raise TypeError("more temporary memory than for other numbers of rows")
-        return made
-
-    memories = [
-        (number, Late(lambda count, number=number: found(count).memory(number)))  # type: ignore[misc]
-        for number in arguments
-    ]
-    code.emit(
-        execute,
-        *thread_functions(), *map(_address, _CALLED),
-        Late(lambda count: found(count).primitive), _stream(), len(arguments),
-        *itertools.chain(*memories), *arguments.values(),
-    )  # fmt: skip

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from dpexec.ir.sizes import Rows
+from dpexec.kernels import onednn
+from dpexec.kernels.lowering import Code, Late, Value
 from dpexec.kernels.machine import count, floats, intrinsic, kernel, number
 
-__all__ = ["execute", "product"]
+__all__ = ["emit", "execute", "product"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
 
@@ -123,3 +130,41 @@ def product(p: int) -> int:
             for j in range(n):
                 out[i * n + j] += bias[j]
     return status
+
+
+def emit(
+    code: Code,
+    arguments: Mapping[int, Value],
+    primitive: Callable[[int], onednn.Primitive],
+    rows: Rows | None = None,
+) -> None:
+    """Call a primitive on arrays, which must lie as it wants them.
+
+    Args:
+        code: takes the call.
+        arguments: the arrays.
+        primitive: gives it for the rows of a batch.
+        rows: of the batch, if the primitive depends on them.
+    """
+    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else (0,))]
+    room = max(example.scratch for example in examples)
+    if room:
+        arguments = {**arguments, onednn.SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
+
+    @functools.lru_cache(1)
+    def found(count: int) -> onednn.Primitive:
+        made = primitive(count)
+        if made.scratch > room:
+            raise TypeError("more temporary memory than for other numbers of rows")
+        return made
+
+    memories = [
+        (number, Late(lambda count, number=number: found(count).memory(number)))  # type: ignore[misc]
+        for number in arguments
+    ]
+    code.emit(
+        execute,
+        *onednn.thread_functions(), *onednn.execute_functions(),
+        Late(lambda count: found(count).primitive), onednn.stream(), len(arguments),
+        *itertools.chain(*memories), *arguments.values(),
+    )  # fmt: skip

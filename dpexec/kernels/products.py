@@ -126,7 +126,7 @@ def _by_onednn(
     left, right = (_half(code, value) for value in (a, b)) if code.halves else (a, b)
     more = {onednn.BIAS: bias} if bias else {}
     arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out}
-    onednn.emit(code, arguments, primitive, Rows.of(m, n, k, times))
+    onednn_calls.emit(code, arguments, primitive, Rows.of(m, n, k, times))
 
 
 _FEW, _MANY = 2**22, 2**26
@@ -141,7 +141,7 @@ def _half(code: Code, value: Value) -> Value:
     """A value rounded to bfloat16, made when the first product reads it."""
     if value not in code.rounded:
         half = code.scratch(*value.shape, dtype=np.uint16)
-        onednn.emit(
+        onednn_calls.emit(
             code,
             {onednn.SRC: value, onednn.DST: half},
             lambda count: onednn.rounding(at(value.size, count)),

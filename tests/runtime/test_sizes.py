@@ -8,7 +8,7 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.binder import Binder
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, classifier, train, words
+from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, classifier, train, words
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
@@ -41,6 +41,28 @@ def word_feeds(sizes):
     ]
 
 
+def convolutions():
+    """Two convolutions, one with groups, batch norm and a pool."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 4, 9, 9], "float32")
+        y = fluid.data("y", [None, 1], "int64")
+        hidden = fluid.layers.conv2d(x, 16, 3, padding=1, bias_attr=False)
+        hidden = fluid.layers.batch_norm(hidden, act="relu")
+        hidden = fluid.layers.conv2d(hidden, 16, 3, stride=2, groups=2, act="relu")
+        hidden = fluid.layers.pool2d(hidden, 2, "max", 2)
+        prediction = fluid.layers.fc(hidden, 3, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, y))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return Net(main, startup, loss, None, prediction)
+
+
+def image_feeds(sizes):
+    found = feeds(sizes, 4 * 9 * 9)
+    return [{**feed, "x": feed["x"].reshape(-1, 4, 9, 9)} for feed in found]
+
+
 def closed(monkeypatch):
     """From now on every size is bound by itself."""
     monkeypatch.setattr(Binder, "_opened", lambda *arguments: None)
@@ -50,6 +72,7 @@ NETS = {
     "dense": (lambda: classifier(fluid.optimizer.Adam(0.01)), feeds),
     "dropout": (lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9), dropout=0.4), feeds),
     "batch_norm": (lambda: classifier(batch_norm=True), feeds),
+    "images": (convolutions, image_feeds),
     "sparse": (words, word_feeds),
     "sparse Adagrad": (lambda: words(fluid.optimizer.Adagrad(0.1)), word_feeds),
 }
@@ -63,6 +86,7 @@ NETS = {
         ("dense", 3, Reduce),
         ("dropout", 2, AllReduce),
         ("batch_norm", 2, Reduce),
+        ("images", 2, AllReduce),
         ("sparse", 2, AllReduce),
         ("sparse", 2, Reduce),
         ("sparse Adagrad", 3, AllReduce),
