@@ -27,6 +27,7 @@ _BOX_GAP, _LINE_GAP = 16.0, 7.0
 _LANE_PADDING, _LANE_GAP = 22.0, 26.0
 FRAME_HEAD = 16.0  # room for the name of a task above its first row
 _SLOTS = 4000  # as many as all lanes together get for lines that pass rows
+_HOMING = 0.7  # how strongly boxes want to the middle, lest long chains drift aside
 _SWEEPS, _FEW_SWEEPS, _MANY_BOXES = 8, 2, 1500
 
 
@@ -317,7 +318,8 @@ def _wish(item: Item, down: bool) -> float:
     pulls = [_pull(item, other) for other in near]
     if not near:
         return item.x
-    return sum(pull * other.x for pull, other in zip(pulls, near, strict=True)) / sum(pulls)
+    drawn = sum(pull * other.x for pull, other in zip(pulls, near, strict=True))
+    return drawn / (sum(pulls) + (_HOMING if item.box else 0.0))
 
 
 def _settle(row: Sequence[Item], wishes: Sequence[float]) -> None:
