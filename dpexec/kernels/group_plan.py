@@ -116,7 +116,7 @@ def plan(nodes: Sequence[Node]) -> Plan | None:
 def _place(made: Plan) -> None:
     total = max(node.size for node in made.nodes)
     full = [node for node in made.nodes if node.size == total]
-    dims = _common([node.shape for node in full])
+    dims = _common(total, [node.shape for node in full])
     own = set(made.nodes)
     for node in full:
         _place_full(made, own, node, dims)
@@ -141,17 +141,16 @@ def _set_levels(made: Plan) -> None:
         made.level[node] = level + (made.of_row(node) and node not in made.sums)
 
 
-def _common(shapes: Iterable[Sequence[int]]) -> list[int]:
+def _common(total: int, shapes: Iterable[Sequence[int]]) -> list[int]:
     """Dimensions into which all shapes of one size can be cut."""
-    cuts = [1]
-    for shape in shapes:
-        for cut in (math.prod(shape[axis:]) for axis in range(len(shape))):
-            if cut not in cuts:
-                cuts.append(cut)
-    found = list(itertools.pairwise(sorted(cuts, reverse=True)))
-    if not found or any(large % small for large, small in found):
+    if total < 2:
         raise _Misfit
-    return [large // small for large, small in found]
+    inner = {math.prod(shape[axis:]) for shape in shapes for axis in range(1, len(shape))}
+    cuts = [total, *sorted(inner | {1}, reverse=True)]
+    if any(large % small for large, small in itertools.pairwise(cuts)):
+        raise _Misfit
+    dims = [large // small for large, small in itertools.pairwise(cuts)]
+    return [size for size in dims if size != 1]
 
 
 def _cut(steps: Sequence[int], shape: Sequence[int], dims: Sequence[int]) -> Steps:

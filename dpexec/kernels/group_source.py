@@ -90,7 +90,7 @@ class _Writer:
         return self.starts.setdefault((array, steps), f"i{len(self.starts)}")
 
     def _factor(self, number: float) -> str:
-        self.factors.append(float(number))
+        self.factors.append(number)
         return f"c{len(self.factors) - 1}"
 
     def _outer(self, steps: Steps) -> list[int]:

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 
 from dpexec.core.dtypes import as_var_type, to_numpy
 from dpexec.ir.parts import Part, parts_of
+from dpexec.ir.sizes import real
 from dpexec.ir.spec import Spec
 from dpexec.kernels.generate import Pointwise, Recorder, Reduction
 from dpexec.kernels.group_plan import Node, Plan, plan, where
@@ -73,7 +74,7 @@ class Group(Recorder):
         shape = tuple(shape or (out.size,))
         steps = [strides(laid, shape) for laid in shapes or [shape] * len(operands)]
         sources = [self._source(value) for value in operands]
-        self._note(Node(apply, out, sources, steps, shape, tuple(map(float, factors))))
+        self._note(Node(apply, out, sources, steps, shape, tuple(map(real, factors))))
 
     def reduce(
         self, apply: Reduction, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
@@ -82,7 +83,7 @@ class Group(Recorder):
         """Note a reduction."""
         steps = [strides(shape)]
         self._note(
-            Node(apply, out, [self._source(x)], steps, tuple(shape), (float(factor),), tuple(kept))
+            Node(apply, out, [self._source(x)], steps, tuple(shape), (real(factor),), tuple(kept))
         )
 
     def _source(self, value: Value) -> Node | Value:

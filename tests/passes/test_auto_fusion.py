@@ -110,6 +110,15 @@ def test_bits_stay(name, mode, devices, native):
     assert "fusion_group" in found[1].compiled._engine.graph.counts()["ops"]
 
 
+@pytest.mark.parametrize("name", CHAINS)
+def test_batches_of_other_sizes_share_the_code(name):
+    pytest.importorskip("numba", reason="kernels in machine code need numba")
+    feeds = [feed for rows in (6, 7, 9, 12) for feed in chain_batches(1, rows)]
+    found = [train(chain(name), feeds, 2, **on) for on in ({}, ON)]
+    assert_same_bits(*found)
+    assert all([*run.compiled._engine._bindings.values()][-1].rows for run in found)
+
+
 def test_fetch_of_a_value_that_was_fused_away():
     net, (feed,) = chain("norm"), chain_batches(1)
     values = []
