@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpexec.errors import EnforceNotMet
+from dpexec.passes import OperatorPass, Pass
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
 
@@ -121,14 +122,17 @@ class _Strategy:
         return {name: value for name, value in vars(cls).items() if isinstance(value, _Field)}
 
     def _set(self, name: str, value: Any) -> None:
-        frozen = self._frozen_by
-        if frozen is not None and value != self._values[name]:
-            raise EnforceNotMet(
-                f"PreconditionNotMet: {type(self).__name__} has been finalized by {frozen}, "
-                f"{name} cannot be configured again; make a new strategy and a new "
-                "CompiledProgram"
-            )
+        if value != self._values[name]:
+            self._check_open(name)
         self._values[name] = value
+
+    def _check_open(self, name: str) -> None:
+        if self._frozen_by is not None:
+            raise EnforceNotMet(
+                f"PreconditionNotMet: {type(self).__name__} has been finalized by "
+                f"{self._frozen_by}, {name} cannot be configured again; make a new strategy and a "
+                "new CompiledProgram"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.fields():
@@ -204,8 +208,10 @@ class BuildStrategy(_Strategy):
     ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and ``enable_addto``, which
     later versions of fluid have. All passes keep all bits but ``sync_batch_norm``, which it is
     there for, and ``fuse_softmax_with_cross_entropy`` (its class says how close results are);
-    what a pass removed can still be fetched.
+    what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
     """
+
+    _appended: list[OperatorPass | Pass]
 
     ReduceStrategy: TypeAlias = ReduceStrategy
     GradientScaleStrategy: TypeAlias = GradientScaleStrategy
@@ -262,6 +268,44 @@ class BuildStrategy(_Strategy):
         self._values["reduce_strategy"] = DEFAULTS.reduce_strategy
         self._values["trainers_endpoints"] = []
         self._values["mkldnn_enabled_op_types"] = set()
+        object.__setattr__(self, "_appended", [])
+
+    def append_pass(self, step: OperatorPass | Pass) -> None:
+        """Let a pass of one's own run, behind the built-in ones of its kind.
+
+        Args:
+            step: an object with a ``name`` and one of two methods, which rewrites in place and
+                returns whether anything changed. ``rewrite(operators)`` gets the operators of the
+                program before they are replicated (:class:`dpexec.graph.operators.Operators`),
+                ``apply(graph)`` the graph of the replicas (:class:`dpexec.graph.ssa.SSAGraph`).
+                For a cluster it must be something that cloudpickle can send to workers.
+
+        Raises:
+            TypeError: it has no name, or not exactly one of these methods.
+            ValueError: a pass or field of this name is there already.
+            EnforceNotMet: a program was compiled with the strategy.
+
+        Example:
+            >>> import dpexec as fluid
+            >>> class Count:
+            ...     name = "count"
+            ...
+            ...     def apply(self, graph):
+            ...         print(len(graph.ops), "operators on all devices")
+            ...         return False
+            >>> fluid.BuildStrategy().append_pass(Count())
+        """
+        name = getattr(step, "name", None)
+        methods = [m for m in ("rewrite", "apply") if callable(getattr(step, m, None))]
+        if not isinstance(name, str) or isinstance(step, type) or len(methods) != 1:
+            raise TypeError(
+                "append_pass takes an object with a name and either rewrite(operators) or "
+                f"apply(graph), but received {step!r}"
+            )
+        if name in {*self.fields(), *(known.name for known in self._appended)}:
+            raise ValueError(f"there is a pass or field {name!r} already; name this one otherwise")
+        self._check_open("append_pass")
+        self._appended.append(step)
 
     def _finalize_strategy_and_create_passes(self) -> list[str]:
         self.freeze("_finalize_strategy_and_create_passes")
@@ -280,7 +324,7 @@ class ExecutionStrategy(_Strategy):
     num_iteration_per_run = _Field(1, int, "Steps per call of run.")
     scheduler = _Field("threads", _scheduler, "'threads', 'sync' or a distributed Client.")
     use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
-    trace = _Field(False, bool, "Record what ran when and where.")
+    trace = _Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
     _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")
 
     use_cuda = _Field(True, bool, "Set by the executor; kept so that programs may set it.")

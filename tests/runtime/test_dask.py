@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 
 import dask
 import numpy as np
@@ -133,3 +134,40 @@ def test_a_recorded_step_runs_as_any_other_and_leaves_all_events():
         sums = [event for event in events if event.kind == "collective"]
         assert sum(event.args["bytes"] for event in sums) == gradients
         assert all(event.args["devices"] == [0, 1] for event in sums)
+
+
+def test_a_step_that_fails_leaves_no_events_and_recording_goes_on():
+    net, feeds = classifier(), batches(4)
+    run = train(net, feeds, 2, trace=True)
+    recorder = run.compiled._engine.recorder
+    before = len(recorder)
+    bad = {**feeds[0], "y": feeds[0]["y"] + 50}
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"5[0-9]"):
+            exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
+        assert len(recorder) == before
+        exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])
+    trace = run.compiled.trace
+    assert trace.steps == (0, 1, 2, 3, 4)
+    counts = [sum(event.step == step for event in trace) for step in trace.steps[1:]]
+    assert len(set(counts)) == 1 and counts[0] > 20
+
+
+def test_recorder_that_is_switched_off_and_on_misses_only_what_ran_meanwhile():
+    net, feeds = classifier(), batches(6)
+    run = train(net, feeds, 2, trace=True)
+    engine = run.compiled._engine
+    recorder, engine.recorder = engine.recorder, None
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        off = time.perf_counter()
+        exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])
+        on = time.perf_counter()
+        engine.recorder = recorder
+        exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
+    events = engine.trace.events
+    assert engine.trace.steps == tuple(range(7))
+    assert not any(off < event.start < on for event in events)
+    assert all(event.stop < off for event in events if event.step < 6)
+    assert all(event.start > on for event in events if event.step == 6)
