@@ -20,7 +20,7 @@ from .page_data import StackData
 from .passes import passes
 from .schedule import Schedule
 from .stack import stacked
-from .table import table
+from .table import table_of
 from .timeline import Timeline
 from .view import View
 
@@ -74,16 +74,17 @@ def report(
         RuntimeError: Nothing was recorded.
     """
     trace = as_trace(source)
-    findings = Findings(trace)
+    schedule = Schedule(trace)
+    findings = Findings(schedule)
     views: list[View] = [findings]
     if trace.graph is not None:
         graph = draw(trace)
-        graph.overlay = overlay_of(Schedule(trace))
+        graph.overlay = overlay_of(schedule)
         views.append(graph)
-    views.append(Timeline(trace))
+    views.append(Timeline(schedule))
     if trace.memory:
         views.append(memory(trace))
-    views.append(table(trace))
+    views.append(table_of(schedule))
     if _knows_passes(source, trace):
         views.append(passes(source))
     made = Report(title or f"dpexec run · {findings.title.partition(' · ')[2]}", views)
