@@ -233,14 +233,16 @@ class Engine:
         watchers = live.watchers()
         if not watchers:
             return self._one_step(binding, feeds, merged)
-        asked = [watcher.begin(self, binding) for watcher in watchers]
-        self._sampled = [recorder for recorder in asked if recorder is not None]
+        for watcher in watchers:
+            recorder = watcher.begin(self, binding)
+            if recorder is not None:
+                self._sampled.append(recorder)
         results = None
         try:
             results = self._one_step(binding, feeds, merged)
             return results
         finally:
-            self._sampled = []
+            self._sampled.clear()
             for watcher in watchers:
                 watcher.end(self, feeds.samples, results)
 
