@@ -57,9 +57,11 @@ def page(title: str, views: Sequence[Shown]) -> str:
         allow_nan=False,
     )
     pictures = "\n".join(
-        f'<section><h2>{escape(view.title)}</h2><div class="picture">{view.svg}</div></section>'
+        f'<section class="picture" aria-label="{escape(view.title)}">{view.svg}</section>'
         for view in views
     )
+    # A picture brings its own heading; several need one above them all.
+    heading = f"<h1>{escape(title)}</h1>\n" if len(views) > 1 else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -67,7 +69,7 @@ def page(title: str, views: Sequence[Shown]) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n"
         f"<style>\n{_colours()}\n{_static('page.css')}</style>\n</head>\n<body>\n"
-        f'<main id="static">\n<h1>{escape(title)}</h1>\n{pictures}\n</main>\n'
+        f'<main id="static">\n{heading}{pictures}\n</main>\n'
         f"{_data_element(content)}\n<script>\n{_static('page.js')}</script>\n</body>\n</html>\n"
     )
 
