@@ -30,6 +30,7 @@ _NAMES = {
     "half": np.float32(0.5),
     "integers": integers,
     "lanes": lanes,
+    "largest": functions.largest,
     "log": functions.log,
     "np": np,
     "number": number,
@@ -37,6 +38,7 @@ _NAMES = {
     "sigmoid": functions.sigmoid,
     "norm": functions.norm,
     "normal": functions.normal,
+    "smallest": functions.smallest,
     "sqrt": np.sqrt,
     "tanh": functions.tanh,
     "two": np.float32(2),
@@ -249,10 +251,11 @@ class Reduction:
         name: of the kernel.
         start: expression of what the combination begins with.
         combined: expression of ``total`` and ``value``.
+        row: expression for ``n`` elements of ``x`` from ``at`` on; none makes a loop of it.
     """
 
-    def __init__(self, name: str, start: str, combined: str) -> None:
-        self.name, self.start, self.combined = name, start, combined
+    def __init__(self, name: str, start: str, combined: str, row: str = "") -> None:
+        self.name, self.start, self.combined, self.row = name, start, combined, row
 
     def emit(
         self, code: Code, x: Value, out: Value, shape: Sequence[int], kept: Sequence[bool],
@@ -299,10 +302,13 @@ class Reduction:
     @property
     def of_row(self) -> str:
         """The source of a function that combines what lies together, ``<name>_of(x, at, n)``."""
-        return _ROW.format(name=self.name, start=self.start, combined=self.combined)
+        source = _ROW_AT_ONCE if self.row else _ROW
+        return source.format(name=self.name, start=self.start, combined=self.combined, row=self.row)
 
     def _compiled(self, name: str, source: str) -> Kernel:
-        return compiled(name, source.format(name=name, start=self.start, combined=self.combined))
+        head = Reduction(name, self.start, self.combined, self.row).of_row
+        body = source.format(name=name, start=self.start, combined=self.combined)
+        return compiled(name, head + body)
 
 
 _ROW = """\
@@ -315,9 +321,13 @@ def {name}_of(x, at, n):
     return total
 
 """
-_ROWS = (
-    _ROW
-    + """\
+_ROW_AT_ONCE = """\
+@lanes
+def {name}_of(x, at, n):
+    return {row}
+
+"""
+_ROWS = """\
 def {name}(p):
     before, n, kept, inner = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
     x, out, factor = floats(p, 4), floats(p, 5), number(p, 6)
@@ -330,7 +340,6 @@ def {name}(p):
             out[a * kept + b] = total * factor
     return 0
 """
-)
 _COLUMNS = """\
 def {name}(p):
     before, n, kept = count(p, 0), count(p, 1), count(p, 2)

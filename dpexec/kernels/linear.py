@@ -13,8 +13,8 @@ from dpexec.kernels.strides import regular, strides
 __all__ = ["MAXIMA"]
 
 _SCALE_SUM = Pointwise("scale_sum", "x", "(x + offset) * factor", "factor offset")
-MAXIMA = Reduction("maxima", "F(-np.inf)", "max(total, value)")
-_MINIMA = Reduction("minima", "F(np.inf)", "min(total, value)")
+MAXIMA = Reduction("maxima", "F(-np.inf)", "max(total, value)", "largest(x, at, n)")
+_MINIMA = Reduction("minima", "F(np.inf)", "min(total, value)", "smallest(x, at, n)")
 
 
 @lowering("scale", layout="pointwise")

@@ -16,7 +16,19 @@ from numba.core.compiler import Compiler
 
 from dpexec.kernels.machine import KEEP, intrinsic
 
-__all__ = ["apart", "exp", "inline", "lanes", "largest", "log", "norm", "normal", "sigmoid", "tanh"]
+__all__ = [
+    "apart",
+    "exp",
+    "inline",
+    "lanes",
+    "largest",
+    "log",
+    "norm",
+    "normal",
+    "sigmoid",
+    "smallest",
+    "tanh",
+]
 
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
@@ -88,6 +100,15 @@ def largest(x: Any, start: int, n: int) -> Any:
     found = _in_order(_as_bits(x[start]))
     for j in range(1, n):
         found = max(found, _in_order(_as_bits(x[start + j])))
+    return _as_float(_in_order(found))
+
+
+@numba.njit(cache=KEEP, error_model="numpy")
+def smallest(x: Any, start: int, n: int) -> Any:
+    """The smallest of ``n`` numbers."""
+    found = _in_order(_as_bits(x[start]))
+    for j in range(1, n):
+        found = min(found, _in_order(_as_bits(x[start + j])))
     return _as_float(_in_order(found))
 
 
