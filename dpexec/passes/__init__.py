@@ -1,6 +1,7 @@
 """Passes: small steps that rewrite a program, each switched by a field of BuildStrategy.
 
-Some rewrite the operators before they are replicated, others the graph of the replicas.
+Some rewrite the operators before they are replicated, others the graph of the replicas. Passes of
+one's own run with ``BuildStrategy.append_pass``; `pairs` and `fused` help to write them.
 """
 
 from dpexec.passes.addto import AddTo
@@ -17,6 +18,7 @@ from dpexec.passes.fuse_optimizer import FuseOptimizer
 from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from dpexec.passes.fuse_softmax_cross_entropy import FuseSoftmaxCrossEntropy
 from dpexec.passes.identities import RemoveIdentities
+from dpexec.passes.pairs import fused, pairs
 from dpexec.passes.sequential_execution import SequentialExecution
 from dpexec.passes.sync_batch_norm import SyncBatchNorm
 
@@ -39,5 +41,7 @@ __all__ = [
     "RemoveIdentities",
     "SequentialExecution",
     "SyncBatchNorm",
+    "fused",
     "needed_nodes",
+    "pairs",
 ]

@@ -40,7 +40,7 @@ class PassRecord:
     """What a pass did to the operators of the program, or of the replicated graph.
 
     Args:
-        name: of the pass, which is that of its field of BuildStrategy.
+        name: of the pass; that of its field of BuildStrategy if it has one.
         modified: whether it did anything.
         ops_before: how many operators there were.
         ops_after: how many there are.
@@ -103,6 +103,8 @@ class PassManager:
         before = state(subject)
         try:
             modified = apply(subject)
+            if not isinstance(modified, bool):
+                raise TypeError(f"it has to return whether anything changed, not {modified!r}")
         except Exception as error:
             done = ", ".join(record.name for record in self.records) or "none"
             raise RuntimeError(f"pass {name} failed; passes before it: {done}") from error

@@ -122,8 +122,9 @@ class Compilation:
             FuseBroadcast(),
             SequentialExecution(),
         ]
-        rewrites = [step for step in before if getattr(strategy, step.name)]
-        passes = [step for step in after if getattr(strategy, step.name)]
+        own_before, own_after = strategy.appended
+        rewrites = [step for step in before if getattr(strategy, step.name)] + own_before
+        passes = [step for step in after if getattr(strategy, step.name)] + own_after
         native = kernels.libraries() if strategy.native_kernels else {}
         halves = strategy.product_precision == "bfloat16"
         if halves and (not native or any(isinstance(place, CUDAPlace) for place in places)):

@@ -211,7 +211,7 @@ class BuildStrategy(_Strategy):
     what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
     """
 
-    _appended: list[OperatorPass | Pass]
+    appended: tuple[list[OperatorPass], list[Pass]]
 
     ReduceStrategy: TypeAlias = ReduceStrategy
     GradientScaleStrategy: TypeAlias = GradientScaleStrategy
@@ -268,7 +268,7 @@ class BuildStrategy(_Strategy):
         self._values["reduce_strategy"] = DEFAULTS.reduce_strategy
         self._values["trainers_endpoints"] = []
         self._values["mkldnn_enabled_op_types"] = set()
-        object.__setattr__(self, "_appended", [])
+        object.__setattr__(self, "appended", ([], []))
 
     def append_pass(self, step: OperatorPass | Pass) -> None:
         """Let a pass of one's own run, behind the built-in ones of its kind.
@@ -296,16 +296,18 @@ class BuildStrategy(_Strategy):
             >>> fluid.BuildStrategy().append_pass(Count())
         """
         name = getattr(step, "name", None)
-        methods = [m for m in ("rewrite", "apply") if callable(getattr(step, m, None))]
-        if not isinstance(name, str) or isinstance(step, type) or len(methods) != 1:
+        kinds = [callable(getattr(step, method, None)) for method in ("rewrite", "apply")]
+        if not isinstance(name, str) or isinstance(step, type) or sum(kinds) != 1:
             raise TypeError(
                 "append_pass takes an object with a name and either rewrite(operators) or "
                 f"apply(graph), but received {step!r}"
             )
-        if name in {*self.fields(), *(known.name for known in self._appended)}:
+        rewrites, passes = self.appended
+        taken = {*self.fields(), *(s.name for s in rewrites), *(s.name for s in passes)}
+        if name in taken:
             raise ValueError(f"there is a pass or field {name!r} already; name this one otherwise")
         self._check_open("append_pass")
-        self._appended.append(step)
+        self.appended[kinds.index(True)].append(step)  # type: ignore[arg-type]
 
     def _finalize_strategy_and_create_passes(self) -> list[str]:
         self.freeze("_finalize_strategy_and_create_passes")

@@ -5,6 +5,7 @@ import pytest
 from distributed import Client
 
 import dpexec as fluid
+from dpexec.passes import SequentialExecution
 from dpexec.runtime.cluster_recording import _differences
 from tests.runtime.nets import (
     AllReduce,
@@ -75,6 +76,28 @@ def test_nan_on_a_worker_is_an_error_when_asked_for(client):
             fluid.set_flags({"FLAGS_check_nan_inf": False})
         loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
     assert np.array_equal(loss, train(net, feeds, 2).losses[1])
+
+
+def test_own_pass_runs_on_workers(client):
+    class InOrder:  # workers cannot import it: it is sent by value
+        name = "in_order"
+
+        def apply(self, graph):
+            return SequentialExecution().apply(graph)
+
+    net, feeds, build = classifier(), batches(2), fluid.BuildStrategy()
+    build.append_pass(InOrder())
+    execution = fluid.ExecutionStrategy()
+    execution.scheduler = client
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(net.startup)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, execution, places=fluid.cpu_places(2)
+        )
+        losses = [exe.run(compiled, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
+    assert any(var.kind == "control" for var in compiled.graph.vars)
+    np.testing.assert_array_equal(losses, train(net, feeds, 2).losses)
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
