@@ -42,7 +42,10 @@ export class PassesView implements Panel {
       click: (box) => this.select(box),
       open: () => {},
       bracket: () => {},
-      hover: () => {},
+      tip: (box) => {
+        const node = data.nodes[box];
+        return node ? [node.name, node.detail, this.changes.get(box) ?? ""] : [];
+      },
     });
     this.slider = h("input", {
       type: "range",

@@ -131,8 +131,8 @@ function finding(
     sign ? h("span", { class: "tone", "aria-hidden": "true" }, sign) : null,
     h("span", {}, sentence.text),
     " ",
-    go("graph", "graph"),
+    go("graph", "graph ↗"),
     " ",
-    go("timeline", "timeline"),
+    go("timeline", "timeline ↗"),
   );
 }

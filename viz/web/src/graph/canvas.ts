@@ -11,7 +11,7 @@ export interface Answers {
   click: (box: number) => void; // -1: beside all boxes
   open: (box: number) => void; // double click, Enter
   bracket: (bracket: Bracket) => void;
-  hover: (box: number, x: number, y: number) => void;
+  tip: (box: number) => string[]; // lines; the first one stands out
 }
 
 const MAP_WIDTH = 120;
@@ -22,6 +22,7 @@ export class DiagramCanvas {
   readonly camera: Camera;
   private readonly surface: Surface;
   private readonly map = h("canvas", { class: "minimap", "aria-hidden": "true" });
+  private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly mapBoxes = h("canvas"); // the overview without the frame, drawn once per scene
   private mapDirty = true;
   private mapScale = { x: 1, y: 1 };
@@ -42,7 +43,7 @@ export class DiagramCanvas {
       (context) => this.paint(context),
       () => this.resized(),
     );
-    this.element.append(this.map);
+    this.element.append(this.map, this.tip);
     this.listen();
   }
 
@@ -141,7 +142,7 @@ export class DiagramCanvas {
       (dx, dy, event) => {
         if (this.dragsMap) return this.jump(event);
         this.camera.pan(dx, dy);
-        this.answers.hover(-1, 0, 0);
+        this.tip.hidden = true;
         this.surface.redraw();
       },
       (event) => {
@@ -162,9 +163,18 @@ export class DiagramCanvas {
       const [x, y] = local(event);
       const box = this.overMap(x, y) ? -1 : this.boxAt(x, y);
       element.style.cursor = box >= 0 || this.bracketAt(x, y) ? "pointer" : "grab";
-      this.answers.hover(box, x, y);
+      this.hover(box, x, y);
     });
-    element.addEventListener("pointerleave", () => this.answers.hover(-1, 0, 0));
+    element.addEventListener("pointerleave", () => (this.tip.hidden = true));
+  }
+
+  private hover(box: number, x: number, y: number): void {
+    const lines = box < 0 ? [] : this.answers.tip(box).filter(Boolean);
+    this.tip.hidden = !lines.length;
+    this.tip.replaceChildren(...lines.map((line, k) => h(k ? "div" : "b", {}, line)));
+    const { clientWidth, clientHeight } = this.element;
+    this.tip.style.left = `${Math.min(x + 14, clientWidth - this.tip.offsetWidth - 8)}px`;
+    this.tip.style.top = `${Math.min(y + 16, clientHeight - this.tip.offsetHeight - 8)}px`;
   }
 
   private boxAt(px: number, py: number): number {

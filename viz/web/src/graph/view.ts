@@ -28,7 +28,6 @@ export class GraphView implements Panel {
   });
   private readonly summary = h("p", { class: "summary", role: "status" });
   private readonly legend = h("ul", { class: "legend", "aria-label": "Legend" });
-  private readonly tip = h("div", { class: "tip", hidden: true });
   private readonly search: SearchList;
   private readonly colouring: Colouring;
   private critical = false;
@@ -49,7 +48,7 @@ export class GraphView implements Panel {
       click: (box) => this.pick(box),
       open: (box) => this.open(box),
       bracket: (bracket) => this.fold(bracket.group),
-      hover: (box, x, y) => this.hover(box, x, y),
+      tip: (box) => this.tip(box),
     });
     this.search = this.makeSearch();
     this.element = this.build();
@@ -92,6 +91,7 @@ export class GraphView implements Panel {
     const positions = ids.map((id) => this.model.position(id)).filter((position) => position >= 0);
     const first = positions[0];
     if (first === undefined) return;
+    this.markNodes(positions.length > 1 ? new Set(positions) : null);
     const box = this.shown.boxOf[first] as number;
     this.select(box, true);
     if (this.shown.groups[box] === -1) this.search.mark(first);
@@ -133,7 +133,6 @@ export class GraphView implements Panel {
       "aria-label",
       `Graph ${this.data.title}. Arrow keys follow its links, Enter opens a folded box, / searches. The list of operators has the same content.`,
     );
-    this.canvas.element.append(this.tip);
     return frame({
       notes: this.data.notes,
       tools,
@@ -163,11 +162,7 @@ export class GraphView implements Panel {
         };
       },
       choose: (position) => this.choose(position),
-      found: (hits) => {
-        this.foundNodes = hits;
-        this.markHits();
-        this.canvas.redraw();
-      },
+      found: (hits) => this.markNodes(hits),
     });
   }
 
@@ -187,6 +182,7 @@ export class GraphView implements Panel {
   }
 
   private pick(box: number): void {
+    if (!this.search.field.value) this.markNodes(null);
     this.select(box, false);
     this.tell(box < 0 ? [] : (this.shown.members[box] ?? []));
     if (box >= 0 && this.shown.groups[box] === -1)
@@ -244,6 +240,13 @@ export class GraphView implements Panel {
     this.markHits();
     this.select(this.selected, false);
     this.showLegend();
+  }
+
+  /** Make some nodes stand out, e.g. the hits of a search. */
+  private markNodes(nodes: Set<number> | null): void {
+    this.foundNodes = nodes;
+    this.markHits();
+    this.canvas.redraw();
   }
 
   private markHits(): void {
@@ -315,21 +318,11 @@ export class GraphView implements Panel {
     this.legend.replaceChildren(...items);
   }
 
-  private hover(box: number, x: number, y: number): void {
-    this.tip.hidden = box < 0;
-    if (box < 0) return;
+  private tip(box: number): string[] {
     const data = this.shown.boxes[box];
-    const members = this.shown.members[box] ?? [];
-    const node = this.model.node(members[0] as number);
-    const lines = [data?.label ?? "", data?.detail ?? ""];
-    if (data?.folded) lines.push("double click or Enter: expand");
-    else if (node.line) lines.push(node.line);
-    this.tip.replaceChildren(
-      ...lines.filter(Boolean).map((line, k) => h(k ? "div" : "b", {}, line)),
-    );
-    const { clientWidth, clientHeight } = this.canvas.element;
-    this.tip.style.left = `${Math.min(x + 14, clientWidth - this.tip.offsetWidth - 8)}px`;
-    this.tip.style.top = `${Math.min(y + 16, clientHeight - this.tip.offsetHeight - 8)}px`;
+    const node = this.model.node(this.shown.members[box]?.[0] as number);
+    const more = data?.folded ? "double click or Enter: expand" : (node.line ?? "");
+    return [data?.label ?? "", data?.detail ?? "", more];
   }
 
   private key(event: KeyboardEvent): void {
