@@ -56,11 +56,16 @@ def training():
         thread.join()
 
 
-def shown(driver, condition):
-    """The text of the panels as soon as it fulfils a condition."""
+def until(driver, condition):
+    """Wait until a condition holds: panels that grow are put in order a moment later."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(driver, 20).until(lambda d: condition(d.execute_script(TEXT)))
+    WebDriverWait(driver, 20).until(condition)
+
+
+def shown(driver, condition):
+    """The text of the panels as soon as it fulfils a condition."""
+    until(driver, lambda driver: condition(driver.execute_script(TEXT)))
     return driver.execute_script(TEXT)
 
 
@@ -72,7 +77,7 @@ def test_page_follows_training_without_complaints(training):
             assert part in text
         steps = text.split("steps\n")[1].split("\n")[0]
         shown(driver, lambda text: text.split("steps\n")[1].split("\n")[0] != steps)
-        assert driver.execute_script(OVERLAPS) == []
+        until(driver, lambda driver: driver.execute_script(OVERLAPS) == [])
         assert complaints(driver) == []
 
 
