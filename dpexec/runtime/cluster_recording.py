@@ -142,13 +142,16 @@ class ClusterRecording:
             received = worker.transfers if address not in addresses[device + 1 :] else ()
             shift = self._behind[address]
             parts.append(
-                StepRecord(self.layout, self._lives, tasks, (), received, worker.worker, shift)
+                StepRecord(self.layout, self.lives, tasks, (), received, worker.worker, shift)
             )
         return _ClusterRecord(parts, (began, sent, end, ident))
 
-    @functools.cache  # noqa: B019 - it lives as long as its binding
-    def _lives(self) -> list[Life]:
+    def lives(self) -> list[Life]:
         """The values of a step that take memory, as far as their shapes say."""
+        return self._lives
+
+    @functools.cached_property
+    def _lives(self) -> list[Life]:
         plan = self.binding.plan
         return lives(plan, [[] for _ in plan.tasks], self.binding.specs, {})
 

@@ -145,9 +145,12 @@ class Recording:
         ]
         return StepRecord(self.layout, self.lives, tasks, (), around)
 
-    @functools.cache  # noqa: B019 - it lives as long as its binding
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
+        return self._lives
+
+    @functools.cached_property
+    def _lives(self) -> list[Life]:
         binding = self.binding
         return lives(binding.plan, binding.steps, binding.specs, self._measured)
 

@@ -1,5 +1,7 @@
 """What a trace says of memory, against the plan, the arrays, and the memory of the code."""
 
+import gc
+import weakref
 from collections import defaultdict
 
 import numpy as np
@@ -93,3 +95,13 @@ def test_every_step_has_the_same_peak(run):
             step = sum(item.time > end for end in ends)
             peaks[min(step, len(ends) - 1)] = max(peaks[min(step, len(ends) - 1)], held)
     assert len(set(peaks[1:])) == 1
+
+
+def test_a_trace_keeps_no_engine_alive():
+    made = train(classifier(), batches(3), 2, trace=True)
+    binding = weakref.ref(made.compiled._engine.local.binding)
+    memory = made.compiled.trace.memory
+    del made
+    gc.collect()
+    gone = binding() is None  # an assertion would keep what it looks at
+    assert gone and memory

@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import dask
 import numpy as np
@@ -252,7 +251,7 @@ class ClusterRunner:
         self.address = [addresses[d % len(addresses)] for d in range(len(spec.places))]
         self._steps = itertools.count()
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
-        self._recordings: WeakKeyDictionary[Binding, ClusterRecording] = WeakKeyDictionary()
+        self._recordings: dict[Binding, ClusterRecording] = {}
         self._numbers = itertools.count()
         self._generation = -1
         client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
@@ -261,6 +260,8 @@ class ClusterRunner:
         """What takes what workers record of a binding's steps."""
         if binding not in self._recordings:
             self._recordings[binding] = ClusterRecording(binding)
+            if len(self._recordings) > _BINDINGS_KEPT:
+                del self._recordings[next(iter(self._recordings))]
         return self._recordings[binding]
 
     def close(self) -> None:
