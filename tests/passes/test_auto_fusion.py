@@ -110,6 +110,19 @@ def test_bits_stay(name, mode, devices, native):
     assert "fusion_group" in found[1].compiled._engine.graph.counts()["ops"]
 
 
+def test_softmax_of_long_rows_is_part_of_the_kernel(monkeypatch):
+    softmax = pytest.importorskip("dpexec.kernels.softmax", reason="needs numba")
+    rows = []
+    plain = train(chain("attention"), chain_batches(2))
+    for length in (10**9, 1):
+        monkeypatch.setattr(softmax, "_LONG_ROW", length)
+        found = train(chain("attention"), chain_batches(2), **ON)
+        assert_same_bits(found, plain)
+        (binding,) = found.compiled._engine._bindings.values()
+        rows.append(sum(step.code.rows for steps in binding.steps for step in steps if step.code))
+    assert rows[0] - rows[1] == 4  # what is before and behind it, forward and backward
+
+
 @pytest.mark.parametrize("name", CHAINS)
 def test_batches_of_other_sizes_share_the_code(name):
     pytest.importorskip("numba", reason="kernels in machine code need numba")
