@@ -73,3 +73,18 @@ def test_missing_bokeh_is_named(monkeypatch):
 def test_what_cannot_be_watched_is_refused(wrong):
     with pytest.raises(TypeError, match="takes a ParallelExecutor or a CompiledProgram"):
         dashboard.serve(wrong)
+
+
+def test_parallel_executor_is_watched_from_its_first_step(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    trainer = Trainer()
+    with fluid.scope_guard(trainer.scope):
+        executor = fluid.ParallelExecutor(False, trainer.net.loss.name, trainer.net.main)
+        with dashboard.serve(executor) as server:
+            executor.run([trainer.net.loss], feed=trainer.feeds[0])
+            (line,) = (
+                line
+                for line in get(server.url.replace("dpexec", "metrics")).splitlines()
+                if line.startswith("dpexec_steps_total{")
+            )
+    assert line.endswith(" 1.0") and 'devices="2"' in line
