@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser page lint format bench clean
+.PHONY: help demo test browser page pictures lint format bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -30,6 +30,9 @@ browser:
 
 page: ## build the interactive page of viz from viz/web; needs node 20
 	cd viz/web && npm ci --ignore-scripts --no-audit --no-fund && npm run build
+
+pictures: $(VENV)/test.stamp browser ## take the pictures in docs/pictures from a real run
+	$(BIN)/python -m tests.viz.pictures docs/pictures
 
 format: $(VENV)/test.stamp ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .

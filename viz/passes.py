@@ -129,7 +129,7 @@ def passes(
     ran = [stage for stage in stages[1:] if stage.name != REPLICATION]
     busy = sum(map(_busy, ran))
     return Passes(
-        title or f"passes · {busy} of {len(ran)} changed the graph", members, stages, notes
+        title or f"Passes · {busy} of {len(ran)} changed the graph", members, stages, notes
     )
 
 

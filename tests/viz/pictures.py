@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 import dpexec as fluid
 from dpexec import layers, viz
 from tests.viz.browser import Browser, browser
 
 STEPS = 6
+COLOURS = 256  # of a picture, the rare ones included: flat colours need no more
 
 
 def perceptron() -> fluid.Variable:
@@ -82,6 +84,9 @@ def shot(window: Browser, path: Path, tab: str | None = None) -> None:
         window.tab(tab)
     time.sleep(0.5)
     window.driver.save_screenshot(str(path))
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=2)
+        small.save(path, optimize=True)
     print(path)
 
 

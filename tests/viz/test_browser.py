@@ -287,7 +287,7 @@ def test_tables_sort_filter_and_download(page):
 
 
 def test_passes_say_what_changed(page):
-    page.tab("passes")
+    page.tab("Passes")
     names = page.js(
         "return [...document.querySelectorAll('.passes .stage .name')].map(e => e.textContent)"
     )

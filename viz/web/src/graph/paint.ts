@@ -14,7 +14,7 @@ export interface Look {
   detail: string;
   dashed: boolean;
   loud: boolean; // the detail is what counts
-  strong: boolean; // thicker frame: selected, on the critical path
+  strong: "" | "marked" | "critical"; // a thicker frame
 }
 
 export interface Scene {
@@ -38,7 +38,7 @@ export function plainLook(box: Box): Look {
     detail: box.detail,
     dashed: false,
     loud: false,
-    strong: false,
+    strong: "",
   };
 }
 
@@ -259,6 +259,9 @@ function head(context: CanvasRenderingContext2D, x: number, y: number): void {
   context.closePath();
 }
 
+const frameColour = (look: Look, selected: boolean): string =>
+  colour(selected || look.strong === "marked" ? "accent" : "critical");
+
 function drawBox(
   context: CanvasRenderingContext2D,
   scene: Scene,
@@ -275,8 +278,7 @@ function drawBox(
   const selected = scene.selected === number;
   context.globalAlpha = look.dim && !selected ? 0.5 : 1;
   if (!detailed) {
-    context.fillStyle =
-      look.strong || selected ? colour(selected ? "accent" : "critical") : look.line;
+    context.fillStyle = look.strong || selected ? frameColour(look, selected) : look.line;
     const grow = selected ? 6 / scale : 0;
     context.fillRect(x - grow / 2, y - grow / 2, w + grow, h + grow);
     context.globalAlpha = 1;
@@ -301,7 +303,7 @@ function drawBox(
   context.fill();
   if (look.strong || selected) {
     context.lineWidth = 3;
-    context.strokeStyle = colour(selected ? "accent" : "critical");
+    context.strokeStyle = frameColour(look, selected);
   }
   context.stroke();
   context.setLineDash([]);

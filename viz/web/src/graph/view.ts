@@ -273,12 +273,13 @@ export class GraphView implements Panel {
     this.colouring.apply(look, number);
     if (this.hits) look.dim = !this.hits.has(number);
     else if (this.selected >= 0) look.dim = number !== this.selected && !this.near.has(number);
-    look.strong = this.hits !== null && this.hits.has(number);
+    if (this.hits?.has(number)) look.strong = "marked";
     if (this.critical) {
-      look.strong = (this.shown.members[number] ?? []).some((member) =>
+      const on = (this.shown.members[number] ?? []).some((member) =>
         this.model.critical.has(member),
       );
-      look.dim = !look.strong && this.selected < 0;
+      look.strong = on ? "critical" : look.strong;
+      look.dim = !on && this.selected < 0;
     }
     return look;
   }
@@ -286,10 +287,13 @@ export class GraphView implements Panel {
   private linkState(link: number): ReturnType<Scene["linkState"]> {
     const data = this.shown.links[link];
     if (!data) return "hidden";
+    // Orders alone are said in a note and in the details; drawn far, they would pass behind boxes.
+    const { row } = this.canvas.scene.layout;
+    if (data.order && row[data.target] !== (row[data.source] as number) + 1) return "hidden";
     if (this.selected >= 0 && (data.source === this.selected || data.target === this.selected))
       return "strong";
     if (this.critical && this.isCritical(link)) return "critical";
-    if (data.order) return "hidden"; // said in a note, drawn for the selected box only
+    if (data.order) return "hidden";
     return this.selected >= 0 || this.critical || this.hits ? "dim" : "plain";
   }
 
