@@ -155,7 +155,7 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
         ValueError: The trace is empty, or has no such step.
     """
     schedule = Schedule.of(trace, steps)
-    chosen = schedule.warm if steps is None else schedule.steps
+    chosen = schedule.counted
     found = [_StepAnalysis(runs_of(schedule, step)) for step in chosen]
     total = sum(step.seconds for step in chosen)
     devices = _uses(schedule, found)

@@ -101,7 +101,7 @@ class Comparison(View):
     ) -> None:
         runs = Schedule(before), Schedule(after)
         self.names = names
-        self.steps = tuple(statistics.median(s.seconds for s in run.steps) for run in runs)
+        self.steps = tuple(statistics.median(s.seconds for s in run.counted) for run in runs)
         one, other = (_per_step(run) for run in runs)
         changes = [_change(key, one[key], other[key]) for key in one if key in other]
         changes.sort(key=lambda change: (-change.certain, -abs(change.difference)))
@@ -196,7 +196,7 @@ class _Times:
 def _per_step(schedule: Schedule) -> dict[_Key, _Times]:
     """Seconds of each operator in each step that it runs in, by what it is."""
     found: dict[_Key, _Times] = {}
-    for step in schedule.steps:
+    for step in schedule.counted:
         seen: dict[_Key, int] = {}
         sums: dict[_Key, float] = {}
         for index in step.slices:

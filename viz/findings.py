@@ -10,7 +10,7 @@ from typing import Any
 from dpexec.trace import Trace
 
 from .analysis import Analysis, analysis_of
-from .findings_svg import left_out_note, render
+from .findings_svg import render
 from .load import as_trace
 from .page_data import BarData, FigureData, SectionData, SentenceData, TextData
 from .schedule import Schedule
@@ -26,14 +26,17 @@ class Findings(View):
 
     Args:
         trace: What was recorded.
-        steps: Numbers of the steps to look at; None for all.
+        steps: Numbers of the steps to look at; None for all but first ones that
+            were slower.
 
     Raises:
         ValueError: The trace is empty, or has no such step.
     """
 
     def __init__(self, trace: Trace | Schedule, steps: Iterable[int] | None = None) -> None:
-        self.analysis: Analysis = analysis_of(trace, steps)
+        schedule = Schedule.of(trace, steps)
+        self.analysis: Analysis = analysis_of(schedule)
+        self.notes = schedule.left_out
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
             f"Where the time goes · {count} step{'s' * (count != 1)}, "
@@ -43,7 +46,7 @@ class Findings(View):
     @cached_property
     def svg(self) -> str:
         """The findings as an SVG document."""
-        return render(self.analysis, self.title)
+        return render(self.analysis, self.title, self.notes)
 
     @property
     def json(self) -> str:
@@ -79,12 +82,9 @@ class Findings(View):
         return {
             "type": "text",
             "title": self.title,
-            "notes": self._notes(),
+            "notes": self.notes,
             "sections": sections,
         }
-
-    def _notes(self) -> list[str]:
-        return left_out_note(self.analysis)
 
     def _figures(self) -> list[FigureData]:
         found = self.analysis
@@ -120,7 +120,7 @@ class Findings(View):
         ]
 
     def __str__(self) -> str:
-        lines = [self.title, *self._notes(), self._path(), ""]
+        lines = [self.title, *self.notes, self._path(), ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]
@@ -138,7 +138,8 @@ def analyse(trace: Any, *, steps: Iterable[int] | None = None) -> Findings:
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.
-        steps: Numbers of the steps to look at; None for all.
+        steps: Numbers of the steps to look at; None for all but first ones that
+            were slower.
 
     Returns:
         A view; `print` it, or read its `analysis`.

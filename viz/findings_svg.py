@@ -17,14 +17,14 @@ _STEPS_HEIGHT = 90.0
 _STEPS_SHOWN = 200
 
 
-def render(found: Analysis, title: str) -> str:
+def render(found: Analysis, title: str, notes: Sequence[str]) -> str:
     """Return an analysis as the text of an SVG document."""
     path = found.path
     note = (
         f"The critical path of step {path.step} is {percent(path.share)} of it: "
         f"{seconds_text(path.seconds)} of work that had to happen one after another."
     )
-    canvas = Canvas(title, _WIDTH, [note, *left_out_note(found)])
+    canvas = Canvas(title, _WIDTH, [note, *notes])
     canvas.y += 4
     used = {name for use in found.devices for name, value in use.parts.items() if value}
     canvas.legend([(COLOURS[name], PARTS[name]) for name in PARTS if name in used])
@@ -47,13 +47,6 @@ def render(found: Analysis, title: str) -> str:
                     canvas.text(MARGIN, canvas.y, "–", "sentence")
                 canvas.text(MARGIN + 16, canvas.y, line, "sentence")
     return canvas.svg()
-
-
-def left_out_note(found: Analysis) -> list[str]:
-    """A sentence on the steps that do not count, if there are any."""
-    number = found.left_out
-    which = "first step" if number == 1 else f"first {number} steps"
-    return [f"Not counted: the {which}, slower than the others."] if number else []
 
 
 def _device(canvas: Canvas, use: DeviceUse) -> None:

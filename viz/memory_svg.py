@@ -31,7 +31,7 @@ _COLOUR = {  # kind of memory -> role whose colour it has
 def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> str:
     """Return the picture of the step with the highest peak as the text of an SVG document."""
     largest = max(devices, key=lambda used: used.peak.bytes)
-    step = _step_of(schedule, largest.peak.time)
+    step = _step_of(schedule, largest)
     notes = []
     if len(schedule.steps) > 1:
         notes = [f"This is step {step.number}, in which device {largest.device} has its peak."]
@@ -46,8 +46,11 @@ def render(schedule: Schedule, devices: Sequence[DeviceMemory], title: str) -> s
     return canvas.svg()
 
 
-def _step_of(schedule: Schedule, time: float) -> Step:
-    """The step during which, or before which, a moment lies."""
+def _step_of(schedule: Schedule, used: DeviceMemory) -> Step:
+    """A step with the peak of a device, or before which it lies; a typical one if there is one."""
+    moments = used.times[used.alive == used.peak.bytes]
+    usual = [time for time in moments if schedule.counted[0].start <= time]
+    time = (usual or moments)[0]
     return next((step for step in schedule.steps if time <= step.stop), schedule.steps[-1])
 
 

@@ -28,10 +28,11 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
     time: list[float | None] = [None] * len(position)
     slack: list[float | None] = [None] * len(position)
     path = critical_path(schedule)
-    for piece in schedule.slices:
+    steps = schedule.counted
+    for piece in (schedule.by_id[index] for step in steps for index in step.slices):
         nodes = [position[node] for node in schedule.nodes_of(piece)] if piece.is_leaf_work else []
         for index in nodes:
-            share = piece.own / len(nodes) / len(schedule.steps)
+            share = piece.own / len(nodes) / len(steps)
             time[index] = (time[index] or 0.0) + share
             spare = path.slack.get(piece.id)
             if spare is not None:

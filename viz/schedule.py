@@ -114,7 +114,9 @@ class Schedule:
             )
         self.trace = trace
         self.facts = GraphFacts(trace.graph) if trace.graph else None
-        self.tracks, self.slices = _place(_chosen(trace, steps))
+        chosen = None if steps is None else set(steps)
+        self._all_count = chosen is not None
+        self.tracks, self.slices = _place(_chosen(trace, chosen))
         self._made: dict[tuple[str, int], Any] = {}
 
     @classmethod
@@ -181,6 +183,18 @@ class Schedule:
         limit = WARM * statistics.median(step.seconds for step in self.steps)
         first = next(n for n, step in enumerate(self.steps) if step.seconds <= limit)
         return self.steps[first:]
+
+    @property
+    def counted(self) -> tuple[Step, ...]:
+        """The steps of which views count and average: those that were chosen, else the warm."""
+        return self.steps if self._all_count else self.warm
+
+    @property
+    def left_out(self) -> list[str]:
+        """A sentence on the steps that do not count, if there are any."""
+        number = len(self.steps) - len(self.counted)
+        which = "first step" if number == 1 else f"first {number} steps"
+        return [f"Not counted: the {which}, slower than the others."] if number else []
 
     def step(self, number: int | None) -> Step:
         """A step by its number; None for the typical one.
@@ -282,11 +296,10 @@ def _no_step(number: int, known: Sequence[int]) -> str:
     return f"the trace has no step {number}; it has {', '.join(map(str, known))}"
 
 
-def _chosen(trace: Trace, steps: Iterable[int] | None) -> list[tuple[int, Event]]:
+def _chosen(trace: Trace, wanted: set[int] | None) -> list[tuple[int, Event]]:
     numbered = list(enumerate(trace.events))
-    if steps is None:
+    if wanted is None:
         return numbered
-    wanted = set(steps)
     known = sorted({event.step for event in trace.events})
     for number in sorted(wanted):
         if number not in known:

@@ -69,7 +69,7 @@ class Simulation(View):
         default = math.inf if link.bandwidth is not None else recorded_cores
         self.cores = float(cores) if cores is not None else default
         self._templates = templates(schedule, recorded_cores, threads)
-        self._cold = len(schedule.steps) - len(schedule.warm)
+        self._left_out = schedule.left_out
         self.measured = statistics.median(template.measured for template in self._templates)
         if recorded == 1 and self.devices > 1 and link.bandwidth is None:
             raise ValueError(
@@ -155,17 +155,13 @@ class Simulation(View):
             latency = seconds_text(link.latency)
             connection = f"a ring of {bytes_text(link.bandwidth)}/s with {latency} latency"
         cores = "cores for all" if math.isinf(self.cores) else f"{self.cores:g} cores"
-        left_out = ""
-        if self._cold:
-            which = "first step" if self._cold == 1 else f"first {self._cold} steps"
-            left_out = f" Not counted: the {which}, slower than the others."
         return [
             self.verdict,
             f"Replay of the recorded {_devices(self.recorded_devices)} ({self.recorded_mode}): "
             f"{seconds_text(self.replayed)}, measured {seconds_text(self.measured)} "
             f"({self.error:+.1%}). Assumed: {self.mode}, {connection}, {cores}; every device gets "
-            "as many samples as recorded, and is fed and fetched from one after another."
-            f"{left_out}",
+            "as many samples as recorded, and is fed and fetched from one after another.",
+            *self._left_out,
         ]
 
     @cached_property

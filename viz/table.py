@@ -87,16 +87,19 @@ class Table(View):
         rows: The rows.
         title: Heading.
         order: The column that they are sorted by.
+        notes: What the reader has to know besides.
     """
 
     formats = (*View.formats, ".csv")
 
-    def __init__(self, rows: Sequence[Row], title: str, order: str = "total") -> None:
-        self.rows, self.title, self.order = tuple(rows), title, order
+    def __init__(
+        self, rows: Sequence[Row], title: str, order: str = "total", notes: Sequence[str] = ()
+    ) -> None:
+        self.rows, self.title, self.order, self.notes = tuple(rows), title, order, list(notes)
 
     @property
     def total(self) -> float:
-        """Seconds of all rows: the time of all slices of the timeline, parts counted once."""
+        """Seconds of all rows: of all slices of the counted steps, parts counted once."""
         return sum(row.total for row in self.rows)
 
     def sorted(self, column: str, *, up: bool | None = None) -> Table:
@@ -116,15 +119,14 @@ class Table(View):
         known = [row for row in self.rows if getattr(row, column) is not None]
         unknown = [row for row in self.rows if getattr(row, column) is None]
         known.sort(key=lambda row: getattr(row, column), reverse=downwards)
-        return Table([*known, *unknown], self.title, column)
+        return Table([*known, *unknown], self.title, column, self.notes)
 
     @cached_property
     def svg(self) -> str:
         """The table as an SVG document."""
         labels = [(label, unit) for label, unit in _UNITS.values()]
-        return render(
-            self.title, labels, [_cells(row) for row in self.rows], COLUMNS.index("total")
-        )
+        rows = [_cells(row) for row in self.rows]
+        return render(self.title, labels, rows, COLUMNS.index("total"), self.notes)
 
     def payload(self) -> TableData:
         """Return what the interactive page draws."""
@@ -138,7 +140,7 @@ class Table(View):
         return {
             "type": "table",
             "title": self.title,
-            "notes": [],
+            "notes": self.notes,
             "columns": columns,
             "rows": [_cells(row) for row in self.rows],
             "totals": totals,
@@ -163,7 +165,7 @@ class Table(View):
     def to_json(self) -> dict[str, Any]:
         """Return the rows as plain JSON values."""
         rows = [asdict(row) for row in self.rows]
-        return {"title": self.title, "total": self.total, "rows": rows}
+        return {"title": self.title, "notes": self.notes, "total": self.total, "rows": rows}
 
     @property
     def json(self) -> str:
@@ -185,7 +187,7 @@ class Table(View):
                 for cell, width, unit in zip(cells, widths, units, strict=True)
             ]
             lines.append("  ".join(parts).rstrip())
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def _cells(row: Row) -> list[Any]:
@@ -198,12 +200,13 @@ def table(
     """Add up what took how long.
 
     Time inside a task that belongs to none of its operators has a row of its own, so that the
-    total is that of the timeline.
+    total is that of the timeline. First steps that took more than 1.5 times the median count only
+    if they are asked for, as in every view that adds up or averages; a note says so.
 
     Args:
         trace: A Trace, an executor that recorded one, or the path of a saved one.
         by: What makes a row: "type" of operator, "node" of the graph, "layer", "task" or "role".
-        steps: Numbers of the steps to count; None for all.
+        steps: Numbers of the steps to count; None for all but first ones that were slower.
         per_device: Whether devices have rows of their own; nodes and tasks always do.
 
     Returns:
@@ -229,20 +232,21 @@ def table_of(
     if by == "layer" and schedule.facts is None:
         raise ValueError("the trace holds no graph, which would say what layer an operator is of")
     critical = {
-        index for step in schedule.steps for index in critical_path(schedule, step.number).slices
+        index for step in schedule.counted for index in critical_path(schedule, step.number).slices
     }
     groups: dict[tuple[str, str, str], list[Slice]] = {}
     key_of = _keys(schedule, by, per_device)
-    for piece in schedule.slices:
+    pieces = [schedule.by_id[index] for step in schedule.counted for index in step.slices]
+    for piece in pieces:
         if by == "task" and piece.depth:
             continue
         groups.setdefault(key_of(piece), []).append(piece)
-    whole = sum(piece.event.duration for piece in schedule.slices if piece.depth == 0)
+    whole = sum(piece.event.duration for piece in pieces if piece.depth == 0)
     rows = [_row(schedule, key, group, whole, critical, by) for key, group in groups.items()]
     rows = [row for row in rows if row.total > 0 or row.name != _BETWEEN]
-    count = len(schedule.steps)
+    count = len(schedule.counted)
     title = f"Time by {by} · {count} step{'s' * (count != 1)}"
-    return Table(rows, title).sorted("total")
+    return Table(rows, title, notes=schedule.left_out).sorted("total")
 
 
 def _keys(schedule: Schedule, by: By, per_device: bool) -> Callable[[Slice], tuple[str, str, str]]:

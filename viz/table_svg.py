@@ -16,7 +16,11 @@ _LONGEST = 44  # characters of a cell
 
 
 def render(
-    title: str, columns: Sequence[tuple[str, Unit]], rows: Sequence[Sequence[Any]], bars: int
+    title: str,
+    columns: Sequence[tuple[str, Unit]],
+    rows: Sequence[Sequence[Any]],
+    bars: int,
+    remarks: Sequence[str],
 ) -> str:
     """Return a table as the text of an SVG document.
 
@@ -25,6 +29,7 @@ def render(
         columns: Label and unit of each.
         rows: The cells.
         bars: The column with a bar behind each figure.
+        remarks: Sentences below the heading.
     """
     shown = rows[:_ROWS]
     texts = [
@@ -38,7 +43,7 @@ def render(
     widths[bars] = max(widths[bars], 110.0)
     whole = 2 * MARGIN + sum(widths) + _GAP * (len(columns) - 1)
     rest = len(rows) - len(shown)
-    notes = [f"The first {len(shown)} of {len(rows)} rows."] if rest else []
+    notes = [*remarks, *([f"The first {len(shown)} of {len(rows)} rows."] if rest else [])]
     canvas = Canvas(title, max(whole, 560.0), notes)
     canvas.y += 12
     _line(canvas, [label for label, _ in columns], columns, widths, "faint")

@@ -97,7 +97,7 @@ def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Templat
             f"a network with {', '.join(sorted(others))} cannot be replayed on other devices: "
             "supported are those whose devices meet in all_reduce, reduce and broadcast only"
         )
-    steps = [runs_of(schedule, step) for step in schedule.warm]
+    steps = [runs_of(schedule, step) for step in schedule.counted]
     whole = [step for step in steps if {run.key for run in step.runs} >= set(facts.tasks)]
     if not whole:
         raise ValueError("no step of the trace ran all tasks of its graph")

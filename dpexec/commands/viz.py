@@ -186,13 +186,15 @@ class _TraceFigures:
         }
 
     def __str__(self) -> str:
-        lines = str(self.table).splitlines()
-        rest = len(lines) - 1 - _ROWS
+        from dpexec import viz
+
+        shown = viz.Table(self.table.rows[:_ROWS], self.table.title)
+        rest = len(self.table.rows) - _ROWS
         more = [f"and {rest} other rows (--json has all)"] if rest > 0 else []
         parts = [str(self.findings)]
         if self.memory:
             parts.append(f"{self.memory.title}\n{self.memory}")
-        parts.append("\n".join([self.table.title, *lines[: _ROWS + 1], *more]))
+        parts.append("\n".join([shown.title, str(shown), *more]))
         return "\n\n".join(parts)
 
 

@@ -1,14 +1,21 @@
 """Where the time went, on traces whose answers are known."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from dpexec.viz.analysis import CAUSES, analysis_of
 from hypothesis import given, settings
 
 from tests.viz.test_schedule import any_events
-from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas
+from tests.viz.traces import (
+    GraphFile,
+    event,
+    straggling,
+    task,
+    trace,
+    two_replicas,
+    warming_up,
+)
 
 
 def shares(use):
@@ -176,9 +183,7 @@ def test_fractions_of_every_device_add_up_to_one(made):
 
 
 def test_first_steps_that_are_slower_count_in_no_average():
-    fast = straggling(4)
-    slow = [replace(e, start=e.start * 5 - 50, stop=e.stop * 5 - 50) for e in fast if not e.step]
-    made = trace([*slow, *(e for e in fast if e.step)], two_replicas(), num_threads=2)
+    made = warming_up()
     found = analysis_of(made)
     assert (found.left_out, found.median) == (1, 10.0)
     assert [step.seconds for step in found.steps] == [50.0, 10.0, 10.0, 10.0]

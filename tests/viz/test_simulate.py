@@ -9,7 +9,7 @@ from dpexec.viz.simulate import simulate
 from dpexec.viz.template import templates
 
 import dpexec as fluid
-from tests.viz.traces import event, straggling, task, trace, two_replicas
+from tests.viz.traces import event, straggling, task, trace, two_replicas, warming_up
 
 
 def recorded(devices, reduce=False, scheduler="threads", steps=6):
@@ -128,15 +128,9 @@ def test_a_single_device_needs_a_bandwidth():
 
 
 def test_steps_slow_at_first_are_left_out():
-    made = straggling(4)
-    slower = [e for e in made if e.step] + [
-        e.__class__(e.name, e.kind, e.device, e.key, 4 * e.start - 40, 4 * e.stop - 40, e.thread,
-                    e.args, e.node, 0)
-        for e in made if not e.step
-    ]  # fmt: skip
-    found = simulate(trace(slower, two_replicas(), num_threads=2, scheduler="threads", cpus=2))
+    found = simulate(warming_up())
     assert found.measured == pytest.approx(10.0)
-    assert "Not counted: the first step, slower" in found.notes[1]
+    assert "Not counted: the first step, slower" in found.notes[2]
 
 
 def test_figures_are_the_same_in_all_forms():

@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.viz.test_schedule import any_events
-from tests.viz.traces import GraphFile, event, straggling, task, trace
+from tests.viz.traces import GraphFile, event, straggling, task, trace, warming_up
 
 
 @settings(deadline=None)
 @given(any_events(), st.sampled_from([name for name in GROUPINGS if name != "layer"]))
 def test_totals_are_those_of_the_timeline(made, by):
+    steps = sorted({e.step for e in made})
     outer = sum(p.event.duration for p in Schedule(made).slices if p.depth == 0)
-    found = table(made, by=by)
+    found = table(made, by=by, steps=steps)
     assert found.total == pytest.approx(outer)
     assert sum(row.share for row in found.rows) == pytest.approx(1.0 if outer else 0.0)
 
@@ -54,6 +55,19 @@ def test_groups():
         table(made, by="place")
     with pytest.raises(ValueError, match="holds no graph"):
         table(trace([task("t", 0, 0, 1)]), by="layer")
+
+
+def test_first_steps_that_were_slower_count_if_they_are_asked_for():
+    made = warming_up()
+    found = table(made)
+    outer = [p.event.duration for p in Schedule(made, [1, 2, 3]).slices if p.depth == 0]
+    assert found.total == pytest.approx(sum(outer))
+    assert found.title == "Time by type · 3 steps"
+    assert found.notes == ["Not counted: the first step, slower than the others."]
+    assert str(found).endswith(found.notes[0]) and found.notes[0] in found.svg
+    assert found.sorted("max").payload()["notes"] == found.notes == found.to_json()["notes"]
+    every = table(made, steps=range(4))
+    assert every.total == pytest.approx(found.total + 5 * found.total / 3) and not every.notes
 
 
 def test_time_between_operators_has_a_row():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dpexec.trace import Event, Trace
 
@@ -140,3 +141,10 @@ def straggling(steps: int = 1, seconds: float = 1.0) -> Trace:
             add(key, "task", d, key, start, end, d)
             add("sgd", "op", d, key, start, end, d, 5 + d)
     return trace(events, two_replicas(), num_threads=2, scheduler="threads", cpus=2)
+
+
+def warming_up() -> Trace:
+    """Four steps as in `straggling`, of which the first one takes five times as long."""
+    fast = straggling(4)
+    slow = [replace(e, start=e.start * 5 - 50, stop=e.stop * 5 - 50) for e in fast if not e.step]
+    return replace(fast, events=(*slow, *(e for e in fast if e.step)))
