@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser page pictures lint format bench clean
+.PHONY: help demo lab test notebooks browser page pictures lint format bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
 
 demo: $(VENV)/demo.stamp ## train the digit classifier on two replicas
 	$(BIN)/dpexec demo digits
+
+lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no-browser"
+	cd notebooks && ../$(BIN)/jupyter lab $(ARGS) 01_quickstart.ipynb
 
 test: lint browser ## lint, types and tests
 	$(BIN)/python -m pytest
@@ -19,6 +22,9 @@ lint: $(VENV)/test.stamp ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+notebooks: $(VENV)/test.stamp ## run the notebooks and store what they show
+	$(BIN)/python -m tests.notebooks
 
 # The interactive page is tested in headless Chromium. Without one, those tests are skipped.
 browser:

@@ -54,8 +54,10 @@ def css() -> str:
         ".dpl .running .edge { stroke-width: 3; stroke-dasharray: 7 4; }",
         ".dpl .edge { fill: none; stroke-width: 1.3; }",
         ".dpl .tiles { display: flex; flex-wrap: wrap; gap: 8px 28px; margin: 0; }",
-        ".dpl dt { color: var(--faint); font-size: 12px; }",
-        ".dpl dd { font-size: 20px; font-weight: 600; margin: 0; }",
+        # Notebooks have rules of their own for lists.
+        ".dpl .tiles dt, .dpl .tiles dd { float: none; width: auto; margin: 0; padding: 0; }",
+        ".dpl .tiles dt { color: var(--faint); font-size: 12px; font-weight: 400; }",
+        ".dpl .tiles dd { font-size: 20px; font-weight: 600; }",
     ]
     for role in ROLE_NAMES:
         rules.append(f".dpl .{role} {{ fill: var(--{role}-fill); }}")

@@ -1,0 +1,88 @@
+"""Executes the notebooks, each in a kernel of its own.
+
+``python -m tests.notebooks`` stores them with their outputs, one after another so that the times
+in them are right; ``--into FOLDER`` puts them there, and is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+SECONDS = 120  # for a cell
+
+
+def tidy(notebook: Any) -> None:
+    """Keep what shows without scripts, and nothing that changes from run to run for no reason.
+
+    A view is stored as its picture: its interactive page would be larger than the notebook, and
+    comes back when the cell runs.
+    """
+    notebook.metadata.pop("widgets", None)
+    notebook.metadata.language_info = {"name": "python"}
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            if "image/svg+xml" in output.get("data", {}):
+                output.data.pop("text/html", None)
+
+
+async def execute(path: Path) -> Any:
+    """Run a notebook from top to bottom, and return it; errors stand in its outputs."""
+    notebook = nbformat.read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as scratch:
+        resources = {"metadata": {"path": scratch}}
+        client = NotebookClient(
+            notebook, timeout=SECONDS, kernel_name="python3", allow_errors=True, resources=resources
+        )
+        client.extra_arguments = ["--Application.log_level=40"]  # errors
+        await client.async_execute()
+    tidy(notebook)
+    return notebook
+
+
+def failure(notebook: Any) -> str:
+    """The traceback of the first cell that failed; nothing if all went well."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                return "\n".join(output.traceback)
+    return ""
+
+
+async def execute_all(into: Path) -> int:
+    """Execute the notebooks and return how many failed; what failed is not stored in its place."""
+    stored = into == FOLDER
+    free = asyncio.Semaphore(1 if stored else os.cpu_count() or 1)
+
+    async def one(path: Path) -> bool:
+        async with free:
+            notebook = await execute(path)
+        error = failure(notebook)
+        if error:
+            print(f"{path.name} failed:\n{error}", file=sys.stderr)
+        if not (error and stored):
+            nbformat.write(notebook, into / path.name)
+        return bool(error)
+
+    return sum(await asyncio.gather(*map(one, sorted(FOLDER.glob("*.ipynb")))))
+
+
+def main() -> int:
+    """Execute all notebooks; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--into", type=Path, default=FOLDER, help="where to write them")
+    return 1 if asyncio.run(execute_all(parser.parse_args().into.resolve())) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
