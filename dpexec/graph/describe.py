@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dpexec.core.dtypes import VarType, dtype_name, to_numpy
+from dpexec.core.dtypes import dtype_name
 from dpexec.graph.parts import parts_of
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
@@ -194,7 +194,7 @@ class _Variables:
         return {
             "shape": list(spec.shape),
             "dtype": _dtype(spec),
-            "bytes": _bytes(spec),
+            "bytes": spec.nbytes,
             "persistable": persistable,
         }
 
@@ -204,13 +204,6 @@ def _dtype(spec: Spec) -> str:
         return dtype_name(spec.dtype)
     except (KeyError, TypeError, ValueError):
         return spec.kind.name.lower()
-
-
-def _bytes(spec: Spec) -> int | None:
-    """How much memory the values take; of gradients with some rows only nobody knows before."""
-    if spec.kind != VarType.LOD_TENSOR or spec.size < 0:
-        return None
-    return int(spec.size * to_numpy(spec.dtype).itemsize)
 
 
 class _Layers:

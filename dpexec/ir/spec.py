@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpexec.core.dtypes import VarType, dtype_name
+from dpexec.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.errors import EnforceNotMet
 
 __all__ = ["InvalidOp", "Spec", "dims_match", "merge_dim", "require"]
@@ -51,6 +51,13 @@ class Spec:
                 return -1
             total *= dim
         return total
+
+    @property
+    def nbytes(self) -> int | None:
+        """How much memory values take; None if only a run tells: dimensions or rows are open."""
+        if self.kind != VarType.LOD_TENSOR or self.size < 0:
+            return None
+        return int(self.size * to_numpy(self.dtype).itemsize)
 
     def replace(self, **changes: Any) -> Spec:
         """A copy with some fields changed."""

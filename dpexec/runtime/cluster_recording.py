@@ -127,11 +127,20 @@ class ClusterRecording:
     def end(self) -> Kept:
         """The step is over; returns what recorders are to keep."""
         assert self.layout is not None
-        return self, (self.began, *self._noted), self.layout.size
+        noted = (self.began, *self._noted)
+        return Kept(self.binding, self._record, noted, self.layout.size)
 
-    def record(self, noted: tuple[Any, ...]) -> _ClusterRecord:
-        """What a step recorded."""
-        began, sent, homes, addresses, found, end, ident = noted
+    def _record(
+        self,
+        began: int,
+        sent: int,
+        homes: Sequence[int],
+        addresses: Sequence[str],
+        found: Sequence[Noted],
+        end: int,
+        ident: int,
+    ) -> _ClusterRecord:
+        """What a step recorded: when it began, what :meth:`take` was told, and when and where."""
         assert self.layout is not None
         parts = []
         for device, (address, worker) in enumerate(zip(addresses, found, strict=True)):

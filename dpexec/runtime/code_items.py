@@ -18,6 +18,7 @@ from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.records import Part
 from dpexec.runtime.row_limits import row_limits
 
 __all__ = ["Computed", "Items", "NotCodeError", "Outside", "items_of"]
@@ -31,8 +32,6 @@ Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 """A value that code computes, and where its parts lie."""
 Row = tuple[OpNode, Kernel, Sequence[int]]
 """What it is for, a kernel and its arguments."""
-Part = tuple[list[OpNode], int, tuple[int, int]]
-"""Nodes, the row behind them, and which share of the nodes' work this is."""
 
 
 class NotCodeError(Exception):

@@ -16,13 +16,14 @@ import numpy as np
 
 from dpexec.core import tensors
 from dpexec.core.tensors import LoDTensor
+from dpexec.kernels import stamps
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_items import Computed, NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.records import TaskSpans, stamps_of
+from dpexec.runtime.records import TaskSpans, spans_of
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 
@@ -161,12 +162,9 @@ class CodeStep:
             idents: the threads that work together.
         """
         for (task, parts), (at, end) in zip(self._parts, self.schedule.notes, strict=True):
-            times = stamps_of(notes[row, at + 1 : end]).tolist()
-            spans, first = [], 0
-            for nodes, behind, share in parts:
-                spans.append((nodes, times[first], times[behind], share))
-                first = behind
-            yield task, (times[0], times[-1], idents[notes[row, at]]), spans
+            times = stamps.times_of(notes[row, at + 1 : end]).tolist()
+            ran = times[0], times[-1], idents[notes[row, at]]
+            yield task, ran, spans_of(parts, times)
 
     # ---- after a run
 

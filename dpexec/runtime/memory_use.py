@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.spec import Spec
@@ -22,7 +21,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step
 from dpexec.trace.events import Allocation, MemoryKind
 
-__all__ = ["Life", "Measured", "bytes_of", "lives", "measure", "stored"]
+__all__ = ["Life", "Measured", "lives", "measure", "stored"]
 
 Measured = dict[VarNode, int]
 """How many bytes results on NumPy really take; a view takes none."""
@@ -49,13 +48,6 @@ class Life:
     first: OpNode | None
     last: list[OpNode]
     heir: OpNode | None = None
-
-
-def bytes_of(spec: Spec | None) -> int | None:
-    """How large a value is; None if only a run tells."""
-    if spec is None or spec.kind != VarType.LOD_TENSOR or spec.size < 0:
-        return None
-    return spec.size * np.dtype(to_numpy(spec.dtype)).itemsize
 
 
 def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
@@ -124,10 +116,12 @@ def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured)
     if var in measured:
         return measured[var]
     node = var.writer
-    if node is not None and node.is_collective:
+    if node is not None and node.is_collective:  # all devices get one array
         first = next(other for other in node.outputs if other.name == var.name)
-        return (bytes_of(specs[var.device].get(var.name)) or 0) if var is first else 0
-    return bytes_of(specs[var.device].get(var.name)) or 0
+        if var is not first:
+            return 0
+    spec = specs[var.device].get(var.name)
+    return 0 if spec is None else spec.nbytes or 0
 
 
 def _takes(var: VarNode, plan: Plan) -> bool:
@@ -166,9 +160,10 @@ def _fed(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> Iterator[Life]:
         for name, (var, *_) in versions.items():
             declared = variables.get(name)
             stored = declared is not None and declared.persistable
-            nbytes = bytes_of(specs[device].get(name))
-            if var.writer is None and var.kind == "var" and not stored and nbytes:
-                yield Life(name, device, "feed", nbytes, None, [])
+            spec = specs[device].get(name)
+            fed = var.writer is None and var.kind == "var" and not stored
+            if fed and spec is not None and spec.nbytes:
+                yield Life(name, device, "feed", spec.nbytes, None, [])
 
 
 def stored(
@@ -188,8 +183,7 @@ def stored(
     for device, reads in enumerate(plan.reads):
         names.update(dict.fromkeys((0 if shared else device, name) for name in reads))
     for device, name in names:
-        found = next((s[name] for s in (specs[device], *specs) if name in s), None)
-        nbytes = bytes_of(found)
-        if nbytes:
+        spec = next((s[name] for s in (specs[device], *specs) if name in s), None)
+        if spec is not None and spec.nbytes:
             kind: MemoryKind = "parameter" if name in parameters else "state"
-            yield Allocation(time, device, name, nbytes, kind)
+            yield Allocation(time, device, name, spec.nbytes, kind)

@@ -55,11 +55,11 @@ class Recording:
         self.began = 0
         at = 0
         self._steps: list[list[Step]] = []
-        for task, bound in zip(plan.tasks, steps, strict=True):
+        for task, bound, marks in zip(plan.tasks, steps, self.marks, strict=True):
             self._steps.append([])
-            for step in bound:
+            for step, mark in zip(bound, marks, strict=True):
                 self._steps[-1].append(self._noting(step, at, task))
-                at += 1 if step.code is None else step.code.rows + 3
+                at += mark.width
 
     def begin(self) -> None:
         """A step begins."""
@@ -75,6 +75,10 @@ class Recording:
     def run(self, number: int, envs: Sequence[Env]) -> None:
         """Run a task.
 
+        Args:
+            number: of the task.
+            envs: the values, per device.
+
         Raises:
             EnforceNotMet: a kernel failed.
         """
@@ -84,7 +88,15 @@ class Recording:
         self._ran[number] = start, time.perf_counter_ns(), threading.get_ident()
 
     def run_code(self, code: CodeStep, crew: Crew) -> bool:
-        """Run all tasks, which are code; False if one of them refused its values."""
+        """Run all tasks, which are code.
+
+        Args:
+            code: the step.
+            crew: the threads that run it.
+
+        Returns:
+            False if one of them refused its values.
+        """
         if code.row >= code.until:
             code.begin_notes()
             crew.idents[0] = threading.get_ident()
@@ -124,22 +136,38 @@ class Recording:
 
     def end(self) -> Kept:
         """The step is over; returns what recorders are to keep."""
+        size = self.layout.size
         if self._noted is not None:
-            return self, (*self._noted, time.perf_counter_ns()), self.layout.size
+            noted = (*self._noted, time.perf_counter_ns())
+            return Kept(self.binding, self._record_code, noted, size)
         self._envs = ()
-        return self, self.noted, self.layout.size + len(self._inner)
+        return Kept(self.binding, self._record_tasks, self.noted, size + len(self._inner))
 
-    def record(self, noted: tuple[Any, ...]) -> StepRecord:
-        """What a step recorded, from what :meth:`end` told."""
-        if len(noted) == 4:
-            stamps, ran, inner, around = noted
-            tasks = partial(self.layout.tasks, stamps, ran)
-            return StepRecord(self.layout, self.lives, tasks, inner, around)
-        code, notes, row, idents, began, end = noted
+    def _record_tasks(
+        self,
+        stamps: np.ndarray[Any, Any],
+        ran: Sequence[Ran | None],
+        inner: Sequence[Inner],
+        around: Sequence[Around],
+    ) -> StepRecord:
+        """What a step recorded whose tasks ran one by one: see :attr:`noted`."""
+        tasks = partial(self.layout.tasks, stamps, ran)
+        return StepRecord(self.layout, self.lives, tasks, inner, around)
+
+    def _record_code(
+        self,
+        code: CodeStep,
+        notes: np.ndarray[Any, Any],
+        row: int,
+        idents: Sequence[int],
+        began: int,
+        end: int,
+    ) -> StepRecord:
+        """What a step of code recorded: what :meth:`run_code` noted, and when it ended."""
         tasks = partial(code.tasks, notes, row, idents)
         times = [when for _, when, _ in tasks()]
         start, stop = min(when[0] for when in times), max(when[1] for when in times)
-        around = [
+        around: list[Around] = [
             ("Feed", "feed", began, start, idents[0], {}),
             ("Fetch", "fetch", stop, end, idents[0], {}),
         ]
@@ -155,19 +183,14 @@ class Recording:
         return lives(binding.plan, binding.steps, binding.specs, self._measured)
 
     def _noting(self, step: Step, at: int, task: Task) -> Step:
+        """A step of a task that notes the time behind it, from a position of the numbers on."""
         if step.code is not None:
             call: Any = partial(step.code.run, stamps=self._stamps, at=at)
             return Step(step.node, call, step.drops)
-        op = step.node.op
-        run = step.call
-        if op is not None and op.bodies and step.node.device is not None:
-            run = self._listening(step, task)
-        stamps, clock, measured, node = (
-            self._stamps,
-            time.perf_counter_ns,
-            self._measured,
-            step.node,
-        )
+        node = step.node
+        has_body = node.op is not None and node.op.bodies and node.device is not None
+        run = self._listening(step, task) if has_body else step.call
+        stamps, clock = self._stamps, time.perf_counter_ns
         unknown = any(var.kind == "var" for var in node.outputs)
 
         def call_and_note(values: Any) -> None:
@@ -176,9 +199,9 @@ class Recording:
             stamps[at] = clock()
             if unknown:  # at the first time alone
                 unknown = False
-                measure(node, self._envs, measured)
+                measure(node, self._envs, self._measured)
 
-        return Step(step.node, call_and_note, step.drops)
+        return Step(node, call_and_note, step.drops)
 
     def _listening(self, step: Step, task: Task) -> Callable[[Env], None]:
         """A call that tells what the operators of its bodies take."""

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.graph.describe import task_key
+from dpexec.graph.parts import parts_of
 from dpexec.graph.ssa import OpNode
-from dpexec.ir.parts import parts_of as fused_parts
 from dpexec.ir.spec import Spec
-from dpexec.runtime.memory_use import Life, bytes_of
+from dpexec.kernels import stamps
+from dpexec.runtime.memory_use import Life
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step
@@ -27,21 +28,28 @@ __all__ = [
     "Around",
     "Inner",
     "Layout",
+    "Mark",
     "Marks",
+    "Part",
     "Ran",
     "StepRecord",
     "TaskSpans",
     "marks_of",
-    "stamps_of",
+    "spans_of",
 ]
 
 _NANO = 1e-9
 Ran = tuple[float, float, int]
 """Start and end in nanoseconds, and the thread."""
 
-Span = tuple[list[OpNode], float, float, tuple[int, int]]
-"""Nodes whose work was done together, start and end in nanoseconds, and which share of it this is:
-several threads may divide the work."""
+Share = tuple[int, int]
+"""Which part of the work of nodes, as a fraction: several threads may divide it."""
+
+Part = tuple[list[OpNode], int, Share]
+"""Nodes whose work is done together, and the row of code behind it."""
+
+Span = tuple[list[OpNode], float, float, Share]
+"""Nodes whose work was done together, start and end in nanoseconds."""
 
 TaskSpans = tuple[Task, Ran, list[Span]]
 """A task, when it ran, and what it did."""
@@ -49,25 +57,55 @@ TaskSpans = tuple[Task, Ran, list[Span]]
 Around = tuple[str, Kind, float, float, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
 
-Marks = list[list[tuple[int, list[tuple[list[int], int]]]]]
-"""By task and step: how many rows its code has (-1: it is no code), and the numbers of the nodes
-whose work is done together, each with the row behind it."""
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a step notes.
+
+    Args:
+        rows: how many rows its code has; None: it is a call of Python, which notes when it ended.
+        parts: ids of the nodes whose work is done together, and the row behind it.
+    """
+
+    rows: int | None
+    parts: list[tuple[list[int], int]]
+
+    @classmethod
+    def of(cls, step: Step) -> Mark:
+        """What a bound step notes."""
+        if step.code is None:
+            return cls(None, [([step.node.id], 1)])
+        parts = [([done.node.id for done in steps], end) for steps, end in step.code.parts]
+        return cls(step.code.rows, parts)
+
+    @property
+    def width(self) -> int:
+        """How many numbers."""
+        return 1 if self.rows is None else stamps.width(self.rows)
+
+
+Marks = list[list[Mark]]
+"""By task and step."""
 
 
 def marks_of(steps: Sequence[Sequence[Step]]) -> Marks:
     """What the steps of tasks note."""
-    return [
-        [
-            (-1, [([step.node.id], 0)])
-            if step.code is None
-            else (
-                step.code.rows,
-                [([part.node.id for part in parts], end) for parts, end in step.code.parts],
-            )
-            for step in bound
-        ]
-        for bound in steps
-    ]
+    return [[Mark.of(step) for step in bound] for bound in steps]
+
+
+def spans_of(parts: Iterable[Part], times: Sequence[float]) -> list[Span]:
+    """When parts of a table of code ran, one after another.
+
+    Args:
+        parts: what they are.
+        times: the begin and the end of every row.
+    """
+    spans: list[Span] = []
+    first = 0
+    for nodes, end, share in parts:
+        spans.append((nodes, times[first], times[end], share))
+        first = end
+    return spans
 
 
 class Layout:
@@ -87,56 +125,40 @@ class Layout:
     def __init__(self, plan: Plan, specs: Sequence[Mapping[str, Spec]], marks: Marks) -> None:
         self.plan = plan
         self._marks = marks
-        self.width = sum(_width(rows) for found in marks for rows, _ in found)
-        parts = sum(len(groups) for found in marks for _, groups in found)
-        self.size = 2 + len(plan.tasks) + parts
+        all_marks = [mark for bound in marks for mark in bound]
+        self.width = sum(mark.width for mark in all_marks)
+        self.size = 2 + len(plan.tasks) + sum(len(mark.parts) for mark in all_marks)
         self.facts = {node: _facts(node, plan, specs) for node in plan.nodes}
 
-    def tasks(self, stamps: np.ndarray[Any, Any], ran: Sequence[Ran | None]) -> Iterator[TaskSpans]:
-        """The tasks that ran, with what they did."""
+    def tasks(self, noted: np.ndarray[Any, Any], ran: Sequence[Ran | None]) -> Iterator[TaskSpans]:
+        """The tasks that ran, with what they did.
+
+        Args:
+            noted: the numbers of a step, ``(width,)``.
+            ran: when each task ran; None for those that did not run here.
+        """
         at = 0
         for task, marks, times in zip(self.plan.tasks, self._marks, ran, strict=True):
+            end = at + sum(mark.width for mark in marks)
             if times is not None:
-                yield task, times, self._spans(marks, stamps, at, times[0])
-            at += sum(_width(rows) for rows, _ in marks)
+                yield task, times, self._spans(marks, noted[at:end], times[0])
+            at = end
 
     def _spans(
-        self, marks: Any, stamps: np.ndarray[Any, Any], at: int, before: float
+        self, marks: Sequence[Mark], noted: np.ndarray[Any, Any], begin: float
     ) -> list[Span]:
         """What the steps of a task did; a step of Python began when what was before it ended."""
         nodes = self.plan.graph.ops
         spans: list[Span] = []
-        for rows, groups in marks:
-            noted = stamps[at : at + _width(rows)]
-            at += len(noted)
-            if rows < 0:
-                times, first = [before, float(noted[0])], 0
-                groups = [(groups[0][0], 1)]
+        for mark in marks:
+            mine, noted = noted[: mark.width], noted[mark.width :]
+            if mark.rows is None:
+                times = [spans[-1][2] if spans else begin, float(mine[0])]
             else:
-                times, first = stamps_of(noted).tolist(), 0
-            for numbers, end in groups:
-                spans.append(([nodes[n] for n in numbers], times[first], times[end], (1, 1)))
-                first = end
-            before = spans[-1][2]
+                times = stamps.times_of(mine).tolist()
+            parts = (([nodes[n] for n in ids], end, (1, 1)) for ids, end in mark.parts)
+            spans.extend(spans_of(parts, times))
         return spans
-
-
-def _width(rows: int) -> int:
-    """How many numbers a step notes."""
-    return 1 if rows < 0 else rows + 3
-
-
-def stamps_of(noted: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The times in whole nanoseconds that :func:`machine.run_timed` noted.
-
-    Args:
-        noted: what it wrote, ``(n + 3,)`` for n rows.
-
-    Returns:
-        The begin and the end of every row, ``(n + 1,)``.
-    """
-    ticks = (noted[1:-1] - noted[1]).astype(np.float64)
-    return np.rint(noted[0] + ticks * ((noted[-1] - noted[0]) / max(ticks[-1], 1.0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +215,7 @@ class StepRecord:
             facts = {**where, "inside": item.node.name}
             yield (item.name, "op", device, key, *seconds, item.thread, facts, None)
 
-    def _about(self, nodes: list[OpNode], share: tuple[int, int]) -> tuple[str, dict[str, Any]]:
+    def _about(self, nodes: list[OpNode], share: Share) -> tuple[str, dict[str, Any]]:
         """What an event says of nodes whose work was done together."""
         facts = self.layout.facts[nodes[0]]
         if len(nodes) > 1:
@@ -229,24 +251,6 @@ class StepRecord:
             yield Allocation(end, life.device, life.name, -life.bytes, life.kind)
 
 
-def parts_of(node: OpNode) -> list[str]:
-    """The names of the operators that a node stands for: its own, or those that were fused."""
-    op = node.op
-    if op is None or node.kind != "compute":
-        return [node.name]
-    if "functor_list" in op.attrs:
-        return [name.partition(",")[0] for name in op.attrs["functor_list"]]
-    if op.type == "fusion_group":
-        return [part.type for part in fused_parts(op.attrs["parts"], op.attrs["results"])]
-    if op.type.startswith("fused_batch_norm_act"):
-        grad = "_grad" * op.type.endswith("_grad")
-        names = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]
-        return names[::-1] if grad else names
-    if op.type.startswith("fused_") and "Param" in op.inputs:
-        return [op.type.removeprefix("fused_")] * len(op.inputs["Param"])
-    return [node.name]
-
-
 def _facts(node: OpNode, plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> dict[str, Any]:
     """What an event says of a node whenever it runs."""
     if not node.is_collective:
@@ -272,8 +276,8 @@ def _payload(side: Sequence[Any], specs: Sequence[Mapping[str, Spec]]) -> int | 
     """The bytes of the variables of one side of a collective, each counted once."""
     total = 0
     for name, device in {var.name: var.device for var in side}.items():
-        size = bytes_of(specs[device].get(name))
-        if size is None:
+        spec = specs[device].get(name)
+        if spec is None or spec.nbytes is None:
             return None
-        total += size
+        total += spec.nbytes
     return total

@@ -29,10 +29,9 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
         engine: what ran.
         recorder: what recorded it, and nothing else.
     """
-    source = recorder.source
-    if source is None:
+    binding: Binding | None = recorder.binding
+    if binding is None:
         return recorder.trace(**_facts(engine))
-    binding: Binding = source.binding
     plan = binding.plan
     passes = [record.to_json() for record in engine.pass_records]
     graph = describe(plan.graph, plan.tasks, passes, binding.specs)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Kept", "Recorded", "Recorder", "Row", "Source"]
+__all__ = ["EVENTS_KEPT", "Kept", "Recorded", "Recorder", "Row"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -28,15 +28,20 @@ class Recorded(Protocol):
         """The memory that was taken and given back."""
 
 
-class Source(Protocol):
-    """What records steps in a form that is quick to write."""
+class Kept(NamedTuple):
+    """A recorded step in the form that is quick to write; what it means is found out when asked.
 
-    def record(self, noted: tuple[Any, ...]) -> Recorded:
-        """What a step recorded, from what it wrote."""
+    Args:
+        binding: what ran.
+        record: makes what the step recorded of what it noted.
+        noted: the arguments.
+        size: number of events.
+    """
 
-
-Kept = tuple[Source, tuple[Any, ...], int]
-"""What recorded a step, what it wrote, and the number of events."""
+    binding: Any
+    record: Callable[..., Recorded]
+    noted: tuple[Any, ...]
+    size: int
 
 
 class Recorder:
@@ -66,20 +71,20 @@ class Recorder:
             size = len(self)
             if size > self._limit:  # some more, so that this is seldom
                 while size > self._limit * 15 // 16 and len(self._steps) > 1:
-                    size -= self._steps.popleft()[2]
+                    size -= self._steps.popleft().size
                     self._dropped += 1
-            largest = max((step[2] for step in list(self._steps)), default=1)
+            largest = max((step.size for step in list(self._steps)), default=1)
             self._room = len(self._steps) + max(0, self._limit - size) // max(largest, 1)
 
     def __len__(self) -> int:
         """The number of events."""
-        return sum(size for _, _, size in list(self._steps))
+        return sum(step.size for step in list(self._steps))
 
     @property
-    def source(self) -> Any:
-        """What recorded the last step; None if there was none."""
+    def binding(self) -> Any:
+        """What ran in the last step; None if there was none."""
         with self._lock:
-            return self._steps[-1][0] if self._steps else None
+            return self._steps[-1].binding if self._steps else None
 
     @property
     def latest(self) -> Recorded | None:
@@ -87,8 +92,8 @@ class Recorder:
         with self._lock:
             if not self._steps:
                 return None
-            source, noted, _ = self._steps[-1]
-        return source.record(noted)
+            step = self._steps[-1]
+        return step.record(*step.noted)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
@@ -106,22 +111,15 @@ class Recorder:
             graph: What nodes of events refer to; without it they refer to nothing.
             meta: Facts about the run as a whole; "steps" is added, the number of steps that ran,
                 and "dropped_steps" if the trace lacks the first of them.
+
+        Returns:
+            The trace.
         """
         with self._lock:
             kept, dropped = list(self._steps), self._dropped
-        steps = [
-            (dropped + index, source.record(noted)) for index, (source, noted, _) in enumerate(kept)
-        ]
-        found = [(step, row) for step, recorded in steps for row in recorded.rows()]
-        found.sort(key=lambda item: (item[1][4], -item[1][5]))
-        numbers: dict[int, int] = {}
-        events = []
-        for step, (name, kind, device, key, start, stop, ident, args, node) in found:
-            thread = numbers.setdefault(ident, len(numbers))
-            number = node if graph else None
-            events.append(Event(name, kind, device, key, start, stop, thread, args, number, step))
-        used = [item for _, recorded in steps for item in recorded.allocations()]
-        used.sort(key=lambda item: item.time)
+        steps = [step.record(*step.noted) for step in kept]
+        memory = [item for recorded in steps for item in recorded.allocations()]
+        memory.sort(key=lambda item: item.time)
         facts = {**meta, "steps": dropped + len(kept)}
         if dropped:
             facts["dropped_steps"] = dropped
@@ -129,4 +127,23 @@ class Recorder:
                 f"the first {dropped} of {dropped + len(kept)} steps are not in the trace: the "
                 f"latest {self._limit} events are kept"
             )
-        return Trace(tuple(events), facts, graph, tuple(used))
+        return Trace(_events(steps, dropped, bool(graph)), facts, graph, tuple(memory))
+
+
+def _events(steps: Iterable[Recorded], first: int, with_nodes: bool) -> tuple[Event, ...]:
+    """The events of some steps, in order of their start; of what starts together the longest first.
+
+    Args:
+        steps: what they recorded.
+        first: number of the first of them.
+        with_nodes: whether there is a graph that nodes can refer to.
+    """
+    rows = [(step, row) for step, recorded in enumerate(steps, first) for row in recorded.rows()]
+    rows.sort(key=lambda item: (item[1][4], -item[1][5]))
+    threads: dict[Any, int] = {}
+    events = []
+    for step, (name, kind, device, key, start, stop, ident, args, node) in rows:
+        thread = threads.setdefault(ident, len(threads))
+        number = node if with_nodes else None
+        events.append(Event(name, kind, device, key, start, stop, thread, args, number, step))
+    return tuple(events)

@@ -13,7 +13,6 @@ from dpexec.errors import EnforceNotMet
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.ir.spec import Spec
 from dpexec.runtime.env import Env, Shard
-from dpexec.runtime.records import stamps_of
 from dpexec.runtime.steps import Step, bind_step
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, strategies, train
 
@@ -21,6 +20,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec import kernels
 from dpexec.kernels import lowering
+from dpexec.kernels.stamps import times_of, width
 from dpexec.runtime.binding import aligned
 from dpexec.runtime.task_code import TaskCode
 
@@ -216,11 +216,11 @@ def test_code_notes_the_time_of_every_operator(x):
     (step,) = task.steps
     env = Env()
     env["x"] = x
-    stamps = np.zeros(step.code.rows + 3, np.int64)
+    stamps = np.zeros(width(step.code.rows), np.int64)
     begin = time.perf_counter_ns()
     step.code.run(env, stamps)
     end = time.perf_counter_ns()
-    times = stamps_of(stamps).tolist()
+    times = times_of(stamps).tolist()
     assert begin <= times[0] and times[-1] <= end
     assert times == sorted(times) and len(set(times)) > 1
     assert [len(parts) for parts, _ in step.code.parts] == [1, 1, 1]

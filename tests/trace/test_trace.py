@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from dpexec.trace import (
     save,
     to_chrome,
 )
+from dpexec.trace.recorder import Kept
 
 
 def two_devices() -> Trace:
@@ -81,10 +81,7 @@ class Step:
         self._events = events
 
     def kept_by(self, recorder: Recorder) -> None:
-        recorder.keep((self, (), len(self._events)))
-
-    def record(self, noted):
-        return self
+        recorder.keep(Kept(None, lambda: self, (), len(self._events)))
 
     def rows(self):
         for name, start, stop in self._events:
@@ -203,16 +200,16 @@ def test_damaged_columns_are_refused(column, value, message):
         Trace.from_json(data)
 
 
-def test_many_events_load_quickly():
-    events = [
-        Event(f"op{k % 50}", "op", k % 4, f"fwd_dev{k % 4}", k * 1e-5, k * 1e-5, node=k % 300)
-        for k in range(100_000)
-    ]
-    text = json.dumps(Trace(tuple(events)).to_json())
-    start = time.process_time()
-    loaded = Trace.from_json(json.loads(text))
-    assert time.process_time() - start < 1.0
-    assert loaded.events[-1] == events[-1]
+def test_many_events_come_back_from_a_small_file():
+    trace = Trace(
+        tuple(
+            Event(f"op{k % 50}", "op", k % 4, f"fwd_dev{k % 4}", k * 1e-5, k * 1e-5, node=k % 300)
+            for k in range(5_000)
+        )
+    )
+    text = json.dumps(trace.to_json())
+    assert len(text) < 70 * len(trace)
+    assert Trace.from_json(json.loads(text)) == trace
 
 
 @pytest.mark.parametrize(
