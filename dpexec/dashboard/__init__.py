@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.dashboard.monitor import HUB
+from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.server import LiveServer, serve
 
 __all__ = ["LiveServer", "attach", "dask_setup", "serve"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from statistics import median
-from typing import Any
+
+from dpexec.dashboard.reports import Box, Current, Report, Sample
 
 __all__ = ["Board", "Series"]
 
@@ -47,7 +47,7 @@ class Board:
     Attributes:
         run: name of the run that the reports are about.
         devices: the places.
-        boxes: see :func:`dpexec.dashboard.boxes.boxes`.
+        boxes: the tasks of a step.
         loss: points (step, loss), of the fetched variable ``loss_name``.
         steps_a_second: points (seconds since the first report, rate); likewise
             ``samples_a_second`` and ``bytes_a_second``.
@@ -64,20 +64,20 @@ class Board:
         self.devices: list[str] = []
         self.mode = self.loss_name = ""
         self.trains = False
-        self.boxes: list[dict[str, Any]] = []
+        self.boxes: list[Box] = []
         self.steps = self.failed = self.samples = self.bytes = 0
         self.seconds = 0.0
         self.loss = Series()
         self.steps_a_second = Series()
         self.samples_a_second = Series()
         self.bytes_a_second = Series()
-        self.sample: dict[str, Any] | None = None
-        self.current: dict[str, Any] | None = None
+        self.sample: Sample | None = None
+        self.current: Current | None = None
         self.memory: dict[str, tuple[int, int | None]] = {}
         self.durations: dict[str, deque[float]] = {}
         self.first = self.updated = self.last_step = 0.0
 
-    def apply(self, report: Mapping[str, Any]) -> None:
+    def apply(self, report: Report) -> None:
         """Take a report in; one of another run starts afresh."""
         if report["run"] != self.run:
             self._clear()
@@ -89,17 +89,18 @@ class Board:
             self.boxes = report["graph"]
             self.durations.clear()
         self._rates(report)
-        for name in ("steps", "failed", "samples", "bytes", "seconds"):
-            setattr(self, name, report[name])
+        self.steps, self.failed = report["steps"], report["failed"]
+        self.samples, self.bytes = report["samples"], report["bytes"]
+        self.seconds = report["seconds"]
         for step, loss in report["loss"]:
             self.loss.add(step, loss)
         if report["sample"] is not None:
             self.take_sample(report["sample"])
         self.current = report["current"]
-        self.memory = {name: (used, limit) for name, (used, limit) in report["memory"].items()}
+        self.memory = report["memory"]
         self.updated = report["time"]
 
-    def _rates(self, report: Mapping[str, Any]) -> None:
+    def _rates(self, report: Report) -> None:
         elapsed = report["time"] - (self.updated or report["time"])
         if report["steps"] == self.steps:
             return
@@ -110,7 +111,7 @@ class Board:
             self.bytes_a_second.add(x, (report["bytes"] - self.bytes) / elapsed)
         self.last_step = report["time"]
 
-    def take_sample(self, sample: dict[str, Any]) -> None:
+    def take_sample(self, sample: Sample) -> None:
         """Show another recorded step."""
         self.sample = sample
         for _, _, kind, _, key, start, stop in sample["slices"]:
@@ -118,7 +119,7 @@ class Board:
                 kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))
                 kept.append(stop - start)
 
-    def state(self, box: Mapping[str, Any]) -> str:
+    def state(self, box: Box) -> str:
         """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``."""
         if self.current is None:
             return "done" if any(key in self.durations for key in box["keys"]) else "unknown"
@@ -127,19 +128,19 @@ class Board:
             return "unknown"
         if all(key in done for key in box["keys"]):
             return "done"
-        running = self.current.get("running")
+        running = self.current["running"]
         if running is None:  # not told: what all earlier rows are ready for
             earlier = (b for b in self.boxes if b["row"] < box["row"] and _touch(b, box))
             ready = all(key in done for b in earlier for key in b["keys"])
             return "running" if ready else "waiting"
         return "running" if any(key in running for key in box["keys"]) else "waiting"
 
-    def seconds_of(self, box: Mapping[str, Any]) -> float | None:
+    def seconds_of(self, box: Box) -> float | None:
         """How long the tasks of a box took in the latest sample."""
         found = [self.durations[key][-1] for key in box["keys"] if key in self.durations]
         return sum(found) if found else None
 
-    def slowdown(self, box: Mapping[str, Any]) -> float | None:
+    def slowdown(self, box: Box) -> float | None:
         """How many times its median a box took, if that is remarkable."""
         known = [self.durations[key] for key in box["keys"] if len(self.durations.get(key, ())) > 4]
         if not known or self.sample is None:
@@ -154,6 +155,6 @@ class Board:
         return self.current is None and time.time() - self.last_step > 3.0
 
 
-def _touch(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _touch(one: Box, other: Box) -> bool:
     """Whether two boxes share a lane."""
     return one["device"] is None or other["device"] is None or one["device"] == other["device"]

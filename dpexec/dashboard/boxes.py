@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import to_numpy
+from dpexec.dashboard.reports import Box
 from dpexec.graph.describe import task_key
 
 __all__ = ["MOST_BOXES", "boxes", "collective_bytes", "loss_names"]
@@ -15,7 +16,7 @@ MOST_BOXES = 80
 """A plan of more tasks is folded: what a lane does in one role becomes one box."""
 
 
-def boxes(plan: Any, specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def boxes(plan: Any, specs: Sequence[Mapping[str, Any]]) -> list[Box]:
     """The boxes of a plan, in an order in which they can run.
 
     Args:
@@ -23,9 +24,7 @@ def boxes(plan: Any, specs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
         specs: shapes and types of its variables, per device.
 
     Returns:
-        Per box: ``keys`` of its tasks, ``label``, ``device`` (None: all), ``roles``, ``row`` (one
-        more than that of every box it waits for), number of ``ops``, and ``bytes`` that its
-        collectives read.
+        The boxes.
     """
     fold = len(plan.tasks) > MOST_BOXES
     rows: dict[int, int] = {}
@@ -50,7 +49,7 @@ def _roles(task: Any) -> list[str]:
     return [role for role in found if role != "lr_sched"] or ["lr_sched"]
 
 
-def _box(tasks: list[Any], row: int, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _box(tasks: list[Any], row: int, specs: Sequence[Mapping[str, Any]]) -> Box:
     first = tasks[0]
     roles = list(dict.fromkeys(role for task in tasks for role in _roles(task)))
     ops = Counter(node.name for task in tasks for node in task.nodes)

@@ -7,7 +7,8 @@ import warnings
 import weakref
 from typing import Any
 
-from dpexec.dashboard.monitor import HUB, INTERVAL, Monitor
+from dpexec.dashboard.hub import HUB
+from dpexec.dashboard.monitor import INTERVAL, Monitor
 from dpexec.dashboard.plugin import NAME, DashboardPlugin
 
 __all__ = ["Publisher"]

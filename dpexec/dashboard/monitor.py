@@ -7,7 +7,6 @@ second are asked for.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -15,18 +14,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import psutil
 
 from dpexec.dashboard.board import Board
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
+from dpexec.dashboard.reports import Current, Report, Sample, Slice
 from dpexec.graph.describe import task_key
-from dpexec.trace import live
 from dpexec.trace.recorder import Recorded, Recorder
 
-__all__ = ["HUB", "INTERVAL", "Hub", "Monitor"]
+__all__ = ["INTERVAL", "Monitor"]
 
 INTERVAL = 0.5
 """Seconds between two updates of a page."""
@@ -171,13 +170,13 @@ class Monitor:
             self.board.apply(self.report())
         return self.board
 
-    def report(self) -> dict[str, Any]:
-        """What is new since the last report, as plain values."""
+    def report(self) -> Report:
+        """The state, and what is new since the last report."""
         with self._lock:
             self._count()
             return self._report()
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self) -> Report:
         binding = self._binding
         graph = None
         if binding is not None and binding is not self._described:
@@ -214,7 +213,7 @@ class Monitor:
         thin = max(1, -(-len(points) // _LOSSES_SENT))
         return [[step, _mean(value)] for step, value in points[::-thin][::-1]]
 
-    def _read_sample(self) -> dict[str, Any] | None:
+    def _read_sample(self) -> Sample | None:
         taken, self._sample = self._sample, None
         if taken is None:
             return None
@@ -224,7 +223,7 @@ class Monitor:
         rows = sorted(record.rows(), key=lambda row: (row[1] != "task", row[4] - row[5]))
         if not rows:  # of a cluster, whose scheduler sees the tasks itself
             return None
-        slices = [
+        slices: list[Slice] = [
             [
                 device,
                 "" if node is None else nodes[node].role,
@@ -245,7 +244,7 @@ class Monitor:
             "left_out": max(0, len(rows) - _SLICES),
         }
 
-    def _current(self) -> dict[str, Any] | None:
+    def _current(self) -> Current | None:
         """The step that runs, if it has run for long enough to be looked at."""
         began, recorder, now = self.began, self._recorder, time.perf_counter()
         if began is None or now - began < INTERVAL / 2:
@@ -259,6 +258,7 @@ class Monitor:
             "step": self._steps + 1,
             "since": now - began,
             "done": done,
+            "running": None,
         }
 
 
@@ -268,66 +268,6 @@ def _mean(value: Any) -> float:
     return float(np.mean([np.mean(np.asarray(part)) for part in parts]))
 
 
-def _own_memory() -> list[int]:
+def _own_memory() -> tuple[int, int]:
     """What this process uses, and what the machine has."""
-    return [int(psutil.Process().memory_info().rss), int(psutil.virtual_memory().total)]
-
-
-class Hub:
-    """Has a monitor for every engine that runs, while somebody watches this process.
-
-    Attributes:
-        viewers: how many pages of this process are open.
-    """
-
-    def __init__(self) -> None:
-        self._engines: WeakSet[Any] = WeakSet()
-        self._users: set[int] = set()
-        self.viewers = 0
-        self._numbers = itertools.count()
-
-    def join(self) -> int:
-        """Somebody watches from now on; returns the number to leave with."""
-        number = next(self._numbers)
-        self._users.add(number)
-        live.add(self)
-        return number
-
-    def leave(self, number: int) -> None:
-        """That one watches no more; with the last one, recording ends."""
-        self._users.discard(number)
-        if not self._users:
-            live.remove(self)
-            for engine in list(self._engines):
-                engine.monitor = None
-            self._engines.clear()
-
-    def monitor(self, engine: Any) -> Monitor:
-        """The monitor of an engine."""
-        if engine.monitor is None:
-            engine.monitor = Monitor(engine)
-            self._engines.add(engine)
-        found: Monitor = engine.monitor
-        return found
-
-    def latest(self) -> Monitor | None:
-        """The monitor of what trains, or else of what ran last."""
-        found = [self.monitor(engine) for engine in list(self._engines)]
-        ran = [monitor for monitor in found if monitor.has_run]
-        return max(ran, key=lambda monitor: (monitor.trains, monitor.last), default=None)
-
-    def begin(self, engine: Any, binding: Any) -> Recorder | None:
-        """See :class:`dpexec.trace.live.Watcher`."""
-        monitor = engine.monitor or self.monitor(engine)
-        recorder: Recorder | None = monitor.begin(binding, self.viewers > 0)
-        return recorder
-
-    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
-        """See :class:`dpexec.trace.live.Watcher`."""
-        monitor = engine.monitor
-        if monitor is not None and monitor.began is not None:  # else who watches came meanwhile
-            monitor.end(samples, results)
-
-
-HUB = Hub()
-"""That of this process."""
+    return int(psutil.Process().memory_info().rss), int(psutil.virtual_memory().total)

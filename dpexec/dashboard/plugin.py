@@ -12,6 +12,7 @@ from tornado import web
 
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board
+from dpexec.dashboard.reports import Report, Sample, Slice
 
 __all__ = ["NAME", "DashboardPlugin"]
 
@@ -41,13 +42,13 @@ class _Steps:
         self.tag, self.since, self.shown = tag, time.time(), False
         self.rows, self.done = [], []
 
-    def sample(self) -> dict[str, Any] | None:
+    def sample(self) -> Sample | None:
         """The step so far, in the form of a report's sample."""
         if not self.rows:
             return None
         first = min(start for _, start, _ in self.rows)
         last = max(stop for _, _, stop in self.rows)
-        slices = []
+        slices: list[Slice] = []
         for name, start, stop in self.rows:
             device = _DEVICE.search(name)
             where = int(device[1]) if device else None
@@ -82,7 +83,7 @@ class DashboardPlugin(SchedulerPlugin):
 
     # ---- what comes in
 
-    def report(self, report: dict[str, Any], token: str) -> dict[str, int]:
+    def report(self, report: Report, token: str) -> dict[str, int]:
         """Take the report of a trainer in; returns how many pages are open.
 
         Args:
@@ -166,7 +167,7 @@ class DashboardPlugin(SchedulerPlugin):
         board.memory = self._memory()
         return board
 
-    def _memory(self) -> dict[str, Any]:
+    def _memory(self) -> dict[str, tuple[int, int | None]]:
         return {
             f"worker {state.name}": (int(state.metrics.get("memory", 0)), state.memory_limit)
             for state in self.scheduler.workers.values()

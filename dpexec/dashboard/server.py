@@ -9,7 +9,8 @@ from typing import Any
 
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board
-from dpexec.dashboard.monitor import HUB, Monitor
+from dpexec.dashboard.hub import HUB
+from dpexec.dashboard.monitor import Monitor
 
 __all__ = ["LiveServer", "LocalSource", "serve"]
 

@@ -60,7 +60,7 @@ class CodeStep:
     """
 
     def __init__(self, binding: Binding, feeds: Feeds, threads: int) -> None:
-        plan = self._plan = binding.plan
+        plan = self.plan = binding.plan
         made = items_of(binding, threads)
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
         self._words = memoryview(made.words.data)  # written to much faster than an array
@@ -120,7 +120,7 @@ class CodeStep:
         self._gone = []
         self._refs = [weakref.ref(array, self._gone.append) for array in found]
         self._moves = tensors.moves
-        written = ((name, replicas.tensor(0, name)) for name in self._plan.written)
+        written = ((name, replicas.tensor(0, name)) for name in self.plan.written)
         self._written = {name: tensor for name, tensor in written if tensor is not None}
         return found
 
@@ -195,7 +195,7 @@ class CodeStep:
         """Of what is fetched, the arrays that are the same at every run."""
         dense = {name: arrays[0] for name, (v, arrays) in computed.items() if isinstance(v, Value)}
         env = Env()
-        env.update({name: dense[name] for name in self._plan.fetch if name in dense})
+        env.update({name: dense[name] for name in self.plan.fetch if name in dense})
         return env
 
     def _value(self, device: int, name: str, fed: Mapping[str, Any], replicas: Replicas) -> Any:
@@ -208,11 +208,11 @@ class CodeStep:
 
     def commit(self, replicas: Replicas) -> None:
         """Store what was computed for persistable variables."""
-        for device, name in self._plan.commits:
+        for device, name in self.plan.commits:
             value = self._computed[device].get(name)
             if value is not None:
                 replicas.store(device, name, result_of(*value))
         if self._moves == tensors.moves:
             replicas.touch(self._written)
         else:
-            replicas.written(self._plan.written)
+            replicas.written(self.plan.written)

@@ -106,7 +106,7 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self.local = LocalRunner(execution_strategy, self.num_threads, len(self.places))
+        self.local = LocalRunner(execution_strategy, self.num_threads, self.replicas, self.label)
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
@@ -267,15 +267,8 @@ class Engine:
             results = cluster.step(binding, feeds, shards, self.replicas, merged, recording)
             self.replicas.scope.count_run(self.label)
             return results
-        return self.local.step(
-            binding,
-            feeds,
-            functools.partial(self._shards, feeds),
-            self.replicas,
-            merged,
-            self.label,
-            recording,
-        )
+        shards_of = functools.partial(self._shards, feeds)
+        return self.local.step(binding, feeds, shards_of, merged, recording)
 
     def _shards(self, feeds: Feeds) -> list[Shard]:
         run = self.replicas.scope.run_count(self.label)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.places import CUDAPlace, array_module, available_cpus, on_device
+from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -33,7 +34,8 @@ class LocalRunner:
     Args:
         strategy: how; None runs all tasks on the calling thread, one after another.
         num_threads: size of the thread pool.
-        devices: how many there are.
+        replicas: the persistable variables.
+        label: the program whose runs are counted.
 
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
@@ -41,10 +43,17 @@ class LocalRunner:
         graphs: the dask graphs of plans.
     """
 
-    def __init__(self, strategy: ExecutionStrategy | None, num_threads: int, devices: int) -> None:
+    def __init__(
+        self,
+        strategy: ExecutionStrategy | None,
+        num_threads: int,
+        replicas: Replicas,
+        label: Program,
+    ) -> None:
         self._strategy = strategy
         self._num_threads = num_threads
-        self._devices = devices
+        self._replicas = replicas
+        self._label = label
         self._code: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self._code = weakref.WeakKeyDictionary()
         self._recording: Recording | None = None
@@ -58,9 +67,7 @@ class LocalRunner:
         binding: Binding,
         feeds: Feeds,
         shards: Callable[[], list[Shard]],
-        replicas: Replicas,
         merged: bool,
-        label: Any,
         recording: Recording | None = None,
     ) -> list[Any]:
         """Run a step.
@@ -69,29 +76,31 @@ class LocalRunner:
             binding: what runs.
             feeds: what the devices are fed.
             shards: gives every device's part of the run.
-            replicas: the persistable variables.
             merged: how to return fetches, see :func:`collect`.
-            label: the program whose runs are counted.
             recording: what is to note when tasks and operators run.
+
+        Returns:
+            The fetches.
 
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
-        plan = binding.plan
         self.binding, self._recording = binding, recording
         binding.runs += 1
         code = self._code_step(binding, feeds)
-        held = code.bring(feeds, replicas) if code is not None else None
-        if code is not None and held is not None:
-            if code.needs_numbers:
-                code.number(shards())
-            results = self._run_code(code, plan, feeds, replicas, merged, label)
-            if results is not None:
-                return results
+        results = None if code is None else self._run_code(code, feeds, shards, merged)
+        return self._run_tasks(binding, feeds, shards(), merged) if results is None else results
+
+    # ---- tasks, one by one
+
+    def _run_tasks(
+        self, binding: Binding, feeds: Feeds, shards: Sequence[Shard], merged: bool
+    ) -> list[Any]:
+        plan = binding.plan
         assert binding.steps is not None  # bound here, before tasks of several threads ask for it
-        self.envs = _make_envs(plan, feeds, shards(), replicas)
-        if recording is not None:
-            recording.begin_tasks()
+        self.envs = self._make_envs(plan, feeds, shards)
+        if self._recording is not None:
+            self._recording.begin_tasks()
         with InterruptGate() as self._gate:
             try:
                 results = self._schedule(plan, merged)
@@ -99,63 +108,23 @@ class LocalRunner:
                 self.envs = []
                 raise
             self._gate.begin_updates()
-            self._commit(plan, feeds, replicas)
-            replicas.scope.count_run(label)
+            self._commit(plan, feeds)
+            self._replicas.scope.count_run(self._label)
         return results
 
-    # ---- whole steps of code
-
-    def _code_step(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
-        """The code of a whole step, made when shapes come again; None: its tasks run singly."""
-        usual = self._strategy is None or self._scheduler.caller_works
-        again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
-        if not again or feeds.persistable or not binding.native or not usual:
-            return None
-        if binding not in self._code:
-            from dpexec.runtime.code_step import code_step
-
-            self._code[binding] = code_step(binding, feeds, self._crew.size)
-            if self._recording is not None:
-                self._recording.begin()  # that was no part of the step
-        return self._code[binding]
-
-    @functools.cached_property
-    def _crew(self) -> Crew:
-        from dpexec.runtime.schedulers.crew import Crew
-
-        if self._strategy is None:
-            return Crew(None, 1)
-        size = min(self._num_threads, self._devices, available_cpus())
-        return Crew(self._scheduler.threads, size)
-
-    def _run_code(
-        self,
-        code: CodeStep,
-        plan: Plan,
-        feeds: Feeds,
-        replicas: Replicas,
-        merged: bool,
-        label: Any,
-    ) -> list[Any] | None:
-        """Run a step of code; None if it refused its values: its tasks will say why."""
-        with InterruptGate() as gate:
-            gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
-            if self._recording is not None:
-                done = self._recording.run_code(code, self._crew)
-            else:
-                if code.until:
-                    code.end_notes()
-                done = self._crew.run(code.schedule)
-            if not done:
-                code.check_begun()
-                return None
-            self.envs = code.results(feeds, replicas)
-            results = collect(self.envs, plan.fetch, plan.active, merged)
-            code.commit(replicas)
-            replicas.scope.count_run(label)
-        return results
-
-    # ---- tasks
+    def _make_envs(self, plan: Plan, feeds: Feeds, shards: Sequence[Shard]) -> list[Env]:
+        replicas = self._replicas
+        envs = []
+        fed = feeds.private(replicas.shared)
+        for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
+            found = ((name, replicas.tensor(device, name)) for name in plan.reads[device])
+            stored = {name: tensor.array for name, tensor in found if tensor is not None}
+            place = plan.graph.places[device]
+            if isinstance(place, CUDAPlace):
+                with on_device(place):
+                    values = {n: array_module(place).asarray(array) for n, array in values.items()}
+            envs.append(plan.make_env(shard, {**stored, **values}))
+        return envs
 
     def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
         def run_task(number: int) -> None:
@@ -196,7 +165,8 @@ class LocalRunner:
             else:
                 self._recording.run(number, self.envs)
 
-    def _commit(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
+    def _commit(self, plan: Plan, feeds: Feeds) -> None:
+        replicas = self._replicas
         reads = enumerate(plan.reads) if plan.commits else ()
         held = {id(self.envs[d].get(name)) for d, names in reads for name in names}
         for device, name in plan.commits:
@@ -216,16 +186,54 @@ class LocalRunner:
         names = {name for _, name in (*plan.commits, *plan.overwritten)}
         replicas.written(names | feeds.persistable)
 
+    # ---- whole steps of code
 
-def _make_envs(plan: Plan, feeds: Feeds, shards: Sequence[Shard], replicas: Replicas) -> list[Env]:
-    envs = []
-    fed = feeds.private(replicas.shared)
-    for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
-        found = ((name, replicas.tensor(device, name)) for name in plan.reads[device])
-        stored = {name: tensor.array for name, tensor in found if tensor is not None}
-        place = plan.graph.places[device]
-        if isinstance(place, CUDAPlace):
-            with on_device(place):
-                values = {n: array_module(place).asarray(array) for n, array in values.items()}
-        envs.append(plan.make_env(shard, {**stored, **values}))
-    return envs
+    def _code_step(self, binding: Binding, feeds: Feeds) -> CodeStep | None:
+        """The code of a whole step, made when shapes come again; None: its tasks run singly."""
+        usual = self._strategy is None or self._scheduler.caller_works
+        again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
+        if not again or feeds.persistable or not binding.native or not usual:
+            return None
+        if binding not in self._code:
+            from dpexec.runtime.code_step import code_step
+
+            self._code[binding] = code_step(binding, feeds, self._crew.size)
+            if self._recording is not None:
+                self._recording.begin()  # that was no part of the step
+        return self._code[binding]
+
+    @functools.cached_property
+    def _crew(self) -> Crew:
+        from dpexec.runtime.schedulers.crew import Crew
+
+        if self._strategy is None:
+            return Crew(None, 1)
+        size = min(self._num_threads, len(self._replicas.places), available_cpus())
+        return Crew(self._scheduler.threads, size)
+
+    def _run_code(
+        self, code: CodeStep, feeds: Feeds, shards: Callable[[], list[Shard]], merged: bool
+    ) -> list[Any] | None:
+        """Run a step of code; None if it cannot, or refused its values: its tasks will say why."""
+        replicas = self._replicas
+        held = code.bring(feeds, replicas)  # until the end of the run
+        if held is None:
+            return None
+        if code.needs_numbers:
+            code.number(shards())
+        with InterruptGate() as gate:
+            gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
+            if self._recording is not None:
+                done = self._recording.run_code(code, self._crew)
+            else:
+                if code.until:
+                    code.end_notes()
+                done = self._crew.run(code.schedule)
+            if not done:
+                code.check_begun()
+                return None
+            self.envs = code.results(feeds, replicas)
+            results = collect(self.envs, code.plan.fetch, code.plan.active, merged)
+            code.commit(replicas)
+            replicas.scope.count_run(self._label)
+        return results

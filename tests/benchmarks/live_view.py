@@ -22,7 +22,7 @@ import numpy as np
 import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard import pages
-from dpexec.dashboard.monitor import HUB
+from dpexec.dashboard.hub import HUB
 from dpexec.trace import live
 
 BATCH, HIDDEN = 64, 200

@@ -55,7 +55,7 @@ def test_short_tasks_are_never_called_slow():
 def test_states_while_a_long_step_runs():
     board = full_board()
     first, other, reduce, update, _ = board.boxes
-    board.current = {"step": 9, "since": 1.0, "done": [first["keys"][0]]}
+    board.current = {"step": 9, "since": 1.0, "done": [first["keys"][0]], "running": None}
     assert [board.state(b) for b in (first, other, reduce, update)] == [
         *("done", "running", "waiting", "waiting")
     ]
@@ -77,5 +77,5 @@ def test_idle_is_who_has_not_stepped_for_seconds():
     assert not board.is_idle
     board.last_step -= 10
     assert board.is_idle
-    board.current = {"step": 2, "since": 10.0, "done": None}
+    board.current = {"step": 2, "since": 10.0, "done": None, "running": None}
     assert not board.is_idle

@@ -7,6 +7,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.dashboard import boxes, monitor
+from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.server import LocalSource
 from dpexec.trace import live
 from tests.runtime.nets import Reduce, batches, classifier, strategies
@@ -15,10 +16,10 @@ from tests.runtime.nets import Reduce, batches, classifier, strategies
 @pytest.fixture
 def hub():
     """The process-wide hub, joined."""
-    number = monitor.HUB.join()
-    yield monitor.HUB
-    monitor.HUB.viewers = 0
-    monitor.HUB.leave(number)
+    number = HUB.join()
+    yield HUB
+    HUB.viewers = 0
+    HUB.leave(number)
     assert not live.watchers()
 
 
@@ -148,7 +149,7 @@ def test_monitor_goes_with_its_engine(hub):
 def test_nobody_watches_when_the_last_source_is_closed():
     one, other = LocalSource(), LocalSource()
     one.close()
-    assert live.watchers() == (monitor.HUB,)
+    assert live.watchers() == (HUB,)
     other.close()
     assert not live.watchers()
 

@@ -68,7 +68,7 @@ def test_texts_do_not_overlap(name):
 def test_graph_says_what_is_slow_and_what_runs():
     board = full_board()
     assert "▲ 3.0×" in texts(live_view.panel(board, "graph"))
-    board.current = {"step": 9, "since": 2.0, "done": [BOXES[0]["keys"][0]]}
+    board.current = {"step": 9, "since": 2.0, "done": [BOXES[0]["keys"][0]], "running": None}
     graph = live_view.panel(board, "graph")
     assert {'class="done"', 'class="running slow"', 'class="waiting"'} <= set(
         re.findall(r'class="(?:done|running|waiting)[ a-z]*"', graph)

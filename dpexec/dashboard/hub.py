@@ -1,0 +1,74 @@
+"""Who watches this process: pages, servers and clusters join, engines get monitors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakSet
+
+from dpexec.dashboard.monitor import Monitor
+from dpexec.trace import live
+from dpexec.trace.recorder import Recorder
+
+__all__ = ["HUB", "Hub"]
+
+
+class Hub:
+    """Has a monitor for every engine that runs, while somebody watches this process.
+
+    Attributes:
+        viewers: how many pages of this process are open.
+    """
+
+    def __init__(self) -> None:
+        self._engines: WeakSet[Any] = WeakSet()
+        self._users: set[int] = set()
+        self.viewers = 0
+        self._numbers = itertools.count()
+
+    def join(self) -> int:
+        """Somebody watches from now on; returns the number to leave with."""
+        number = next(self._numbers)
+        self._users.add(number)
+        live.add(self)
+        return number
+
+    def leave(self, number: int) -> None:
+        """That one watches no more; with the last one, recording ends."""
+        self._users.discard(number)
+        if not self._users:
+            live.remove(self)
+            for engine in list(self._engines):
+                engine.monitor = None
+            self._engines.clear()
+
+    def monitor(self, engine: Any) -> Monitor:
+        """The monitor of an engine."""
+        if engine.monitor is None:
+            engine.monitor = Monitor(engine)
+            self._engines.add(engine)
+        found: Monitor = engine.monitor
+        return found
+
+    def latest(self) -> Monitor | None:
+        """The monitor of what trains, or else of what ran last."""
+        found = [self.monitor(engine) for engine in list(self._engines)]
+        ran = [monitor for monitor in found if monitor.has_run]
+        return max(ran, key=lambda monitor: (monitor.trains, monitor.last), default=None)
+
+    def begin(self, engine: Any, binding: Any) -> Recorder | None:
+        """See :class:`dpexec.trace.live.Watcher`."""
+        monitor = engine.monitor or self.monitor(engine)
+        recorder: Recorder | None = monitor.begin(binding, self.viewers > 0)
+        return recorder
+
+    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
+        """See :class:`dpexec.trace.live.Watcher`."""
+        monitor = engine.monitor
+        if monitor is not None and monitor.began is not None:  # else who watches came meanwhile
+            monitor.end(samples, results)
+
+
+HUB = Hub()
+"""That of this process."""
