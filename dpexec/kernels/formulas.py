@@ -163,6 +163,51 @@ def smooth_l1_loss_grad(
     return sheet.done(dx, dy)
 
 
+@lowering("log_loss")
+def log_loss(code: Code, p: Value, y: Value, out: Value, *, epsilon: float) -> Any:
+    """One pass."""
+    if not single(p, y) or p.shape != y.shape:
+        return False
+    sheet = Sheet(code, p.shape)
+    text = "(y - one) * log(one - p + e) - y * log(p + e)"
+    sheet.each(text, out, factors={"e": epsilon}, p=p, y=y)
+    return sheet.done(out)
+
+
+@lowering("log_loss_grad")
+def log_loss_grad(
+    code: Code, p: Value, y: Value, d_out: Value, dp: Value, *, epsilon: float
+) -> Any:
+    """One pass."""
+    if not single(p, y, d_out) or p.shape != y.shape:
+        return False
+    sheet = Sheet(code, p.shape)
+    text = "d * ((one - y) / (one - p + e) - y / (p + e))"
+    sheet.each(text, dp, factors={"e": epsilon}, p=p, y=y, d=d_out)
+    return sheet.done(dp)
+
+
+@lowering("hinge_loss")
+def hinge_loss(code: Code, x: Value, y: Value, out: Value) -> Any:
+    """One pass."""
+    if not single(x, y) or x.shape != y.shape:
+        return False
+    sheet = Sheet(code, x.shape)
+    sheet.each("max(one - (two * y - one) * x, zero)", out, x=x, y=y)
+    return sheet.done(out)
+
+
+@lowering("hinge_loss_grad")
+def hinge_loss_grad(code: Code, x: Value, y: Value, d_out: Value, dx: Value) -> Any:
+    """One pass."""
+    if not single(x, y, d_out) or x.shape != y.shape:
+        return False
+    sheet = Sheet(code, x.shape)
+    text = "d * (one - two * y) if (two * y - one) * x < one else zero"
+    sheet.each(text, dx, x=x, y=y, d=d_out)
+    return sheet.done(dx)
+
+
 @lowering("cos_sim")
 def cos_sim(
     code: Code, x: Value, y: Value, out: Value, x_norm: Value | None, y_norm: Value | None

@@ -41,6 +41,7 @@ _PACKAGE, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
 HALF, FLOAT32 = 2, 3
 _ANY_LAYOUT, _CPU, _IN_ORDER, _DIRECT, _TRAINING = 1, 1, 1, 1, 64
 _LINEAR = 0x26
+_NAME = 8
 _HALVES_IN_HARDWARE = 0xE7
 _USER_MEMORY, _OF_ARGUMENT, _MOST_DIMENSIONS = 1, 255, 12
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
@@ -262,6 +263,7 @@ def convolution(
     strides: Sequence[int],
     dilations: Sequence[int],
     pads: Sequence[tuple[int, int]],
+    method: str = "",
 ) -> Primitive | None:
     """A convolution, or a gradient of it; None if the library has none like this.
 
@@ -274,6 +276,8 @@ def convolution(
         strides: steps of the window.
         dilations: distances between the elements of a filter.
         pads: what is added before and after, for each axis.
+        method: a word in the name of the library's way to do it; empty: the one that it prefers,
+            also if it has no such way.
     """
     geometry = (
         tuple(strides),
@@ -290,12 +294,29 @@ def convolution(
         if what == "forward" or forward is None:
             return None if forward is None else Primitive(forward)
         bias = [None] if what == "backward_weights" else []
-        made = _create(
-            f"dnnl_convolution_{what}_primitive_desc_create",
-            *(_engine(), _DIRECT, image, weight, *bias, out, *geometry, forward, _attributes()),
-            kind="primitive_desc",
-        )
-    return None if made is None else Primitive(made)
+
+        def made() -> Handle | None:
+            return _create(
+                f"dnnl_convolution_{what}_primitive_desc_create",
+                *(_engine(), _DIRECT, image, weight, *bias, out, *geometry, forward),
+                _attributes(),
+                kind="primitive_desc",
+            )
+
+        found = (_by(made(), method) if method else None) or made()
+    return None if found is None else Primitive(found)
+
+
+def _by(description: Handle | None, method: str) -> Handle | None:
+    """A way to compute something whose name has a word in it; None: there is none."""
+    name = ctypes.c_char_p()
+    while description is not None:
+        _function("dnnl_primitive_desc_query")(_passed(description), _NAME, 0, ctypes.byref(name))
+        if method.encode() in (name.value or b""):
+            return description
+        if _function("dnnl_primitive_desc_next_impl")(_passed(description)):
+            return None
+    return None
 
 
 @functools.lru_cache(_KEPT)

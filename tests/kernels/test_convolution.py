@@ -26,6 +26,27 @@ def test_convolution_without_onednn(type, monkeypatch):
     assert len(taken) >= 6  # all samples but those with groups
 
 
+@pytest.mark.skipif(not onednn.available(), reason="oneDNN's choice")
+def test_sentences_as_images_with_one_channel():
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup):
+        words = fluid.data("words", [None, 1, 30, 24])
+        words.stop_gradient = False
+        found = layers.conv2d(words, 8, [4, 24], bias_attr=False)
+        gradient = fluid.gradients(layers.reduce_sum(layers.square(found)), words)[0]
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    image = np.random.default_rng(0).normal(size=(2, 1, 30, 24)).astype("float32")
+    out, d_image = exe.run(program, feed={"words": image}, fetch_list=[found, gradient])
+    weight = np.array(fluid.global_scope().find_var("conv2d_0.w_0").get_tensor())[:, 0]
+    expected = np.zeros((2, 30, 24), "float32")
+    for row in range(27):
+        window = np.einsum("nhw,fhw->nf", image[:, 0, row : row + 4], weight)
+        np.testing.assert_allclose(out[:, :, row, 0], window, rtol=1e-4, atol=1e-4)
+        expected[:, row : row + 4] += np.einsum("nf,fhw->nhw", 2 * window, weight)
+    np.testing.assert_allclose(d_image[:, 0], expected, rtol=1e-4, atol=1e-4)
+
+
 def network():
     """A program with images in both layouts, and what to fetch of them."""
     program, startup = fluid.Program(), fluid.Program()
