@@ -17,6 +17,7 @@ from .fold import fold as folded
 from .groups import KINDS, Group, groups, twins
 from .load import GraphData, as_graph
 from .model import Diagram, from_graph
+from .page import page
 from .page_data import GraphData as PageData
 from .page_data import GroupData, OverlayData
 from .svg import render
@@ -24,6 +25,9 @@ from .view import View
 
 FOLD_ABOVE = 150
 """Graphs with more operators than this are folded unless told otherwise."""
+
+PICTURED = 2000
+"""The picture in a page, for readers without scripts, is folded if it had more boxes than this."""
 
 LANES_ABOVE = 4
 """Replicas on more devices than this are drawn as one lane unless told otherwise."""
@@ -64,6 +68,21 @@ class Drawing(View):
     def svg(self) -> str:
         """The picture as an SVG document, laid out here: no Graphviz needed."""
         return render(self.diagram)
+
+    @cached_property
+    def html(self) -> str:
+        """The graph as one interactive page that loads nothing; without scripts it shows a picture.
+
+        That picture is folded where thousands of boxes would make the page large.
+        """
+        if len(self.diagram.boxes) <= PICTURED:
+            return super().html
+        small = draw(self.data, title=self.title).diagram
+        view = Drawing(
+            self.data, small, self.groups, self.twins, self.closed, self.one_lane, self.notes
+        )
+        view.overlay = self.overlay
+        return page(self.title, [view])
 
     @property
     def dot(self) -> graphviz.Digraph:
