@@ -13,6 +13,7 @@ demo: $(VENV)/demo.stamp ## train the digit classifier on two replicas
 	$(BIN)/dpexec demo digits
 
 lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no-browser"
+	cd notebooks && ../$(BIN)/jupyter trust *.ipynb >/dev/null  # else JupyterLab hides their pictures
 	cd notebooks && ../$(BIN)/jupyter lab $(ARGS) 01_quickstart.ipynb
 
 test: lint browser ## lint, types and tests

@@ -24,16 +24,18 @@ SECONDS = 120  # for a cell
 def tidy(notebook: Any) -> None:
     """Keep what shows without scripts, and nothing that changes from run to run for no reason.
 
-    A view is stored as its picture: its interactive page would be larger than the notebook, and
-    comes back when the cell runs.
+    A view is stored as its SVG: its interactive page would be larger than the notebook, and comes
+    back when the cell runs.
     """
     notebook.metadata.pop("widgets", None)
     notebook.metadata.language_info = {"name": "python"}
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
-            if "image/svg+xml" in output.get("data", {}):
-                output.data.pop("text/html", None)
+            data = output.get("data", {})
+            if "image/svg+xml" in data:
+                data.pop("text/html", None)
+                data["text/plain"] = data["text/plain"].partition("\n")[0]
 
 
 async def execute(path: Path) -> Any:

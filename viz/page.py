@@ -78,11 +78,14 @@ def in_notebook(html: str, svg: str, title: str) -> str:
     """Return a page as the HTML of a notebook's output cell.
 
     The page lives in a frame of its own: its style and ids meet nothing else. A notebook that is
-    not trusted drops the frame, and the picture below it becomes visible.
+    not trusted drops the frame (and the rule that nothing scrolls below it), and the picture
+    becomes visible.
     """
     picture = base64.b64encode(svg.encode()).decode()
     return (
-        f'<div style="position:relative;height:{_NOTEBOOK_HEIGHT}px;overflow:auto">'
+        "<style>.dpexec-view:has(iframe){overflow:hidden!important}</style>"
+        '<div class="dpexec-view" '
+        f'style="position:relative;height:{_NOTEBOOK_HEIGHT}px;overflow:auto">'
         f'<img style="max-width:100%" alt="{escape(title)}" '
         f'src="data:image/svg+xml;base64,{picture}">'
         f'<iframe title="{escape(title)}" sandbox="allow-scripts allow-downloads allow-popups" '

@@ -1,0 +1,32 @@
+"""What the guides name is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dpexec import dashboard, trace, viz
+
+ROOT = Path(__file__).parents[1]
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}
+each = pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+
+
+@each
+def test_links_and_pictures_lead_somewhere(guide):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", guide.read_text(encoding="utf-8")):
+        assert (guide.parent / target).exists(), target
+
+
+@each
+def test_functions_exist(guide):
+    text = guide.read_text(encoding="utf-8")
+    for room, name in re.findall(r"(?<![\w/])(viz|dpexec\.trace|dpexec\.dashboard)\.(\w+)\(", text):
+        assert callable(getattr(ROOMS[room], name)), f"{room}.{name}"
+
+
+def test_pictures_are_small():
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
