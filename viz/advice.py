@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import intervals
@@ -21,13 +22,31 @@ _OF_ONE_CAUSE = 2
 _FUSED = "machine code (the `fast` extra) and BuildStrategy.enable_auto_fusion make fewer of them"
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What to change.
+
+    Args:
+        text: A sentence.
+        nodes: The operators of the graph that it speaks of, where it speaks of some.
+        share: Of the time of the steps: what there is to gain at most.
+    """
+
+    text: str
+    nodes: tuple[int, ...]
+    share: float
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def advice(
     schedule: Schedule,
     steps: Sequence[StepTime],
     devices: Sequence[DeviceUse],
     waits: Sequence[Wait],
     path: CriticalPath,
-) -> tuple[str, ...]:
+) -> tuple[Advice, ...]:
     """Return what to change: what need not be there, largest first, then the longest operator.
 
     Each sentence names its share of the time of the steps. Shares of different sentences may
@@ -39,83 +58,95 @@ def advice(
         *_between_steps(steps),
         *_too_few_cores(schedule, steps),
     ]
-    found.sort(key=lambda item: -item[0])
+    found.sort(key=lambda one: -one.share)
     found = [*found[:_AT_MOST], *_hot_spot(schedule, path)]
-    return tuple(sentence for share, sentence in found if share >= WORTH_SAYING)
+    return tuple(one for one in found if one.share >= WORTH_SAYING)
 
 
-def _waits(waits: Sequence[Wait], schedule: Schedule) -> Iterator[tuple[float, str]]:
+def _waits(waits: Sequence[Wait], schedule: Schedule) -> Iterator[Advice]:
     said: dict[str, int] = {}
     for wait in waits:
         said[wait.cause] = said.get(wait.cause, 0) + 1
         if said[wait.cause] > _OF_ONE_CAUSE:
             continue
+        nodes = _nodes_of(wait, schedule)
         who = f"device {wait.device} waits {percent(wait.share)} of the step"
         where = "" if wait.on_device is None else f" of device {wait.on_device}"
         if wait.cause == "straggler":
             longer = (
                 f"takes {wait.ratio:.1f} times as long" if (wait.ratio or 0) > 1.05 else "is late"
             )
-            yield (
-                wait.share,
+            text = (
                 f"{who} for device {wait.on_device}, whose {wait.task} {longer}: see what else "
-                "runs on its core, or whether it gets more samples",
+                "runs on its core, or whether it gets more samples"
             )
         elif wait.cause == "dependency":
-            yield wait.share, f"{who} for {wait.task}{where}, whose result it needs"
+            text = f"{who} for {wait.task}{where}, whose result it needs"
         elif wait.cause == "no_free_thread":
             threads = schedule.trace.meta.get("num_threads")
             now = f" (now {threads})" if threads else ""
-            yield (
-                wait.share,
+            text = (
                 f"{who} for a thread that could start {wait.task}: all are at work; raise "
-                f"ExecutionStrategy.num_threads{now}, if there are cores for them",
+                f"ExecutionStrategy.num_threads{now}, if there are cores for them"
             )
         elif wait.cause == "scheduler":
-            yield (
-                wait.share,
+            text = (
                 f"{who} until {wait.task} starts, though it is ready and a thread is free: larger "
-                "batches make this smaller",
+                "batches make this smaller"
             )
+        else:
+            continue
+        yield Advice(text, nodes, wait.share)
 
 
-def _devices(devices: Sequence[DeviceUse]) -> Iterator[tuple[float, str]]:
+def _nodes_of(wait: Wait, schedule: Schedule) -> tuple[int, ...]:
+    """The operators of the task that a device waited for; its name lacks the number."""
+    tasks = schedule.facts.tasks.values() if schedule.facts else ()
+    named = [task["nodes"] for task in tasks if task["key"].partition("-")[0] == wait.task]
+    return tuple(node for nodes in named for node in nodes)
+
+
+def _devices(devices: Sequence[DeviceUse]) -> Iterator[Advice]:
     if not devices:
         return
     worst = max(devices, key=lambda use: use.communication)
     share = worst.communication
     hidden = f" ({percent(worst.overlap)} of all its communication)" if worst.overlap else ""
-    yield (
-        share,
+    yield Advice(
         f"communication that no computation hides{hidden} takes {percent(share)} of the step of "
         f"device {worst.device}: larger batches need it less often, and Reduce mode spreads it",
+        (),
+        share,
     )
     worst = max(devices, key=lambda use: use.data)
-    yield (
-        worst.data,
+    yield Advice(
         f"feeding and fetching take {percent(worst.data)} of the step of device {worst.device}: "
         "fetch less often, and let a DataLoader prepare batches",
+        (),
+        worst.data,
     )
     worst = max(devices, key=lambda use: use.overhead)
-    yield (
-        worst.overhead,
+    yield Advice(
         f"device {worst.device} spends {percent(worst.overhead)} of the step between the operators "
         f"of its tasks: {_FUSED}",
+        (),
+        worst.overhead,
     )
 
 
-def _between_steps(steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
+def _between_steps(steps: Sequence[StepTime]) -> Iterator[Advice]:
     gaps = sum(step.gap or 0.0 for step in steps)
     whole = gaps + sum(step.seconds for step in steps)
     share = gaps / whole if whole else 0.0
-    yield (
-        share,
+    yield Advice(
         f"{percent(share)} of the whole time passes between the steps, outside of the network: a "
         "DataLoader with use_double_buffer reads while the step runs",
+        (),
+        share,
     )
 
 
-def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[tuple[float, str]]:
+def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[Advice]:
     meta = schedule.trace.meta
     cores, places = meta.get("cpus"), meta.get("places") or ()
     if not cores or meta.get("scheduler") == "distributed" or "CUDA" in str(places):
@@ -125,25 +156,29 @@ def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[tu
     times = [(p.event.start, p.event.stop) for p in outer]
     crowded = intervals.length(intervals.at_least(times, cores + 1))
     share = crowded / sum(step.seconds for step in steps) if crowded else 0.0
-    yield (
-        share,
+    yield Advice(
         f"during {percent(share)} of the step more tasks run than there are processors ({cores}), "
         f"which slows all of them: {cores} replicas would do as much",
+        (),
+        share,
     )
 
 
-def _hot_spot(schedule: Schedule, path: CriticalPath) -> Iterator[tuple[float, str]]:
+def _hot_spot(schedule: Schedule, path: CriticalPath) -> Iterator[Advice]:
     times: dict[str, float] = {}
+    made_by: dict[str, dict[int, None]] = {}
     for index in path.slices:
         piece = schedule.by_id[index]
         if piece.event.kind == "op":
             times[piece.event.name] = times.get(piece.event.name, 0.0) + piece.own
+            made_by.setdefault(piece.event.name, {}).update(dict.fromkeys(schedule.nodes_of(piece)))
     if not times or not path.step_seconds:
         return
     name = max(times, key=times.__getitem__)
     share = times[name] / path.step_seconds
-    yield (
-        share,
+    yield Advice(
         f"{name} alone is {percent(share)} of the step on the critical path: every millisecond "
         "saved there is one of the step",
+        tuple(made_by[name]),
+        share,
     )

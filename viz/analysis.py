@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from dpexec.trace import Trace
 
 from . import intervals
-from .advice import advice
+from .advice import Advice, advice
 from .critical_path import CriticalPath, critical_path
 from .intervals import Interval
 from .runs import Run, StepRuns, runs_of
@@ -120,7 +120,7 @@ class Analysis:
         devices: What each device did.
         waits: What was waited for, longest first.
         path: The critical path of the typical step.
-        advice: What to change, in sentences, most important first.
+        advice: What to change, most important first.
     """
 
     steps: tuple[StepTime, ...]
@@ -129,7 +129,7 @@ class Analysis:
     devices: tuple[DeviceUse, ...]
     waits: tuple[Wait, ...]
     path: CriticalPath
-    advice: tuple[str, ...]
+    advice: tuple[Advice, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -140,7 +140,7 @@ class Analysis:
             "devices": [asdict(use) for use in self.devices],
             "waits": [asdict(wait) for wait in self.waits],
             "critical_path": self.path.to_json(),
-            "advice": list(self.advice),
+            "advice": [asdict(one) for one in self.advice],
         }
 
 

@@ -64,7 +64,9 @@ class Findings(View):
             }
             for use in found.devices
         ]
-        advice: list[SentenceData] = [{"text": text, "tone": "warn"} for text in found.advice]
+        advice: list[SentenceData] = [
+            {"text": one.text, "tone": "warn", "nodes": list(one.nodes)} for one in found.advice
+        ]
         waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
         path: SentenceData = {
             "text": self._path(),
@@ -129,7 +131,7 @@ class Findings(View):
             lines.append(f"device {use.device}: {', '.join(texts)}")
         if self.analysis.advice:
             lines += ["", "What to change:"]
-            lines += [f"- {text}" for text in self.analysis.advice]
+            lines += [f"- {one}" for one in self.analysis.advice]
         return "\n".join(lines)
 
 

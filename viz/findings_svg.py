@@ -40,8 +40,8 @@ def render(found: Analysis, title: str, notes: Sequence[str]) -> str:
         canvas.y += 26
         canvas.text(MARGIN, canvas.y, "What to change", "lane-name")
         canvas.y += 4
-        for sentence in found.advice:
-            for place, line in enumerate(wrap(sentence, _WIDTH - 2 * MARGIN - 16)):
+        for one in found.advice:
+            for place, line in enumerate(wrap(one.text, _WIDTH - 2 * MARGIN - 16)):
                 canvas.y += 18
                 if not place:
                     canvas.text(MARGIN, canvas.y, "–", "sentence")
