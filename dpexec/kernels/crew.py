@@ -27,13 +27,15 @@ from llvmlite import ir
 from numba import types
 
 from dpexec.kernels.machine import KEEP, count, integers, intrinsic, run, run_timed
+from dpexec.kernels.stamps import EXTRA, width
 
 __all__ = ["Schedule", "attend", "lead"]
 
 _WAITING, _TAKEN, _DONE = 0, 1, 2
 _SCHEDULE, _AT_WORK = 0, 8  # of the board, in bytes
 _COUNT, _ITEMS, _WAITS, _STATES, _REFUSED, _NOTES, _ADVANCE = range(7)  # of the header, in words
-_FIELDS = 6  # of an item
+_TABLE, _ROWS, _FIRST_WAIT, _LAST_WAIT, _THREAD, _AT = range(6)  # of an item, in words
+_FIELDS = 6
 _STOPPED = -1
 
 
@@ -106,7 +108,8 @@ def _ready(header: int, number: int) -> bool:
     states = count(header, _STATES)
     if _load(states + 8 * number) != _WAITING:
         return False
-    for index in range(items[number * _FIELDS + 2], items[number * _FIELDS + 3]):
+    item = number * _FIELDS
+    for index in range(items[item + _FIRST_WAIT], items[item + _LAST_WAIT]):
         if _load(states + 8 * waits[index]) != _DONE:
             return False
     return True
@@ -118,7 +121,7 @@ def _next(header: int, first: int, thread: int) -> int:
     items, found = integers(header, _ITEMS), -1
     for number in range(first, count(header, _COUNT)):
         if _ready(header, number):
-            if items[number * _FIELDS + 4] == thread:
+            if items[number * _FIELDS + _THREAD] == thread:
                 return number
             found = number if found < 0 else found
     return found
@@ -128,12 +131,12 @@ def _next(header: int, first: int, thread: int) -> int:
 def _run_item(header: int, number: int, thread: int) -> bool:
     """Run an item; False if it refused its values."""
     item = count(header, _ITEMS) + 8 * _FIELDS * number
-    rows = count(item, 1)
-    table = numba.carray(integers(item, 0), (rows, 2))
+    rows = count(item, _ROWS)
+    table = numba.carray(integers(item, _TABLE), (rows, 2))
     if count(header, _NOTES) == 0:
         return run(table, 0, rows) == rows
-    at = count(item, 5)
-    notes = numba.carray(integers(header, _NOTES), (at + rows + 4,))
+    at = count(item, _AT)
+    notes = numba.carray(integers(header, _NOTES), (at + 1 + rows + EXTRA,))
     notes[at] = thread
     return run_timed(table, 0, rows, notes, at + 1) == rows
 
@@ -243,8 +246,9 @@ class Schedule:
             ends = len(waits), len(waits) + len(needed)
             rows.append((table.ctypes.data, len(table), *ends, thread, at))
             waits.extend(needed)
-            self.notes.append((at, at + len(table) + 4))
-            at += len(table) + 4
+            end = at + 1 + width(len(table))  # the thread comes first
+            self.notes.append((at, end))
+            at = end
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)

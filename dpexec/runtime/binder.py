@@ -61,26 +61,31 @@ class Binder:
             feeds: arrays per device.
             merged: the fetches of all devices are concatenated.
 
+        Returns:
+            The plan with its shapes.
+
         Raises:
             EnforceNotMet: a value is missing, or shapes or types do not fit.
         """
         fed = [{name: array_spec(array) for name, array in v.items()} for v in feeds.values]
-        family = None
+        found = None
         if self._opens and not plan.checked:
-            form = [_form(specs, rows) for specs, rows in zip(fed, feeds.samples, strict=True)]
-            family = self._family((plan, merged, self._replicas.forms, tuple(form)))
-        if family is not None:
-            found = family.binding(feeds.samples)
-            most = max(feeds.samples)
-            if found is None and family.may_grow(most):
-                family.members.append(
-                    self._opened(plan, fed, feeds.samples, merged, Rows.up_to(most))
-                )
-                found = family.binding(feeds.samples)
-            if found is not None:
-                return found
-            family.seen = True
-        return self._binding(plan, self._specs(plan, fed, merged, self._rules))
+            found = self._from_family(plan, fed, feeds.samples, merged)
+        return found or self._binding(plan, self._specs(plan, fed, merged, self._rules))
+
+    def _from_family(
+        self, plan: Plan, fed: Specs, samples: Sequence[int], merged: bool
+    ) -> Binding | None:
+        """A binding that was made for an open number of rows; None if there is none for these."""
+        forms = tuple(_form(specs, rows) for specs, rows in zip(fed, samples, strict=True))
+        family = self._family((plan, merged, self._replicas.forms, forms))
+        found = family.binding(samples)
+        most = max(samples)
+        if found is None and family.may_grow(most):
+            family.members.append(self._opened(plan, fed, samples, merged, Rows.up_to(most)))
+            found = family.binding(samples)
+        family.seen = True
+        return found
 
     def _family(self, key: Any) -> _Family:
         if key not in self._families:
@@ -142,7 +147,12 @@ class _Member:
 
 
 class _Family:
-    """Bindings for feeds that differ in their numbers of rows alone."""
+    """Bindings for feeds that differ in their numbers of rows alone.
+
+    Attributes:
+        seen: whether such a feed came already.
+        members: what was made for open numbers of rows; None: they cannot be left open.
+    """
 
     def __init__(self) -> None:
         self.seen = False

@@ -1,11 +1,11 @@
 """Tests of the live view leave nobody watching behind."""
 
 import gc
-import time
 
 import pytest
 
 from dpexec.trace import live
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -14,8 +14,10 @@ def _nobody_watches():
         gc.collect()  # engines that trained on the clusters of other tests
     before = live.watchers()
     yield
-    deadline = time.monotonic() + 2.0  # the last report may be half a second away
-    while not before and live.watchers():
-        assert time.monotonic() < deadline, "somebody still watches"
+
+    def nobody_watches():
         gc.collect()
-        time.sleep(0.02)
+        return not live.watchers()
+
+    if not before and live.watchers():
+        until(nobody_watches)  # the last report may be half a second away

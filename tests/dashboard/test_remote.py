@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from distributed import Client
 
 import dpexec as fluid
 from tests.runtime.nets import batches, classifier, train
+from tests.waiting import until
 
 DASK = [sys.executable, "-m", "dask"]
 ROOT = Path(__file__).parents[2]
@@ -46,18 +46,18 @@ def scheduler(tmp_path):
 
 
 def test_remote_scheduler_shows_training(scheduler):
-    deadline = time.monotonic() + 30
-    while not (scheduler.exists() and scheduler.stat().st_size):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: scheduler.exists() and scheduler.stat().st_size)
     with Client(scheduler_file=str(scheduler)) as client:
         client.wait_for_workers(1, timeout=30)
         base = client.dashboard_link.removesuffix("/status")
         with urllib.request.urlopen(f"{base}/dpexec", timeout=30) as response:
             assert response.status == 200
         train(classifier(fluid.optimizer.SGD(0.1)), batches(3), 2, scheduler=client)
-        time.sleep(1.0)
-        with urllib.request.urlopen(f"{base}/metrics", timeout=30) as response:
-            lines = response.read().decode().splitlines()
-    (steps,) = (line for line in lines if line.startswith("dpexec_steps_total"))
-    assert steps.endswith(" 3.0")
+
+        def counted():
+            with urllib.request.urlopen(f"{base}/metrics", timeout=30) as response:
+                lines = response.read().decode().splitlines()
+            (steps,) = (line for line in lines if line.startswith("dpexec_steps_total"))
+            return steps.endswith(" 3.0")
+
+        until(counted)

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-import time
 import urllib.request
 
 import pytest
@@ -15,6 +14,7 @@ from dpexec import dashboard
 from dpexec.dashboard import pages
 from tests.dashboard.reports import report
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,11 @@ def boards_of(client, steps):
     def boards(dask_scheduler):
         return list(dask_scheduler.plugins["dpexec"].boards.values())
 
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = client.run_on_scheduler(boards)
-        if found and found[-1].steps == steps:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"no report of {steps} steps came within 10 s")
+    def found():
+        known = client.run_on_scheduler(boards)
+        return known if known and known[-1].steps == steps else None
+
+    return until(found)
 
 
 @pytest.mark.parametrize(

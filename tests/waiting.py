@@ -1,0 +1,20 @@
+"""Waiting for what other threads and processes do."""
+
+import time
+
+
+def until(condition, seconds=30.0):
+    """What a condition gives as soon as it is true.
+
+    Args:
+        condition: asked again and again.
+        seconds: how long at most.
+
+    Raises:
+        AssertionError: it did not become true in that time.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"did not come true within {seconds} s: {condition}"
+        time.sleep(0.02)
+    return found
