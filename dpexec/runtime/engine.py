@@ -121,10 +121,9 @@ class Engine:
                 "another; leave it at 0, or set it to the number of processors",
                 stacklevel=5,
             )
-        if build_strategy is not None:
-            build_strategy.freeze("compilation")
-        if execution_strategy is not None:
-            execution_strategy.freeze("compilation")
+        for strategy in (build_strategy, execution_strategy):
+            if strategy is not None:
+                strategy.freeze("compilation")
 
     # ---- compilation
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
-from dpexec.core.places import CUDAPlace, Place
+from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
-from dpexec.ir.variable import Variable
 from dpexec.runtime.dask_feed import computed, row_blocks
+from dpexec.runtime.feed_arrays import arrays_of, check_array
 
 __all__ = ["Feeds", "SplitTensor", "Splitter", "even_rows", "single_feed", "split_feed"]
 
@@ -145,9 +144,9 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             f"Not compiled with data parallel, but the feed is for {len(feed)} devices"
         )
         feed = feed[0]
-    values = _arrays(block, computed(feed)[0])
+    values = arrays_of(block, computed(feed)[0])
     for name, array in values.items():
-        _check(block.vars[name], array, "")
+        check_array(block.vars[name], array)
     split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
     samples = [_samples(block, values) or 1]
     return Feeds([values], samples, _persistable(block, values), split=split)
@@ -176,14 +175,14 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         batch = [name for name in feed if name in block.vars and not block.vars[name].persistable]
         values, blocks = computed(feed)
         rows = row_blocks(blocks, batch, devices)
-        shards = _split(block, _arrays(block, values), devices, rows)
+        shards = _split(block, arrays_of(block, values), devices, rows)
     elif isinstance(feed, (list, tuple)):
         shards = _listed(block, computed(feed)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:
         for name, array in shard.items():
-            _check(block.vars[name], array, " on each device")
+            check_array(block.vars[name], array, " on each device")
     names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
     if any(set(shard) - names for shard in shards):
         samples = [_samples(block, shard) if shard else 0 for shard in shards]
@@ -194,71 +193,6 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
 
 def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name in values if block.vars[name].persistable)
-
-
-def _arrays(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
-    if not isinstance(feed, Mapping):
-        raise TypeError(f"feed requires dict as its Parameter, but received {type(feed)}")
-    arrays = {}
-    for name, value in feed.items():
-        if name not in block.vars:
-            raise ValueError(f"var {name} not in this block: the feed names it")
-        arrays[name] = _array(block.vars[name], value)
-    return arrays
-
-
-def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
-    if isinstance(value, LoDTensor):
-        if value.lod():
-            raise EnforceNotMet(
-                f"fed Variable {var.name!r} holds sequences (LoD {value.lod()}), which this "
-                "version of dpexec does not support; feed dense tensors"
-            )
-        return value.array if isinstance(value.place, CUDAPlace) else value.numpy()
-    if isinstance(value, (list, tuple)):
-        raise RuntimeError(
-            f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "
-            "LoDTensor (lists would hold sequences, whose LoD is unknown)"
-        )
-    if isinstance(value, (bool, int, float, np.number)):
-        return np.array([value], dtype=to_numpy(var.dtype))
-    array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
-    if array.dtype.kind not in "biufc":
-        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}")
-    return array
-
-
-def _kind(value: Any) -> str:
-    return f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
-
-
-def _check(var: Variable, array: np.ndarray[Any, Any], where: str) -> None:
-    shape, declared = tuple(array.shape), var.shape
-    strict = var.need_check_feed
-    try:
-        dtype = as_var_type(array.dtype)
-    except TypeError as error:
-        raise TypeError(f"fed Variable {var.name!r}: {error}") from None
-    if strict and len(shape) != len(declared):
-        raise EnforceNotMet(
-            f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
-            f"{declared}, but received fed shape {list(shape)}{where}"
-        )
-    if strict and any(want not in (-1, got) for want, got in zip(declared, shape, strict=True)):
-        raise ValueError(
-            f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
-            f"{declared}, but received fed shape {list(shape)}{where}"
-        )
-    if var.dtype != dtype:
-        wrong = (
-            f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
-            f"received {dtype_name(dtype)!r}"
-        )
-        raise ValueError(wrong) if strict else EnforceNotMet(wrong)
-    if array.size == 0:
-        raise EnforceNotMet(
-            f"fed Variable {var.name!r} is empty: received fed shape {list(shape)}{where}"
-        )
 
 
 def even_rows(rows: int, devices: int) -> list[int]:
@@ -337,5 +271,5 @@ def _listed(
             f"Unimplemented: The feed data number {number} does not match the device number "
             f"{devices}; when training, every device needs a dict"
         )
-    shards = [_arrays(block, item) for item in feed]
+    shards = [arrays_of(block, item) for item in feed]
     return shards + [{}] * (devices - len(shards))

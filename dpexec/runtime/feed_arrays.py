@@ -1,0 +1,106 @@
+"""What users feed, as arrays that fit the variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
+from dpexec.core.places import CUDAPlace
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.block import Block
+from dpexec.ir.variable import Variable
+
+__all__ = ["arrays_of", "check_array"]
+
+
+def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a feed, by name.
+
+    Args:
+        block: whose variables are fed.
+        feed: a dict of arrays, tensors or numbers.
+
+    Raises:
+        TypeError: not a dict, or a value is no array.
+        ValueError: an unknown name.
+        EnforceNotMet: a value holds sequences.
+        RuntimeError: a value is a list.
+    """
+    if not isinstance(feed, Mapping):
+        raise TypeError(f"feed requires dict as its Parameter, but received {type(feed)}")
+    arrays = {}
+    for name, value in feed.items():
+        if name not in block.vars:
+            raise ValueError(f"var {name} not in this block: the feed names it")
+        arrays[name] = _array(block.vars[name], value)
+    return arrays
+
+
+def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
+    if isinstance(value, LoDTensor):
+        if value.lod():
+            raise EnforceNotMet(
+                f"fed Variable {var.name!r} holds sequences (LoD {value.lod()}), which this "
+                "version of dpexec does not support; feed dense tensors"
+            )
+        return value.array if isinstance(value.place, CUDAPlace) else value.numpy()
+    if isinstance(value, (list, tuple)):
+        raise RuntimeError(
+            f"fed Variable {var.name!r} is a {type(value).__name__}; feed a numpy.ndarray or a "
+            "LoDTensor (lists would hold sequences, whose LoD is unknown)"
+        )
+    if isinstance(value, (bool, int, float, np.number)):
+        return np.array([value], dtype=to_numpy(var.dtype))
+    array = np.asarray(value)  # of a subclass (matrix, masked array) the plain array
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"fed Variable {var.name!r}: cannot make a tensor of {_kind(value)}")
+    return array
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> None:
+    """Compare an array with the declaration of the variable that is fed with it.
+
+    Args:
+        var: the variable; shapes count if its ``need_check_feed`` is set, as in fluid.
+        array: what it gets.
+        where: of what this is the share, for messages.
+
+    Raises:
+        TypeError: a type that variables cannot have.
+        ValueError: a checked variable got another shape or type.
+        EnforceNotMet: another number of dimensions, another type, or nothing at all.
+    """
+    shape, declared = tuple(array.shape), var.shape
+    strict = var.need_check_feed
+    try:
+        dtype = as_var_type(array.dtype)
+    except TypeError as error:
+        raise TypeError(f"fed Variable {var.name!r}: {error}") from None
+    if strict and len(shape) != len(declared):
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
+            f"{declared}, but received fed shape {list(shape)}{where}"
+        )
+    if strict and any(want not in (-1, got) for want, got in zip(declared, shape, strict=True)):
+        raise ValueError(
+            f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
+            f"{declared}, but received fed shape {list(shape)}{where}"
+        )
+    if var.dtype != dtype:
+        wrong = (
+            f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
+            f"received {dtype_name(dtype)!r}"
+        )
+        raise ValueError(wrong) if strict else EnforceNotMet(wrong)
+    if array.size == 0:
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} is empty: received fed shape {list(shape)}{where}"
+        )
