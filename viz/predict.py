@@ -83,7 +83,7 @@ class Model:
         """The median step on a number of devices; fewer than recorded: on each in its turn."""
         recorded = len(steps[0].segments)
         threads = self.threads
-        if recorded <= threads < math.inf:  # a thread or more for each device, then as now
+        if 1 < threads < math.inf and recorded <= threads:  # enough for each device, as now
             threads = threads / recorded * devices
         cores = math.inf if self.without == "cores" else self.cores
         if self.without == "stragglers":

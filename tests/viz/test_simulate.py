@@ -2,50 +2,22 @@
 
 import json
 
-import numpy as np
 import pytest
 from dpexec.viz.schedule import Schedule
 from dpexec.viz.simulate import simulate
 from dpexec.viz.template import templates
 
-import dpexec as fluid
-from tests.viz.traces import event, straggling, task, trace, two_replicas, warming_up
+from tests.fixtures.record_traces import RUNS, stored
+from tests.viz.traces import GraphFile, event, straggling, task, trace, two_replicas, warming_up
 
 
-def recorded(devices, reduce=False, scheduler="threads", steps=6):
-    """The trace of a small network, after a step that compiles."""
-    main, startup = fluid.Program(), fluid.Program()
-    with fluid.program_guard(main, startup), fluid.unique_name.guard():
-        x = fluid.data("x", [-1, 64])
-        y = fluid.layers.fc(fluid.layers.fc(x, 128, act="relu"), 1)
-        loss = fluid.layers.mean(fluid.layers.square(y))
-        fluid.optimizer.Momentum(1e-3, 0.9).minimize(loss)
-    scope, executor = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
-    executor.run(startup, scope=scope)
-    build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
-    strategies = fluid.BuildStrategy.ReduceStrategy
-    build.reduce_strategy = strategies.Reduce if reduce else strategies.AllReduce
-    execution.scheduler, execution.trace = scheduler, True
-    compiled = fluid.CompiledProgram(main).with_data_parallel(
-        loss_name=loss.name,
-        build_strategy=build,
-        exec_strategy=execution,
-        places=fluid.cpu_places(devices),
-    )
-    batch = {"x": np.random.default_rng(0).normal(size=(256, 64)).astype("float32")}
-    for _ in range(steps):
-        executor.run(compiled, feed=batch, fetch_list=[loss], scope=scope)
-    return compiled.trace
-
-
-@pytest.mark.parametrize(
-    ("devices", "reduce", "scheduler"),
-    [(1, False, "threads"), (2, False, "threads"), (2, True, "threads"), (3, False, "sync")],
-)
-def test_the_replay_of_the_recorded_machine_lies_within_a_tenth(devices, reduce, scheduler):
-    found = simulate(recorded(devices, reduce, scheduler))
+@pytest.mark.parametrize("name", RUNS)
+def test_the_replay_of_the_recorded_machine_lies_within_a_tenth(name):
+    devices, reduce, _ = RUNS[name]
+    found = simulate(stored(name))
     assert abs(found.error) < 0.1
     assert found.prediction.devices == devices
+    assert found.mode == ("reduce" if reduce else "all_reduce")
     assert found.prediction.step == pytest.approx(found.replayed)
 
 
@@ -96,6 +68,26 @@ def test_cores_end_scaling_and_are_named():
     assert found.end.devices == 2
 
 
+@pytest.mark.parametrize(("scheduler", "seconds"), [("sync", 10.0), ("threads", 5.0)])
+def test_one_thread_does_the_work_of_all_devices(scheduler, seconds):
+    graph = GraphFile(1)
+    work = [
+        graph.op("mul", 0, ["x", "w"], ["h"]),
+        graph.op("mul_grad", 0, ["x", "w", "h"], ["w@GRAD"], role="backward"),
+    ]
+    graph.task("forward_backward_dev0-0", 0, work)
+    update = graph.op("sgd", 0, ["w", "w@GRAD"], ["w"], role="optimize")
+    graph.task("optimizer_dev0-1", 0, [update], ["forward_backward_dev0-0"])
+    events = [
+        task(key, 0, 10 * step + start, 10 * step + stop, step=step)
+        for step in range(2)
+        for key, start, stop in (("forward_backward_dev0-0", 0, 4), ("optimizer_dev0-1", 4, 5))
+    ]
+    made = trace(events, graph, scheduler=scheduler, num_threads=8, cpus=2)
+    found = simulate(made, devices=2, bandwidth=1e12, cores=2)
+    assert found.prediction.step == pytest.approx(seconds)
+
+
 def test_feeding_is_a_serial_part():
     found = simulate(even(3))
     assert found.replayed == pytest.approx(7.5)
@@ -119,7 +111,7 @@ def test_reduce_mode_shares_the_optimizer():
 
 
 def test_a_single_device_needs_a_bandwidth():
-    made = recorded(1)
+    made = stored("one")
     with pytest.raises(ValueError, match="a trace of one device does not tell"):
         simulate(made, devices=4)
     found = simulate(made, devices=4, bandwidth=1e9)
