@@ -147,6 +147,10 @@ class Scope:
         """Note one more completed run of ``program``."""
         self._runs[program] = self._runs.get(program, 0) + 1
 
+    def set_run_count(self, program: Any, count: int) -> None:
+        """Say how many runs of ``program`` were completed."""
+        self._runs[program] = count
+
 
 _current = [Scope()]
 

@@ -96,11 +96,56 @@ class Replicas:
                 original.array, original.place = _copy_to(place, original.array), place
             return
         if self.shared:
+            if self._seen.get(name) != original.version and name in self.scopes[device]._vars:
+                self.scopes[device].erase([name])  # restored, and overwritten before a run
             return
         mine = self.scopes[device]._vars.get(name)
         if mine is None or self._seen.get(name) != original.version:
             tensor = self.scopes[device].var(name).get_tensor()
             tensor.array, tensor.place = _copy_to(place, original.array), place
+
+    # ---- values that replicas do not have in common
+
+    def current(self, name: str) -> bool:
+        """Whether devices have seen what was last written to a variable from outside."""
+        original = self.tensor(0, name)
+        return original is not None and self._seen.get(name) == original.version
+
+    def own_values(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Per device, what it has of its own; the first one's values are those of the scope."""
+        known = [name for name in names if self.current(name)]
+        own: list[dict[str, Any]] = [{}]
+        for device, scope in enumerate(self.scopes[1:], 1):
+            found = ((name, self.tensor(device, name)) for name in known if name in scope._vars)
+            own.append({name: tensor.array for name, tensor in found if tensor is not None})
+        return own
+
+    def restore(self, name: str, own: Mapping[int, Any]) -> None:
+        """Give devices values of their own of a variable that was just written.
+
+        They last until the variable is written again; workers of a cluster take them at the next
+        run.
+
+        Args:
+            name: of the variable; devices that are not in ``own`` take what was written.
+            own: the values by device.
+        """
+        original = self.tensor(0, name)
+        assert original is not None, f"variable {name} has no value"
+        for device, place in enumerate(self.places[1:], 1):
+            tensor = self.scopes[device].var(name).get_tensor()
+            tensor.array = _copy_to(place, own.get(device, original.array))
+            tensor.place = place
+        self.generation += 1
+        self._seen[name] = original.version
+        self._look_at(name, original)
+
+    def taken(self) -> None:
+        """Note that the workers of a cluster have what was restored."""
+        for scope in self.scopes[1:]:
+            scope.erase(scope.local_var_names())
+
+    # ---- results of runs
 
     def commit(self, device: int, name: str, value: Any) -> None:
         """Store what a run computed for a persistable variable."""

@@ -8,12 +8,13 @@ values and fetches. The user's tensors are filled from the workers when somebody
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -162,6 +163,20 @@ def _load(token: str, device: int, name: str) -> Any:
     return np.array(_workers[token].stores[device][name])
 
 
+def _digests(token: str, device: int, names: Sequence[str]) -> dict[str, bytes]:
+    store = _workers[token].stores.get(device, {})
+    found = ((name, store[name]) for name in names if name in store)
+    return {name: hashlib.sha256(_words(value)).digest() for name, value in found}
+
+
+def _words(value: Any) -> Any:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+
+def _values(token: str, device: int, names: Sequence[str]) -> dict[str, Any]:
+    return {name: np.array(_workers[token].stores[device][name]) for name in names}
+
+
 def _feed(
     token: str,
     key: BindingKey,
@@ -254,6 +269,7 @@ class ClusterRunner:
         self._recordings: dict[Binding, ClusterRecording] = {}
         self._numbers = itertools.count()
         self._generation = -1
+        self._sources: dict[str, int] = {}  # whose values of a variable the user sees
         client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
 
     def recording(self, binding: Binding) -> ClusterRecording:
@@ -326,7 +342,8 @@ class ClusterRunner:
         """Send the persistable variables to the workers of the devices that use them."""
         futures = []
         for device, names in enumerate(plan.reads):
-            tensors = {name: replicas.tensor(0, name) for name in names}
+            tensors = {name: replicas.tensor(device, name) for name in names}
+            self._sources.update((name, device) for name in names if name not in self._sources)
             values = {name: t.numpy() for name, t in tensors.items() if t is not None}
             futures.append(
                 self.client.submit(
@@ -339,6 +356,42 @@ class ClusterRunner:
                 )
             )
         self.client.gather(futures)
+        replicas.taken()
+
+    def values(self, names: Iterable[str], replicas: Replicas) -> list[dict[str, Any]]:
+        """What every device has of variables that nobody wrote since; equal values travel once.
+
+        The user's tensors are filled, as if they had been read.
+        """
+        known = [name for name in names if name in self._sources and replicas.current(name)]
+        digests = self._ask(_digests, [known] * len(self.address))
+        sources: dict[tuple[str, bytes], int] = {}
+        for device, found in enumerate(digests):
+            for value in found.items():
+                sources.setdefault(value, device)
+        wanted: list[list[str]] = [[] for _ in self.address]
+        for (name, _), device in sources.items():
+            wanted[device].append(name)
+        loaded = self._ask(_values, wanted)
+        values = [
+            {name: loaded[sources[name, digest]][name] for name, digest in found.items()}
+            for found in digests
+        ]
+        for name in known:
+            tensor = replicas.tensor(0, name)
+            if tensor is not None and tensor._source is not None:
+                tensor.array = np.array(values[self._sources[name]][name])
+        return values
+
+    def _ask(self, function: Any, names: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        futures = [
+            self.client.submit(
+                function, self.token, device, wanted, workers=[self.address[device]], pure=False
+            )
+            for device, wanted in enumerate(names)
+        ]
+        answers: list[dict[str, Any]] = self.client.gather(futures)
+        return answers
 
     def _graph(
         self,
@@ -395,6 +448,7 @@ class ClusterRunner:
         written = [*plan.overwritten, *plan.commits, *((0, name) for name in feeds.persistable)]
         for device, name in written:
             source[name] = min(device, source.get(name, device))
+        self._sources.update(source)
         for name, device in source.items():
             tensor = replicas.scope.var(name).get_tensor()
             tensor.defer(lambda device=device, name=name: self._pull(device, name))  # type: ignore[misc]

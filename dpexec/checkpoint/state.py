@@ -1,0 +1,236 @@
+"""The state of training: what its next step depends on, taken from executors and given back.
+
+That is the persistable variables (parameters, accumulators, rates, step counters) with the values
+of single replicas where these differ, and how often each program ran, which is where random
+operators with a seed stand in their streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.checkpoint.files import Stored
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.core.scope import Scope, global_scope
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.io.variables import is_persistable
+from dpexec.ir.program import Program, default_main_program
+from dpexec.parallel_executor import ParallelExecutor
+from dpexec.runtime.compiled_program import CompiledProgram
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.executor import Executor
+
+__all__ = ["Training"]
+
+Array = np.ndarray[Any, Any]
+Trained = Program | CompiledProgram
+
+_NAMED = 8  # variables that an error shows
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """How a program was run."""
+
+    runs: int
+    replicas: int
+    mode: str
+
+
+class Training:
+    """What is trained: programs, the executor that runs them, and the scope.
+
+    Args:
+        executor: an Executor or ParallelExecutor.
+        programs: what the Executor runs; None takes the default main program.
+        scope: where variables live; None takes the global scope.
+
+    Raises:
+        TypeError: something else, or programs beside a ParallelExecutor, which has its own.
+    """
+
+    def __init__(
+        self,
+        executor: Executor | ParallelExecutor,
+        programs: Trained | Sequence[Trained] | None,
+        scope: Scope | None,
+    ) -> None:
+        if isinstance(executor, ParallelExecutor):
+            if programs is not None or scope is not None:
+                raise TypeError("a ParallelExecutor has its own program and scope: give no other")
+            programs, scope = executor._compiled_program, executor._scope
+            executor = executor._executor
+        if not isinstance(executor, Executor):
+            raise TypeError(
+                f"checkpoints take an Executor or ParallelExecutor, but received {type(executor)}"
+            )
+        if programs is None:
+            programs = default_main_program()
+        if isinstance(programs, Trained):
+            programs = [programs]
+        for program in programs:
+            if not isinstance(program, Trained):
+                raise TypeError(
+                    f"checkpoints take Programs and CompiledPrograms, but received {type(program)}"
+                )
+        self._programs = list(programs)
+        self._place = executor.place
+        self._scope = global_scope() if scope is None else scope
+
+    # ---- taking
+
+    def take(self) -> Stored:
+        """A copy of the state."""
+        variables, engines = self._variables(), self._engines()
+        held = [_held(engine, variables) for engine in engines]
+        values = {name: _copy(tensor.numpy()) for name, tensor in self._tensors(variables)}
+        arrays: list[tuple[dict[str, Any], Array]]
+        arrays = [({"variable": name}, value) for name, value in values.items()]
+        for number, devices in enumerate(held):
+            for device, found in enumerate(devices):
+                for name, array in found.items():
+                    value = _host(array)
+                    if name in values and not _same_bits(value, values[name]):
+                        facts = {"variable": name, "program": number, "replica": device}
+                        arrays.append((facts, _copy(value)))
+        programs = [asdict(facts) for facts in self._facts(engines)]
+        return Stored({"variables": variables, "programs": programs}, arrays)
+
+    def _engines(self) -> list[Engine | None]:
+        return [
+            program._compile(self._scope, self._place)
+            if isinstance(program, CompiledProgram)
+            else None
+            for program in self._programs
+        ]
+
+    def _facts(self, engines: Iterable[Engine | None]) -> list[_Facts]:
+        facts = []
+        for program, engine in zip(self._programs, engines, strict=True):
+            runs = self._scope.run_count(_label(program))
+            if engine is None:
+                facts.append(_Facts(runs, 1, ""))
+            else:
+                mode = engine.compilation.options.mode
+                facts.append(_Facts(runs, len(engine.places), mode))
+        return facts
+
+    def _variables(self) -> dict[str, str]:
+        """Type and shape of all persistable variables, as declared."""
+        programs = [p._program if isinstance(p, CompiledProgram) else p for p in self._programs]
+        return {
+            var.name: f"{to_numpy(var.dtype).name}{list(var.shape)}"
+            for program in programs
+            for var in program.list_vars()
+            if is_persistable(var) and var.type == VarType.LOD_TENSOR
+        }
+
+    def _tensors(self, names: Iterable[str]) -> Iterator[tuple[str, LoDTensor]]:
+        for name in names:
+            holder = self._scope.find_var(name)
+            value = None if holder is None else holder.value
+            if isinstance(value, LoDTensor) and value._is_initialized():
+                yield name, value
+
+    # ---- giving back
+
+    def give(self, stored: Stored, path: str) -> None:
+        """Continue from a state.
+
+        Raises:
+            EnforceNotMet: it is that of other programs, or of replicas that these programs do not
+                have; nothing has changed then.
+        """
+        engines = self._engines()
+        facts = [_Facts(**program) for program in stored.about["programs"]]
+        self._check_variables(stored.about["variables"], path)
+        self._check_replicas(facts, self._facts(engines), stored, path)
+        own: list[dict[str, dict[int, Array]]] = [{} for _ in engines]
+        for entry, array in stored.arrays:
+            name = entry["variable"]
+            if "replica" in entry:
+                own[entry["program"]].setdefault(name, {})[entry["replica"]] = array
+                continue
+            tensor = (self._scope.find_var(name) or self._scope.var(name)).get_tensor()
+            tensor.set(array, tensor._place())
+        for program, engine, known, values in zip(self._programs, engines, facts, own, strict=True):
+            self._scope.set_run_count(_label(program), known.runs)
+            if engine is not None and not engine.compilation.options.shared_memory:
+                for name, devices in values.items():
+                    engine.replicas.restore(name, devices)
+
+    def _check_variables(self, saved: Mapping[str, str], path: str) -> None:
+        mine = self._variables()
+        differing = [
+            name for name in saved.keys() | mine.keys() if saved.get(name) != mine.get(name)
+        ]
+        differing.sort(key=lambda name: (name not in saved or name not in mine, name))
+        problems = [
+            f"{name} is {saved.get(name, 'missing')} in the checkpoint, "
+            f"{mine.get(name, 'missing')} in the program"
+            for name in differing
+        ]
+        if problems:
+            more = len(problems) - _NAMED
+            end = f"\n  and {more} more" if more > 0 else ""
+            shown = "\n  ".join(problems[:_NAMED])
+            raise EnforceNotMet(f"checkpoint {path} is of another program:\n  {shown}{end}")
+
+    def _check_replicas(
+        self, saved: list[_Facts], mine: list[_Facts], stored: Stored, path: str
+    ) -> None:
+        if len(saved) != len(mine):
+            raise EnforceNotMet(
+                f"checkpoint {path} is of {len(saved)} programs, but {len(mine)} are trained here"
+            )
+        for number, (then, now) in enumerate(zip(saved, mine, strict=True)):
+            if then.replicas != now.replicas:
+                raise EnforceNotMet(
+                    f"checkpoint {path} is of {then.replicas} replicas, but the program is "
+                    f"compiled for {now.replicas}: give it as many places (CPU_NUM), they may "
+                    "share a worker or thread"
+                )
+            own = {e["variable"]: None for e, _ in stored.arrays if e.get("program") == number}
+            if own and then.mode != now.mode:
+                raise EnforceNotMet(
+                    f"checkpoint {path} was written in mode {then.mode} and holds values of single "
+                    f"replicas, such as {next(iter(own))}, that mode {now.mode} has no place for: "
+                    "choose the same reduce_strategy"
+                )
+
+
+def _label(program: Trained) -> Program:
+    return program._original if isinstance(program, CompiledProgram) else program
+
+
+def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
+    """What every replica but the first has of its own; tensors of the scope are brought along."""
+    if engine is None:
+        return []
+    held = engine.replicas.own_values(names)
+    if engine._cluster is not None:
+        for mine, found in zip(held, engine._cluster.values(names, engine.replicas), strict=True):
+            mine.update(found)
+    held[0].clear()
+    return held
+
+
+def _host(array: Any) -> Array:
+    value: Array = array if isinstance(array, np.ndarray) else array.get()
+    return value
+
+
+def _copy(array: Array) -> Array:
+    return np.array(array, order="C")
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    words = f"u{one.itemsize}"  # a NaN equals itself, and zeros have signs
+    return np.array_equal(one.ravel().view(words), other.ravel().view(words))
