@@ -81,9 +81,12 @@ def compilation_of(
 
     Raises:
         TypeError: Something else.
+        ValueError: The program has no operators.
         EnforceNotMet: An executor that did not run yet.
     """
     if isinstance(source, Program):
+        if not source.global_block().ops:
+            raise ValueError("the program has no operators yet: there are no passes to show")
         places = cpu_places() if devices is None else cpu_places(devices)
         return Compilation.of(source, list(places), strategy or BuildStrategy(), True, False)
     compiled = getattr(source, "_compiled_program", source)

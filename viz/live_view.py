@@ -114,17 +114,19 @@ def live(executor: Any = None) -> LiveView:
         The view; close it, or leave its `with` block, to end it.
 
     Raises:
-        RuntimeError: IPython is not installed.
+        RuntimeError: IPython is not installed, or this is no notebook.
         TypeError: An executor of another kind.
         ValueError: It trains on a cluster, whose dashboard has the page.
     """
+    elsewhere = "viz.live shows training in a notebook and {}; elsewhere use "
+    elsewhere += "dpexec.dashboard.serve(executor)"
     try:
+        from IPython import get_ipython
         from IPython.display import display
     except ImportError as error:
-        raise RuntimeError(
-            "viz.live shows training in a notebook and needs IPython; elsewhere use "
-            "dpexec.dashboard.serve(executor)"
-        ) from error
+        raise RuntimeError(elsewhere.format("needs IPython")) from error
+    if get_ipython() is None:
+        raise RuntimeError(elsewhere.format("this is none"))
     from dpexec.dashboard.monitor import INTERVAL
     from dpexec.dashboard.server import LocalSource
 

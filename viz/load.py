@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpexec.core.places import CPUPlace
 from dpexec.graph import describe as graph_file
@@ -21,6 +21,7 @@ __all__ = ["FileError", "GraphData", "as_graph", "as_trace"]
 GraphData = dict[str, Any]
 """The content of a graph file; `dpexec.graph.describe` says what it holds."""
 
+_Made = TypeVar("_Made")
 _Types = dict[str, tuple[type, ...]]
 _DEVICE: _Types = {"id": (int,), "place": (str,)}
 _VAR: _Types = {
@@ -69,11 +70,12 @@ def as_graph(source: Any) -> GraphData:
 
     Raises:
         FileError: the file is damaged, empty, or something else.
+        OSError: there is no such file.
         TypeError: nothing that has a graph.
         EnforceNotMet: an executor that did not run yet.
     """
     if isinstance(source, (str, os.PathLike)):
-        source = _read(Path(source))
+        return _named(Path(source), as_graph)
     if isinstance(source, Mapping):
         if source.get("format") == TRACE_FORMAT or "traceEvents" in source:
             return as_graph(as_trace(source))
@@ -104,11 +106,12 @@ def as_trace(source: Any) -> Trace:
 
     Raises:
         FileError: the file is damaged, empty or something else, or the trace has no events.
+        OSError: there is no such file.
         TypeError: nothing that has a trace.
         RuntimeError: nothing was recorded.
     """
     if isinstance(source, (str, os.PathLike)):
-        source = _read(Path(source))
+        return _named(Path(source), as_trace)
     if isinstance(source, Mapping):
         try:
             chrome = "traceEvents" in source
@@ -158,6 +161,15 @@ def program_graph(program: Program) -> SSAGraph:
 
 def _is_plan(source: object) -> bool:
     return hasattr(source, "tasks") and hasattr(source, "to_json")
+
+
+def _named(path: Path, take: Callable[[Any], _Made]) -> _Made:
+    """What a file holds; complaints name it."""
+    content = _read(path)
+    try:
+        return take(content)
+    except FileError as error:
+        raise FileError(f"{path.name}: {error}") from error
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -113,6 +113,7 @@ def passes(
     Raises:
         FileError: A damaged or foreign file, or one that names no passes.
         TypeError: Nothing that has passes.
+        ValueError: The program has no operators.
         EnforceNotMet: An executor that did not run yet.
     """
     notes: tuple[str, ...] = ()

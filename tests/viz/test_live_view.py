@@ -150,7 +150,9 @@ def notebook(monkeypatch):
     outputs = Outputs()
     module = types.ModuleType("IPython.display")
     module.display = outputs.display
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    package = types.ModuleType("IPython")
+    package.get_ipython = lambda: outputs
+    monkeypatch.setitem(sys.modules, "IPython", package)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     return outputs
 
@@ -169,6 +171,13 @@ def test_live_view_follows_training_twice_a_second_at_most(notebook):
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
     assert not watching.watchers()
     assert repr(view) == "<LiveView: closed>"
+
+
+def test_live_in_a_script_says_what_to_do(notebook, monkeypatch):
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: None)
+    with pytest.raises(RuntimeError, match=r"this is none; elsewhere use dpexec\.dashboard\.serve"):
+        live()
+    assert not notebook.shown and not watching.watchers()
 
 
 def test_live_without_ipython_says_what_to_do(monkeypatch):

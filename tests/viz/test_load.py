@@ -50,8 +50,12 @@ def test_graph_and_events_of_a_saved_trace(compiled, tmp_path, chrome):
     ],
 )
 def test_files_that_are_no_graphs(tmp_path, content, complaint):
-    with pytest.raises(FileError, match=complaint):
-        as_graph(write(tmp_path, content))
+    path = write(tmp_path, content)
+    for read in (as_graph, as_trace):
+        with pytest.raises(FileError, match=rf"^{path.name}\b") as caught:
+            read(path)
+        assert read is as_trace or complaint in str(caught.value)
+        assert str(caught.value).count(path.name) == 1
 
 
 @pytest.mark.parametrize(

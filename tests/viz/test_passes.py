@@ -122,6 +122,8 @@ def test_what_knows_no_passes():
         passes(mlp().data())
     with pytest.raises(TypeError, match="a graph does not know"):
         passes(train(classifier(), batches(1)).compiled.graph)
+    with pytest.raises(ValueError, match="no operators yet"):
+        passes(fluid.Program())
     with pytest.raises(TypeError, match="a int does not know"):
         passes(3)
     with pytest.raises(fluid.core.EnforceNotMet, match="run it once before"):
