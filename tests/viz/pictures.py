@@ -8,16 +8,19 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 import dpexec as fluid
-from dpexec import layers, viz
+from dpexec import dashboard, layers, viz
 from tests.viz.browser import Browser, browser
 
 STEPS = 6
+LIVE_SECONDS = 8.0
 COLOURS = 256  # of a picture, the rare ones included: flat colours need no more
 
 
@@ -55,8 +58,9 @@ def resnet(depth: int = 32) -> fluid.Variable:
     return loss
 
 
-def run(net, rows: int):
-    """Train on two devices and return the compiled program with its trace."""
+@contextmanager
+def training(net, rows: int):
+    """Two devices that train: the compiled program with its trace, and what runs a step."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
         loss = net()
@@ -73,9 +77,27 @@ def run(net, rows: int):
         shape = [rows, *main.global_block().var("image").shape[1:]]
         image = random.random(shape, dtype=np.float32)
         feed = {"image": image, "label": random.integers(0, 10, (rows, 1))}
+        yield compiled, partial(exe.run, compiled, feed=feed, fetch_list=[loss])
+
+
+def report(net, rows: int, path: Path) -> Path:
+    """Train a few steps and write the report."""
+    with training(net, rows) as (compiled, step):
         for _ in range(STEPS):
-            exe.run(compiled, feed=feed, fetch_list=[loss])
-    return compiled
+            step()
+    return viz.report(compiled).save(path)
+
+
+def live(window: Browser, path: Path) -> None:
+    """The page of the dashboard while a network trains."""
+    with training(perceptron, 256) as (compiled, step), dashboard.serve(compiled) as server:
+        step()
+        window.driver.get(server.url)
+        end = time.monotonic() + LIVE_SECONDS
+        while time.monotonic() < end:
+            step()
+            time.sleep(0.01)
+        shot(window, path)
 
 
 def shot(window: Browser, path: Path, tab: str | None = None) -> None:
@@ -94,8 +116,8 @@ def main(folder: Path) -> None:
     """Take all pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, browser() as window:
-        small = viz.report(run(perceptron, 256)).save(Path(scratch) / "small.html")
-        large = viz.report(run(resnet, 32)).save(Path(scratch) / "large.html")
+        small = report(perceptron, 256, Path(scratch) / "small.html")
+        large = report(resnet, 32, Path(scratch) / "large.html")
         window.open(small)
         names = window.js(
             "return [...document.querySelectorAll('[role=tab]')].map(t => t.textContent)"
@@ -105,6 +127,7 @@ def main(folder: Path) -> None:
         with window.media("prefers-color-scheme", "dark"):
             window.open(large)
             shot(window, folder / "resnet-32.png", names[1])
+        live(window, folder / "live.png")
 
 
 if __name__ == "__main__":
