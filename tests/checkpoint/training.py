@@ -1,6 +1,7 @@
 """A small training with checkpoints, for the tests here."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,14 @@ def train(
     every: int = 3,
     keep: int = 3,
     pause: float = 0.0,
+    make: Callable[[], Any] = net,
 ) -> tuple[list[Any], dict[str, np.ndarray], list[dict[str, Any]]]:
     """Train up to a step, from the latest checkpoint on.
 
     Returns:
         The losses, by step the first one's variables, and what every other replica has of its own.
     """
-    trained, feeds = net(), batches(steps, rows=13)
+    trained, feeds = make(), batches(steps, rows=13)
     with fluid.scope_guard(fluid.Scope()):
         executor, program, run = executor_of(kind, trained, devices, mode, scheduler)
         losses = []
