@@ -115,7 +115,12 @@ def gelu_grad(code: Code, x: Value, d_out: Value, dx: Value, *, approximate: boo
 
 # ---- steps, whose gradient is 0
 
-_STEPS = {"ceil": "np.ceil(x)", "floor": "np.floor(x)", "round": "np.rint(x)"}
+_STEPS = {
+    "ceil": "np.ceil(x)",
+    "floor": "np.floor(x)",
+    "round": "np.rint(x)",
+    "sign": "one if x > zero else (-one if x < zero else x)",
+}
 
 
 def _step(type: str, expression: str) -> None:

@@ -12,12 +12,24 @@ from dpexec.kernels.elementwise import SCALE
 from dpexec.kernels.generate import single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, kernel, number, octets
+from dpexec.kernels.math import inline
+
+__all__ = ["signed", "word"]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 _BITS = 24
 _ZERO = np.float32(0)
+
+
+@inline
+def word(position: Any, state: Any) -> Any:
+    """What a stream draws at a position."""
+    word = position * _GOLDEN + state
+    word = (word ^ (word >> _S30)) * _MIX_1
+    word = (word ^ (word >> _S27)) * _MIX_2
+    return word ^ (word >> _S31)
 
 
 @kernel
@@ -27,11 +39,7 @@ def _dropout(p: int) -> int:
     lowest, factor = np.uint64(count(p, 7)), number(p, 8)
     first = np.uint64(0 if n % samples else first_sample * (n // samples))
     for i in range(n):
-        word = (first + np.uint64(i)) * _GOLDEN + state
-        word = (word ^ (word >> _S30)) * _MIX_1
-        word = (word ^ (word >> _S27)) * _MIX_2
-        word = word ^ (word >> _S31)
-        mask[i] = 1 if word >= lowest else 0
+        mask[i] = 1 if word(first + np.uint64(i), state) >= lowest else 0
     for i in range(n):
         out[i] = x[i] * factor if mask[i] else _ZERO
     return 0
@@ -45,7 +53,7 @@ def _dropout_grad(p: int) -> int:
     return 0
 
 
-def _signed(word: int) -> int:
+def signed(word: int) -> int:
     """The same 64 bits as a signed number."""
     return word - (1 << 64) if word >> 63 else word
 
@@ -69,8 +77,8 @@ def dropout(
     mask = mask or code.scratch(x.size, dtype=np.uint8)
     lowest = math.ceil(dropout_prob * 2**_BITS) << (64 - _BITS)
     code.emit(
-        _dropout, x.size, x, out, mask, lambda shard: _signed(rng(shard).state),
-        lambda shard: rng(shard).first_sample, lambda shard: rng(shard).samples, _signed(lowest),
+        _dropout, x.size, x, out, mask, lambda shard: signed(rng(shard).state),
+        lambda shard: rng(shard).first_sample, lambda shard: rng(shard).samples, signed(lowest),
         _factor(dropout_prob, dropout_implementation),
     )  # fmt: skip
 

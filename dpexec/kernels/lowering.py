@@ -65,6 +65,7 @@ _FAMILIES = (
     "optimizers",
     "pooling",
     "products",
+    "sampled",
     "schedules",
     "shapes",
     "softmax",
