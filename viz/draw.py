@@ -95,7 +95,11 @@ class Drawing(View):
         return json.dumps(self.data, separators=(",", ":"))
 
     def encode(self, ending: str) -> str | bytes:
-        """Return what a file of this ending holds."""
+        """Return what a file holds.
+
+        Args:
+            ending: Of its name, with the dot: one of `formats`.
+        """
         return self.dot.source if ending in (".dot", ".gv") else super().encode(ending)
 
     def payload(self) -> PageData:

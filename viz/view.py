@@ -72,7 +72,11 @@ class View(ABC):
         return target
 
     def encode(self, ending: str) -> str | bytes:
-        """Return what a file of this ending holds; subclasses with more formats extend it."""
+        """Return what a file holds; subclasses with more formats extend it.
+
+        Args:
+            ending: Of its name, with the dot: one of `formats`.
+        """
         if ending in (".png", ".pdf"):
             return convert(self.svg, ending)
         text: str = getattr(self, ending[1:])
