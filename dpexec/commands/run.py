@@ -59,6 +59,12 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the arguments of ``run`` into dpexec's own (with the script) and the script's.
 
     argparse alone cannot: it would take unknown options out of their order.
+
+    Args:
+        arguments: what follows ``run``.
+
+    Returns:
+        dpexec's own arguments, then those of the script.
     """
     own: list[str] = []
     script: list[str] = []
@@ -80,27 +86,22 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the script; returns the exit code."""
+    """Run the script; returns the exit code.
+
+    Args:
+        options: what the user asked for.
+    """
     from dpexec.old_numpy import old_numpy_names
     from dpexec.paddle_alias import paddle_is_dpexec
 
     script = Path(options.script)
     if not script.is_file():
         raise CommandError(f"there is no script {options.script}")
-    targets = [path for path in (options.report, options.trace) if path is not None]
-    for path in targets:
-        if not path.parent.is_dir():
-            raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
-    if options.report is not None:
-        from dpexec.viz.view import View
-
-        if options.report.suffix.lower() not in View.formats:
-            known = ", ".join(View.formats)
-            raise CommandError(f"cannot write a report to {options.report}: choose one of {known}")
+    _check_targets(options)
     sys.argv = [options.script, *options.arguments]
     sys.path.insert(0, str(script.resolve().parent))
     with contextlib.ExitStack() as stack:
-        if targets:
+        if options.report is not None or options.trace is not None:
             stack.enter_context(_recording(options))
         stack.enter_context(paddle_is_dpexec())
         stack.enter_context(old_numpy_names())
@@ -110,6 +111,19 @@ def run(options: argparse.Namespace) -> int:
             _print_traceback(error, options.script)
             return SCRIPT_ERROR
     return 0
+
+
+def _check_targets(options: argparse.Namespace) -> None:
+    """Find out before the script runs whether what it does can be written."""
+    for path in (options.report, options.trace):
+        if path is not None and not path.parent.is_dir():
+            raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
+    if options.report is not None:
+        from dpexec.viz.view import View
+
+        if options.report.suffix.lower() not in View.formats:
+            known = ", ".join(View.formats)
+            raise CommandError(f"cannot write a report to {options.report}: choose one of {known}")
 
 
 def _print_traceback(error: Exception, script: str) -> None:

@@ -72,7 +72,11 @@ def _number(text: str) -> int:
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print or write what was asked for; returns the exit code."""
+    """Print or write what was asked for; returns the exit code.
+
+    Args:
+        options: what the user asked for.
+    """
     if options.compare and options.simulate:
         raise CommandError("choose one of --compare and --simulate")
     try:

@@ -78,7 +78,11 @@ class Board:
         self.first = self.updated = self.last_step = 0.0
 
     def apply(self, report: Report) -> None:
-        """Take a report in; one of another run starts afresh."""
+        """Take a report in; one of another run starts afresh.
+
+        Args:
+            report: what a monitor says.
+        """
         if report["run"] != self.run:
             self._clear()
             self.run = report["run"]
@@ -112,7 +116,11 @@ class Board:
         self.last_step = report["time"]
 
     def take_sample(self, sample: Sample) -> None:
-        """Show another recorded step."""
+        """Show another recorded step.
+
+        Args:
+            sample: the step; durations of its tasks count for medians.
+        """
         self.sample = sample
         for _, _, kind, _, key, start, stop in sample["slices"]:
             if kind == "task":
@@ -120,7 +128,11 @@ class Board:
                 kept.append(stop - start)
 
     def state(self, box: Box) -> str:
-        """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``."""
+        """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``.
+
+        Args:
+            box: one of :attr:`boxes`.
+        """
         if self.current is None:
             return "done" if any(key in self.durations for key in box["keys"]) else "unknown"
         done = self.current["done"]
@@ -136,12 +148,26 @@ class Board:
         return "running" if any(key in running for key in box["keys"]) else "waiting"
 
     def seconds_of(self, box: Box) -> float | None:
-        """How long the tasks of a box took in the latest sample."""
+        """How long the tasks of a box took in the latest sample.
+
+        Args:
+            box: one of :attr:`boxes`.
+
+        Returns:
+            Seconds; None if none of its tasks was recorded yet.
+        """
         found = [self.durations[key][-1] for key in box["keys"] if key in self.durations]
         return sum(found) if found else None
 
     def slowdown(self, box: Box) -> float | None:
-        """How many times its median a box took, if that is remarkable."""
+        """How many times its median a box took, if that is remarkable.
+
+        Args:
+            box: one of :attr:`boxes`.
+
+        Returns:
+            The factor; None if it took about as long as ever, or is too short to matter.
+        """
         known = [self.durations[key] for key in box["keys"] if len(self.durations.get(key, ())) > 4]
         if not known or self.sample is None:
             return None

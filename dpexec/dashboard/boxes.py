@@ -67,7 +67,12 @@ def _box(tasks: list[Any], row: int, specs: Sequence[Mapping[str, Any]]) -> Box:
 
 
 def collective_bytes(nodes: Sequence[Any], specs: Sequence[Mapping[str, Any]]) -> int:
-    """How many bytes the collectives among some nodes read; sparse gradients count in full."""
+    """How many bytes the collectives among some nodes read; sparse gradients count in full.
+
+    Args:
+        nodes: of a plan.
+        specs: shapes and types of its variables, per device.
+    """
     total = 0
     for node in nodes:
         if node.is_collective:
@@ -79,6 +84,10 @@ def collective_bytes(nodes: Sequence[Any], specs: Sequence[Mapping[str, Any]]) -
 
 
 def loss_names(plan: Any) -> set[str]:
-    """The names of the losses whose gradients a plan starts from."""
+    """The names of the losses whose gradients a plan starts from.
+
+    Args:
+        plan: a ``Plan``; without gradients it has none.
+    """
     seeds = (node for node in plan.graph.ops if node.kind == "scale_loss_grad")
     return {var.name.removesuffix("@GRAD") for node in seeds for var in node.outputs}

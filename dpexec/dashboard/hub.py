@@ -35,7 +35,11 @@ class Hub:
         return number
 
     def leave(self, number: int) -> None:
-        """That one watches no more; with the last one, recording ends."""
+        """That one watches no more; with the last one, recording ends.
+
+        Args:
+            number: what :meth:`join` returned.
+        """
         self._users.discard(number)
         if not self._users:
             live.remove(self)
@@ -44,7 +48,14 @@ class Hub:
             self._engines.clear()
 
     def monitor(self, engine: Any) -> Monitor:
-        """The monitor of an engine."""
+        """The monitor of an engine.
+
+        Args:
+            engine: which.
+
+        Returns:
+            The one it has, or a new one.
+        """
         if engine.monitor is None:
             engine.monitor = Monitor(engine)
             self._engines.add(engine)

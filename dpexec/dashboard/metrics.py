@@ -66,6 +66,9 @@ def publish(plugin: _Plugin) -> None:
 
     All schedulers of a process share what prometheus_client has to say; without it they have no
     metrics at all, and ``/metrics`` says so.
+
+    Args:
+        plugin: of the scheduler; its boards are asked for at every scrape.
     """
     try:
         from prometheus_client import REGISTRY
@@ -82,6 +85,9 @@ _published: list[Collector] = []
 
 def text(boards: Iterable[Board]) -> str:
     """The metrics of some trainings in Prometheus' text format.
+
+    Args:
+        boards: what is known of them.
 
     Raises:
         RuntimeError: ``prometheus_client`` is not installed.

@@ -44,7 +44,11 @@ class Source(Protocol):
 
 
 def applications(source: Source) -> dict[str, Callable[..., None]]:
-    """The pages by path: functions of (server, template variables, document)."""
+    """The pages by path: functions of (server, template variables, document).
+
+    Args:
+        source: where they get what they show.
+    """
     pages = {path: partial(_plot, source, name.split()[1]) for name, path in PLOTS.items()}
     return {"/dpexec": partial(_page, source), **pages}
 
@@ -96,7 +100,12 @@ def _panels(source: Source, doc: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def draw(board: Board | None, name: str) -> str:
-    """A panel as HTML; with no board, the style sheet of all panels."""
+    """A panel as HTML; with no board, the style sheet of all panels.
+
+    Args:
+        board: what is known of a training.
+        name: of the panel.
+    """
     from dpexec.viz import live_view
 
     return live_view.css() if board is None else live_view.panel(board, name)

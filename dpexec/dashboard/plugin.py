@@ -103,7 +103,15 @@ class DashboardPlugin(SchedulerPlugin):
         return {"viewers": self.viewers}
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Note when tasks of training ran."""
+        """Note when tasks of training ran.
+
+        Args:
+            key: of the task; others than those of training are passed over.
+            start: its state before.
+            finish: its state now.
+            args: nothing that matters here.
+            kwargs: among others ``startstops``, when it was computed.
+        """
         run = self._run_of(key) if finish == "memory" and start == "processing" else None
         if run is None:
             return

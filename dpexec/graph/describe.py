@@ -96,16 +96,7 @@ def describe(
         "nodes": [_node(node, layers.of(node), task_of.get(node)) for node in graph.ops],
     }
     if tasks is not None:
-        keys = {task.id: task_key(task) for task in tasks}
-        data["tasks"] = [
-            {
-                "key": keys[task.id],
-                "device": task.device,
-                "nodes": [node.id for node in task.nodes],
-                "after": [keys[number] for number in task.after],
-            }
-            for task in tasks
-        ]
+        data["tasks"] = _tasks(tasks)
     if passes is not None:
         data["passes"] = [dict(record) for record in passes]
     return data
@@ -142,6 +133,19 @@ def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
         "task": task,
         **({"parts": parts} if len(parts) > 1 else {}),
     }
+
+
+def _tasks(tasks: Sequence[TaskLike]) -> list[dict[str, Any]]:
+    keys = {task.id: task_key(task) for task in tasks}
+    return [
+        {
+            "key": keys[task.id],
+            "device": task.device,
+            "nodes": [node.id for node in task.nodes],
+            "after": [keys[number] for number in task.after],
+        }
+        for task in tasks
+    ]
 
 
 def _title(graph: SSAGraph) -> str:

@@ -42,7 +42,11 @@ class Part:
         return opdef.get(self.type)
 
     def arguments(self, values: Mapping[int, Any]) -> list[Any]:
-        """What its kernel takes, of all values."""
+        """What its kernel takes, of all values.
+
+        Args:
+            values: of the group, by number.
+        """
         made: list[Any] = []
         for slot in self.definition.inputs:
             found = [values[number] for number in self.inputs.get(slot.name, [])]
@@ -50,7 +54,12 @@ class Part:
         return made
 
     def run(self, xp: Any, values: dict[int, Any]) -> None:
-        """Compute its outputs."""
+        """Compute its outputs.
+
+        Args:
+            xp: ``numpy`` or ``cupy``.
+            values: of the group, by number; gets the results, and loses what nobody needs any more.
+        """
         definition = self.definition
         kwargs = definition.kernel_attrs(self.attrs)
         targets = [self.outputs.get(slot.name, []) for slot in definition.outputs]
@@ -67,7 +76,11 @@ class Part:
             values.pop(number, None)
 
     def infer(self, specs: dict[int, Spec]) -> None:
-        """Derive the specs of its outputs."""
+        """Derive the specs of its outputs.
+
+        Args:
+            specs: of the group's values, by number; gets those of the outputs.
+        """
         inputs = {slot: [specs[n] for n in numbers] for slot, numbers in self.inputs.items()}
         for slot, made in self.definition.infer_specs(inputs, self.attrs).items():
             for number, spec in zip(self.outputs.get(slot, []), made, strict=False):
@@ -76,7 +89,11 @@ class Part:
 
 
 def written(parts: Iterable[Part]) -> list[str]:
-    """Parts as the attribute holds them: JSON, which every program file can hold."""
+    """Parts as the attribute holds them: JSON, which every program file can hold.
+
+    Args:
+        parts: in the order in which they run.
+    """
     return [
         json.dumps({"type": p.type, "inputs": p.inputs, "outputs": p.outputs, "attrs": p.attrs})
         for p in parts
@@ -84,7 +101,15 @@ def written(parts: Iterable[Part]) -> list[str]:
 
 
 def parts_of(parts: Sequence[str], results: Sequence[int]) -> tuple[Part, ...]:
-    """The parts of a group, from its attributes."""
+    """The parts of a group, from its attributes.
+
+    Args:
+        parts: as :func:`written` made them.
+        results: numbers of the values that the group gives.
+
+    Returns:
+        The parts; each knows which values die with it.
+    """
     return _read(tuple(parts), frozenset(results))
 
 

@@ -29,7 +29,14 @@ class Rows:
 
     @classmethod
     def up_to(cls, example: int) -> Rows:
-        """As many as an example, or some more or less."""
+        """As many as an example, or some more or less.
+
+        Args:
+            example: a number of rows.
+
+        Returns:
+            An open number; at most the next power of two.
+        """
         return cls(example, 1 << max(example - 1, 1).bit_length())
 
     @staticmethod
@@ -41,7 +48,16 @@ class Rows:
         return self.least <= rows <= self.most
 
     def is_at_most(self, slope: int, offset: int, limit: int) -> bool:
-        """Whether ``slope * rows + offset <= limit``, from now on for all numbers that are left."""
+        """Whether ``slope * rows + offset <= limit``, from now on for all numbers that are left.
+
+        Args:
+            slope: an integer.
+            offset: an integer.
+            limit: an integer.
+
+        Returns:
+            What holds for the example; numbers for which it does not are given up.
+        """
         room = limit - offset
         holds = slope * self.example <= room
         if not holds:
@@ -167,15 +183,31 @@ class Quotient:
 
 
 def real(number: Any) -> Any:
-    """A number as a float, if it does not depend on rows."""
+    """A number as a float, if it does not depend on rows.
+
+    Args:
+        number: a number or quotient.
+
+    Returns:
+        A quotient stays what it is.
+    """
     return number if isinstance(number, Quotient) else float(number)
 
 
 def at_most(number: Any) -> Any:
-    """The largest that a size can be."""
+    """The largest that a size can be.
+
+    Args:
+        number: a size or a number.
+    """
     return number.at(number.rows.capacity) if isinstance(number, Size) else number
 
 
 def at(number: Any, rows: int) -> Any:
-    """What a number is for some rows: itself, if it does not depend on them."""
+    """What a number is for some rows: itself, if it does not depend on them.
+
+    Args:
+        number: a size, a quotient, or any number.
+        rows: the number of rows.
+    """
     return number.at(rows) if isinstance(number, Size | Quotient) else number

@@ -275,7 +275,11 @@ class Schedule:
         self._words[_NOTES] = address
 
     def begun(self, item: int) -> bool:
-        """Whether somebody took an item."""
+        """Whether somebody took an item.
+
+        Args:
+            item: its number.
+        """
         return bool(self._states[item] != _WAITING)
 
     def stop(self) -> None:

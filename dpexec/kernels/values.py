@@ -29,7 +29,11 @@ class Buffer:
     lasting: bool = False
 
     def used_by(self, call: int) -> None:
-        """Note a call that uses it."""
+        """Note a call that uses it.
+
+        Args:
+            call: its number.
+        """
         self.first = call if self.first < 0 else self.first
         self.last = call
 

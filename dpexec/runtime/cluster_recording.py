@@ -49,7 +49,11 @@ class Noted:
 
 
 def noted_on_worker(recording: Recording) -> Noted:
-    """What this worker has noted of the step that it records."""
+    """What this worker has noted of the step that it records.
+
+    Args:
+        recording: of the worker's binding.
+    """
     from distributed import get_worker
 
     worker = get_worker()

@@ -95,7 +95,14 @@ class CodeTable:
         return made, kept
 
     def rows(self, words: int) -> np.ndarray[Any, Any]:
-        """The table for :func:`dpexec.kernels.machine.run`, for words at an address."""
+        """The table for :func:`dpexec.kernels.machine.run`, for words at an address.
+
+        Args:
+            words: their address.
+
+        Returns:
+            int64 ``(calls, 2)``: address of the kernel, address of its arguments.
+        """
         made = np.empty((len(self._starts), 2), np.int64)
         made[:, 0] = [kernel.address for kernel, _ in self._calls]
         made[:, 1] = np.add(self._starts, words)
@@ -103,5 +110,9 @@ class CodeTable:
 
 
 def word_of(number: Any) -> int:
-    """A number as a word."""
+    """A number as a word.
+
+    Args:
+        number: a float's bits are taken as they are; of all else its ``int()``.
+    """
     return int(np.float64(number).view(np.int64)) if isinstance(number, float) else int(number)

@@ -133,6 +133,13 @@ def _plain_arrays(feed: Any) -> Any:
 def single_feed(block: Block, feed: Any) -> Feeds:
     """The feed of one device: a dict, or a list that holds one.
 
+    Args:
+        block: the global block.
+        feed: dict, or list of one dict.
+
+    Returns:
+        The feeds.
+
     Raises:
         TypeError: not a dict.
         AssertionError: a list for several devices.
@@ -196,7 +203,12 @@ def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def even_rows(rows: int, devices: int) -> list[int]:
-    """How many rows each device gets: as even as possible, the first ones get one more."""
+    """How many rows each device gets: as even as possible, the first ones get one more.
+
+    Args:
+        rows: of the batch.
+        devices: how many share them.
+    """
     share, more = divmod(rows, devices)
     return [share + (device < more) for device in range(devices)]
 

@@ -51,7 +51,13 @@ class Life:
 
 
 def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
-    """Note what memory the results of a node take that just ran."""
+    """Note what memory the results of a node take that just ran.
+
+    Args:
+        node: which ran.
+        envs: the values, per device.
+        measured: gets the bytes of each result.
+    """
     made = [var for var in node.outputs if var.kind == "var"]
     names = {(var.device, var.name) for var in made}
     seen = {
@@ -87,7 +93,17 @@ def lives(
     specs: Sequence[Mapping[str, Spec]],
     measured: Measured,
 ) -> list[Life]:
-    """The values of a step that take memory."""
+    """The values of a step that take memory.
+
+    Args:
+        plan: the plan.
+        steps: the bound steps of every task, whose code knows where values lie.
+        specs: of every value of a run, per device.
+        measured: what results on NumPy take, as far as that is known.
+
+    Returns:
+        The values, feeds first, then in the order in which they are made.
+    """
     found: list[Life] = []
     sharing: dict[int, list[Life]] = {}
     order = {node: number for number, node in enumerate(plan.nodes)}

@@ -89,7 +89,11 @@ Marks = list[list[Mark]]
 
 
 def marks_of(steps: Sequence[Sequence[Step]]) -> Marks:
-    """What the steps of tasks note."""
+    """What the steps of tasks note.
+
+    Args:
+        steps: the bound steps of every task.
+    """
     return [[Mark.of(step) for step in bound] for bound in steps]
 
 

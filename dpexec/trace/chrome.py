@@ -209,6 +209,12 @@ def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
 def from_chrome(data: Mapping[str, Any]) -> Trace:
     """Read back what `to_chrome` made, exactly; of version 1 times agree to a nanosecond.
 
+    Args:
+        data: the content of a file.
+
+    Returns:
+        The trace.
+
     Raises:
         TraceFormatError: The file is not one of dpexec's, or damaged.
     """

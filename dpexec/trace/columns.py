@@ -27,7 +27,15 @@ class TraceFormatError(ValueError):
 
 
 def pack(columns: Columns, rows: Sequence[Any]) -> dict[str, Any]:
-    """The rows, objects with an attribute per column, as plain JSON values."""
+    """The rows, objects with an attribute per column, as plain JSON values.
+
+    Args:
+        columns: what the rows hold.
+        rows: all of one kind.
+
+    Returns:
+        Number of rows, columns, texts and objects.
+    """
     texts: dict[str, int] = {}
     objects: dict[str, int] = {}
     known: dict[int, int] = {}  # rows share objects

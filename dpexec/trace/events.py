@@ -182,6 +182,12 @@ class Trace:
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
         """Build a trace from what `to_json` returned, in this version or an older one.
 
+        Args:
+            data: plain JSON values.
+
+        Returns:
+            The trace.
+
         Raises:
             TraceFormatError: It is something else, is damaged, or was written by a newer version.
         """

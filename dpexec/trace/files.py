@@ -33,6 +33,12 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
 def load(path: str | os.PathLike[str]) -> Trace:
     """Read a trace that `save` wrote, in either format, of this version or an older one.
 
+    Args:
+        path: the file.
+
+    Returns:
+        The trace.
+
     Raises:
         TraceFormatError: The file is empty, damaged, no trace, or of a newer version.
     """

@@ -61,7 +61,11 @@ class Recorder:
         self._room = 0  # up to which number of steps the events need not be counted
 
     def keep(self, step: Kept) -> None:
-        """Add what a step recorded; forget the oldest ones where these are too many."""
+        """Add what a step recorded; forget the oldest ones where these are too many.
+
+        Args:
+            step: what it noted, and what that means.
+        """
         self._steps.append(step)
         if len(self._steps) > self._room:
             self._trim()

@@ -9,6 +9,7 @@ import pytest
 
 import dpexec as fluid
 from tests.runtime.nets import batches, classifier, train
+from tests.waiting import until
 
 
 def replay(trace, wanted=lambda item: True):
@@ -102,6 +103,9 @@ def test_a_trace_keeps_no_engine_alive():
     binding = weakref.ref(made.compiled._engine.local.binding)
     memory = made.compiled.trace.memory
     del made
-    gc.collect()
-    gone = binding() is None  # an assertion would keep what it looks at
-    assert gone and memory
+
+    def is_gone():
+        gc.collect()
+        return binding() is None
+
+    assert until(is_gone) and memory  # a helping thread may still have to let go of the last run

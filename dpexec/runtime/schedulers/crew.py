@@ -43,6 +43,9 @@ class Crew:
     def run(self, schedule: Schedule) -> bool:
         """Run a schedule; False if an item refused its values.
 
+        Args:
+            schedule: what is to be done.
+
         Raises:
             KeyboardInterrupt: what was being worked on has ended, and nothing else has begun.
         """
@@ -72,7 +75,11 @@ class Crew:
             self._threads.runs.put(_Attendance(self, self._idle.pop()))
 
     def attend(self, number: int) -> None:
-        """Help until nothing was to be done for a while; called on a helping thread."""
+        """Help until nothing was to be done for a while; called on a helping thread.
+
+        Args:
+            number: of the thread, from 1.
+        """
         self.idents[number] = threading.get_ident()
         began = time.perf_counter()
         while crew.attend(self._address, number, _PATIENCE):

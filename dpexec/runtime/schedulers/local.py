@@ -71,6 +71,9 @@ class LocalScheduler:
     def run(self, graph: LocalGraph) -> list[Any]:
         """Run a graph; returns the fetches.
 
+        Args:
+            graph: of a plan.
+
         Raises:
             BaseException: what a task raised.
         """
@@ -95,7 +98,16 @@ class LocalScheduler:
 
 
 def inline(plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[Any]]) -> list[Any]:
-    """Run the tasks one after another on the calling thread, without dask."""
+    """Run the tasks one after another on the calling thread, without dask.
+
+    Args:
+        plan: the plan.
+        run_task: called with the number of a task.
+        fetch: gives the result.
+
+    Returns:
+        The fetches.
+    """
     for task in plan.tasks:
         run_task(task.id)
     return fetch()

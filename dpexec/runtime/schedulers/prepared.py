@@ -77,6 +77,9 @@ class PreparedGraph:
     def run(self, threads: Threads) -> Any:
         """Run all tasks on the calling thread and helping ones; returns the result.
 
+        Args:
+            threads: those that help.
+
         Raises:
             BaseException: what a task raised.
         """
