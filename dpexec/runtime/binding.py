@@ -101,6 +101,8 @@ class Binding:
         """
         if not self.native or self.plan.checked:  # who looks at every result needs every result
             return self.plan.steps
+        if self.plan.initializes:  # it runs once, and code would keep memory for a second copy
+            return self.plan.steps
         with no_cycles_sought():
             code = self.code or self.make_code()
             return code.steps(self.memory, self.rows or [0] * len(self.given))

@@ -96,6 +96,7 @@ class Items:
         self._limits = limits
         self._number_of_threads = threads
         self._words: list[int] = []
+        self._alone: set[tuple[int, str]] = set()  # device and name of values with their own memory
         self._tables: list[list[tuple[int, int]]] = []  # kernel's address, position of arguments
         self._sources: dict[tuple[int, str], Outside] = {}
         self._ends: dict[int, list[int]] = {}
@@ -138,6 +139,7 @@ class Items:
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
         for source in code.brought:
             self._bring(device, source.value, [first + at for at in source.positions])
+        self._alone.update((device, name) for name in code.alone)
         for name, array in code.dense:
             if not array.flags.c_contiguous:
                 raise NotCodeError
@@ -204,14 +206,21 @@ class Items:
         arrays = [array for _, (array,) in values]
         if any((a.shape, a.dtype) != (first[0].shape, np.dtype(np.float32)) for a in arrays):
             raise NotCodeError
-        total = _memory(binding, task, name, first[0].shape, first[0].dtype)
-        self.kept.append(total)
-        before = arrays[0]
+        before = total = arrays[0]
+        if not self._ends_here(node, name):
+            total = _memory(binding, task, name, total.shape, total.dtype)
+            self.kept.append(total)
         for array in arrays[1:]:
             addresses = [a.ctypes.data for a in (total, before, array)]
             rows.append((node, collectives.add, (total.size, *addresses)))
             before = total
         return value, [total]
+
+    def _ends_here(self, node: OpNode, name: str) -> bool:
+        """Whether nobody but a collective reads a value of the first device in its memory."""
+        missing = self._plan.missing
+        source = next(v for v in node.inputs if v.name == name and v not in missing)
+        return source.readers == [node] and (source.device, name) in self._alone
 
     def _joined(
         self,

@@ -30,22 +30,27 @@ class Place:
 
     Args:
         code: the code.
-        inner: memory for what only code uses.
-        lasting: memory for what is needed outside of the task.
+        memory: the arena.
+        inner: where the block begins in it that only this code uses.
+        lasting: where each of the lasting buffers begins.
         rows: of the device's batch, on which sizes may depend.
     """
 
     def __init__(
         self,
         code: TaskCode,
-        inner: np.ndarray[Any, Any],
-        lasting: np.ndarray[Any, Any],
+        memory: np.ndarray[Any, Any],
+        inner: int,
+        lasting: Sequence[int],
         rows: int,
     ) -> None:
         self.code = code
-        self.inner, self.lasting = inner, lasting
+        self.memory = memory
         self.rows = rows
-        self.starts = inner.ctypes.data, lasting.ctypes.data
+        address = memory.ctypes.data
+        self.starts = address + inner, address + np.array(lasting, np.int64)
+        self._places = {buffer: inner + at for buffer, at in code.places.items()}
+        self._places.update(zip(code.lasting, lasting, strict=True))
 
     def arrays(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
         """The memory of all parts of a value that code computes."""
@@ -54,14 +59,11 @@ class Place:
     def _array(self, value: Value) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
         shape = [at(size, self.rows) for size in value.shape]
-        if value.buffer in self.code.lasting:
-            start, memory = self.code.lasting[value.buffer], self.lasting
-        elif value.buffer in self.code.places:
-            start, memory = self.code.places[value.buffer], self.inner
-        else:  # of size 0, or no kernel needs it
+        if value.buffer not in self._places:  # of size 0, or no kernel needs it
             return np.empty(shape, value.dtype)
+        start = self._places[value.buffer]
         end = start + math.prod(shape) * value.dtype.itemsize
-        flat_array = memory[start:end].view(value.dtype)
+        flat_array = self.memory[start:end].view(value.dtype)
         if not value.channels_last:
             return flat_array.reshape(shape)
         batch, channels, *size = shape
@@ -75,7 +77,7 @@ class Place:
 
     def holds(self, value: Value) -> bool:
         """Whether a value has memory: none has it that no kernel needs."""
-        return value.buffer in self.code.lasting or value.buffer in self.code.places
+        return value.buffer in self._places
 
 
 class _Brought:
@@ -121,7 +123,7 @@ class CodeRun:
         """The steps that it does, together where one kernel does several, and behind which row."""
         self.words, kept = table.words(place.rows, *place.starts)
         self.table = table.rows(self.words.ctypes.data)
-        self._kept = [place.inner, place.lasting, table, *kept]  # the words are addresses
+        self._kept = [place.memory, table, *kept]  # the words are addresses
         self.numbers = table.numbers
         self.brought = [
             _Brought(place.closed(value), found) for value, found in table.brought.items()
@@ -130,6 +132,8 @@ class CodeRun:
         self._place = place
         published = [(name, value, place.arrays(value)) for name, value in piece.published]
         self.dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
+        self.alone = [v.name for _, v, _ in published if place.code.alone(v)]
+        """Values in whose memory nothing else lies that is needed outside of the task."""
         self.sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:

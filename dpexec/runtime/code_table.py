@@ -20,7 +20,7 @@ class CodeTable:
     Args:
         calls: kernels and arguments.
         inner: where buffers lie in the memory for what only code uses.
-        lasting: where buffers lie in the memory for what is needed outside of the task.
+        lasting: numbers of the buffers that are needed outside of the task.
 
     Attributes:
         numbers: positions of words that are found when a run begins, and the functions for it.
@@ -38,7 +38,8 @@ class CodeTable:
         self.numbers: list[tuple[int, Callable[[Any], Any]]] = []
         self.brought: dict[Value, list[int]] = {}
         self._late: list[tuple[int, Late | Quotient]] = []
-        self._places: tuple[list[int], list[int]] = ([], [])  # positions of addresses
+        self._inside: list[int] = []  # positions of addresses
+        self._outside: tuple[list[int], list[int]] = ([], [])  # and numbers of lasting buffers
         self._sizes: list[int] = []
         self._slopes: list[int] = []
         words: list[int] = []
@@ -72,23 +73,29 @@ class CodeTable:
         if buffer is None:
             self.brought.setdefault(value, []).append(position)
             return 0
-        lasts = buffer in self._lasting
-        self._places[lasts].append(position)
-        return self._lasting[buffer] if lasts else self._inner.get(buffer, 0)
+        if buffer in self._lasting:
+            self._outside[0].append(position)
+            self._outside[1].append(self._lasting[buffer])
+            return 0
+        self._inside.append(position)
+        return self._inner.get(buffer, 0)
 
-    def words(self, rows: int, inner: int, lasting: int) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    def words(
+        self, rows: int, inner: int, lasting: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], list[Any]]:
         """All words, and what they are addresses of.
 
         Args:
             rows: of the device's batch.
             inner: address of the memory for what only code uses.
-            lasting: address of the memory for what is needed outside of the task.
+            lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
         if self._sizes:
             made[self._sizes] += np.multiply(self._slopes, rows)
-        for positions, start in zip(self._places, (inner, lasting), strict=True):
-            made[positions] += start
+        made[self._inside] += inner
+        positions, numbers = self._outside
+        made[positions] = lasting[numbers]
         kept = [argument.at(rows) for _, argument in self._late]
         for (position, _), found in zip(self._late, kept, strict=True):
             made[position] = word_of(found)

@@ -2,13 +2,14 @@
 
 A plan is bound once more when the shapes of a batch are known. In every task the operators that
 have a lowering (:mod:`dpexec.kernels.lowering`) are put together to pieces of code; each piece is
-one step, which runs without the GIL. What only code uses lies in one block of memory per device,
-where values whose lives do not overlap share a place; what anything else reads lies by itself and
-is put into the env. The rest runs as before.
+one step, which runs without the GIL. Values lie in one block of memory per device, where those
+whose lives do not overlap share a place; what anything else reads is put into the env, too. The
+rest runs as before.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 from dpexec.core.places import CUDAPlace
 from dpexec.ir.sizes import Rows
 from dpexec.ir.spec import Spec
+from dpexec.runtime.arena import Arena, arena_of
 from dpexec.runtime.binding import Memory
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.row_limits import row_limits
@@ -33,14 +35,14 @@ class PlanCode:
     Args:
         plan: the plan.
         codes: by task; the others have none.
-        homes: by task: the first task of those that may use one memory, as they run in turn.
-        needed: bytes of that memory.
+        chains: tasks that run one after another and share memory, by the first of them.
+        arenas: where their values lie, by the first of them.
     """
 
     plan: Plan
     codes: dict[int, TaskCode]
-    homes: Mapping[int, int]
-    needed: dict[int, int]
+    chains: Mapping[int, Sequence[int]]
+    arenas: Mapping[int, Arena]
 
     def steps(self, memory: Memory, rows: Sequence[int]) -> list[list[Step]]:
         """The steps of all tasks, where values have a place.
@@ -49,15 +51,15 @@ class PlanCode:
             memory: where values lie.
             rows: of every device's batch, on which sizes may depend.
         """
-        found = []
-        for task, steps in zip(self.plan.tasks, self.plan.steps, strict=True):
-            if task.id in self.codes:
-                assert task.device is not None
-                code, home = self.codes[task.id], self.homes[task.id]
-                inner = memory.block(("inner", home), self.needed[home])
-                lasting = memory.block(("lasting", task.id), code.lasting_bytes)
-                steps = code.finish(inner, lasting, steps, rows[task.device])
-            found.append(steps)
+        found = list(self.plan.steps)
+        for home, chain in self.chains.items():
+            arena = self.arenas[home]
+            block = memory.block(("arena", home), arena.nbytes)
+            for number, inner, lasting in zip(chain, arena.inner, arena.lasting, strict=True):
+                device = self.plan.tasks[number].device
+                assert device is not None
+                code = self.codes[number]
+                found[number] = code.finish(block, inner, lasting, found[number], rows[device])
         return found
 
 
@@ -76,20 +78,61 @@ def make_code(
         rows: what the specs depend on, if it is open how many there are.
     """
     facts = _facts(plan)
-    home, places = facts.homes, plan.graph.places
+    places = plan.graph.places
     limits = row_limits(plan.nodes, plan.missing, specs)
     specs = _reliable(plan, specs)
     codes: dict[int, TaskCode] = {}
-    needed: dict[int, int] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
         device = task.device
         if task.is_collective or device is None or isinstance(places[device], CUDAPlace):
             continue
-        code = codes[task.id] = facts.kinds[task.id].code(
-            steps, specs[device], limits[device], halves, rows
-        )
-        needed[home[task.id]] = max(needed.get(home[task.id], 0), code.inner_bytes)
-    return PlanCode(plan, codes, home, needed)
+        kind = facts.kinds[task.id]
+        codes[task.id] = kind.code(steps, specs[device], limits[device], halves, rows)
+    chains = {home: tasks for home, tasks in facts.chains.items() if home in codes}
+    return PlanCode(plan, codes, chains, _arenas(chains, codes, facts))
+
+
+def _arenas(
+    chains: Mapping[int, Sequence[int]], codes: Mapping[int, TaskCode], facts: _Facts
+) -> dict[int, Arena]:
+    """Where the values of all tasks lie; devices whose tasks have the same code do it alike."""
+    plain = {name for code in codes.values() for name in code.plain_reads}
+    known: dict[Any, Arena] = {}
+    found: dict[int, Arena] = {}
+    for home, chain in chains.items():
+        made = [codes[number] for number in chain]
+        lives = [
+            _last_readers(codes[number], facts.readers[number], chain, plain) for number in chain
+        ]
+        key = tuple(map(id, made)), tuple(tuple(last.items()) for last in lives)
+        if key not in known:
+            known[key] = arena_of(made, lives)
+        found[home] = known[key]
+    return found
+
+
+def _after_all(task: int | None) -> float:
+    return math.inf if task is None else task
+
+
+def _last_readers(
+    code: TaskCode,
+    readers: Mapping[str, int | None],
+    chain: Sequence[int],
+    plain: set[str],
+) -> dict[int, int]:
+    """By the number of a lasting buffer, the last task of the chain that needs it.
+
+    Buffers are left out that are read by something else: by steps that are no code, whose results
+    may be views of them, by tasks of other chains, or when the run is over.
+    """
+    found: dict[int, int] = {}
+    for number, buffer in enumerate(code.lasting):
+        names = code.holders.get(buffer, [])
+        last = max((_after_all(readers.get(name, -1)) for name in names), default=-1)
+        if last in chain and plain.isdisjoint(names):
+            found[number] = chain.index(int(last))
+    return found
 
 
 def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[str, Spec]]:
@@ -155,11 +198,14 @@ class _Facts:
     """What holds for a plan whatever the shapes are.
 
     Args:
-        homes: by task: the first task of those that may use one memory, as they run in turn.
+        chains: tasks of a device that run one after another, by the first of them.
+        readers: by task and name of a result, the last task that reads it; None if tasks of other
+            chains do, or if it is a result of the run.
         kinds: by task.
     """
 
-    homes: dict[int, int]
+    chains: dict[int, list[int]]
+    readers: list[dict[str, int | None]]
     kinds: dict[int, _Kind]
 
 
@@ -168,12 +214,13 @@ _known: weakref.WeakKeyDictionary[Plan, _Facts] = weakref.WeakKeyDictionary()
 
 def _facts(plan: Plan) -> _Facts:
     if plan not in _known:
-        _known[plan] = _Facts(_homes(plan), _kinds(plan))
+        chains, places = _chains(plan), _places_read(plan)
+        _known[plan] = _Facts(chains, _last_tasks(plan, chains, places), _kinds(plan, places))
     return _known[plan]
 
 
-def _kinds(plan: Plan) -> dict[int, _Kind]:
-    outside = _read_elsewhere(plan)
+def _kinds(plan: Plan, read: _Readers) -> dict[int, _Kind]:
+    outside = _read_elsewhere(plan, read)
     made: dict[Any, _Kind] = {}
     found: dict[int, _Kind] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):
@@ -186,28 +233,59 @@ def _kinds(plan: Plan) -> dict[int, _Kind]:
     return found
 
 
-def _homes(plan: Plan) -> dict[int, int]:
-    homes: dict[int, int] = {}
-    last: dict[int | None, int] = {}
+def _chains(plan: Plan) -> dict[int, list[int]]:
+    chains: dict[int, list[int]] = {}
+    latest: dict[int | None, list[int]] = {}
     for task in plan.tasks:
-        before = last.get(task.device, task.id)
-        homes[task.id] = homes[before] if before in task.after else task.id
-        last[task.device] = task.id
-    return homes
+        if task.is_collective:
+            continue
+        before = latest.get(task.device)
+        if before is None or before[-1] not in task.after:
+            before = latest[task.device] = chains[task.id] = []
+        before.append(task.id)
+    return chains
 
 
-def _read_elsewhere(plan: Plan) -> dict[int, set[str]]:
-    readers: dict[tuple[int, str], set[int]] = {}
+_Readers = dict[tuple[int, str], set[int]]
+
+
+def _places_read(plan: Plan) -> _Readers:
+    """By device and name, the tasks that read it."""
+    readers: _Readers = {}
     for task in plan.tasks:
         for node in task.nodes:
             for var in node.inputs:
                 readers.setdefault((var.device, var.name), set()).add(task.id)
-    kept = {(device, name) for device in plan.active for name in plan.fetch}
-    kept.update(plan.commits)
+    return readers
+
+
+def _kept(plan: Plan) -> set[tuple[int, str]]:
+    """What is needed when all tasks have ended."""
+    return {(d, name) for d in plan.active for name in plan.fetch}.union(plan.commits)
+
+
+def _last_tasks(
+    plan: Plan, chains: Mapping[int, Sequence[int]], read: _Readers
+) -> list[dict[str, int | None]]:
+    found: list[dict[str, int | None]] = [{} for _ in plan.tasks]
+    kept = _kept(plan)
+    for chain in chains.values():
+        inside = set(chain)
+        for number in chain:
+            for var in (var for node in plan.tasks[number].nodes for var in node.outputs):
+                place = var.device, var.name
+                others = read.get(place, set())
+                alone = place not in kept and others <= inside
+                found[number][var.name] = max(others, default=-1) if alone else None
+    return found
+
+
+def _read_elsewhere(plan: Plan, read: _Readers) -> dict[int, set[str]]:
+    kept = _kept(plan)
     found: dict[int, set[str]] = {}
     for task in plan.tasks:
         places = {(var.device, var.name) for node in task.nodes for var in node.outputs}
         found[task.id] = {
-            place[1] for place in places if place in kept or readers.get(place, set()) - {task.id}
+            place[1] for place in places if place in kept or read.get(place, set()) - {task.id}
         }
     return found

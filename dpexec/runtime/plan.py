@@ -91,6 +91,12 @@ class Plan:
         """Names of the persistable variables that it changes."""
         return frozenset(name for _, name in (*self.commits, *self.overwritten))
 
+    @functools.cached_property
+    def initializes(self) -> bool:
+        """Whether it does nothing but give persistable variables their first values."""
+        made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
+        return made <= set(self.commits) and not any(self.reads)
+
     def describe(self) -> str:
         """The tasks with what they wait for, one line each."""
         lines = []

@@ -15,7 +15,7 @@ from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
-from dpexec.runtime.binding import ALIGNMENT
+from dpexec.runtime.arena import places_for
 from dpexec.runtime.code_run import CodeRun, Place
 from dpexec.runtime.code_table import CodeTable
 from dpexec.runtime.epilogues import adds_bias
@@ -63,7 +63,7 @@ class TaskCode:
     def __init__(
         self,
         specs: Mapping[str, Spec],
-        outside: Collection[str],
+        outside: frozenset[str],
         overwritten: Collection[str],
         limits: Mapping[str, int],
         halves: bool = False,
@@ -81,7 +81,9 @@ class TaskCode:
         self.open: Piece | None = None
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
         self.last_read: dict[str, int] = {}
-        self.inner_bytes = self.lasting_bytes = 0
+        self.inner_bytes = 0
+        self.places: dict[Buffer, int] = {}  # of what only code uses
+        self.lasting: dict[Buffer, int] = {}  # bytes of what is needed outside
 
     # ---- what becomes code
 
@@ -268,9 +270,10 @@ class TaskCode:
     # ---- where it lies
 
     def layout(self) -> int:
-        """Give every buffer its place; returns the bytes that those need that only code uses.
+        """Give what only code uses its place; returns the bytes that it needs.
 
-        Buffers go by size, the largest first, to the lowest place that is free for their life.
+        Buffers that are needed outside of the task are counted: :mod:`dpexec.runtime.arena` places
+        them, since it knows how long.
         """
         buffers = dict.fromkeys(
             argument.buffer
@@ -278,35 +281,36 @@ class TaskCode:
             for argument in arguments
             if isinstance(argument, Value) and argument.buffer is not None
         )
-        self.places: dict[Buffer, int] = {}
-        self.lasting: dict[Buffer, int] = {}
-        self.lasting_bytes = 0
         # a name that is written twice has an earlier value, too, which only calls know
-        for buffer in dict.fromkeys((*buffers, *(value.buffer for value in self._made()))):
-            if buffer is not None and buffer.lasting:
-                self.lasting[buffer] = self.lasting_bytes
-                self.lasting_bytes += -(-at_most(buffer.nbytes) // ALIGNMENT) * ALIGNMENT
-        inner = [(at_most(b.nbytes), b) for b in buffers if not b.lasting]
-        inner.sort(key=lambda item: (-item[0], item[1].first))
-        lives = np.array([(b.first, b.last) for _, b in inner], np.int64).reshape(-1, 2)
-        bounds = np.zeros((len(inner), 2), np.int64)
-        for number, (nbytes, buffer) in enumerate(inner):
-            before = lives[:number]
-            rivals = (before[:, 0] <= buffer.last) & (before[:, 1] >= buffer.first)
-            place = _lowest_gap(bounds[:number][rivals], nbytes)
-            self.places[buffer] = place
-            bounds[number] = place, -(-(place + nbytes) // ALIGNMENT) * ALIGNMENT
-            self.inner_bytes = max(self.inner_bytes, place + nbytes)
+        everything = dict.fromkeys((*buffers, *(value.buffer for value in self._made())))
+        self.lasting = {b: at_most(b.nbytes) for b in everything if b is not None and b.lasting}
+        inner = [b for b in buffers if not b.lasting]
+        places, self.inner_bytes = places_for(
+            [(at_most(b.nbytes), (b.first, b.last)) for b in inner]
+        )
+        self.places = dict(zip(inner, places, strict=True))
+        numbers = {buffer: number for number, buffer in enumerate(self.lasting)}
         for piece in self.order:
             if isinstance(piece, Piece):
                 calls = self.code.calls[piece.first : piece.steps[-1][1]]
-                piece.table = CodeTable(calls, self.places, self.lasting)
+                piece.table = CodeTable(calls, self.places, numbers)
                 piece.published = [
                     (name, value)
                     for name, value in piece.made.items()
                     if (value.buffer and value.buffer.lasting) or not value.size
                 ]
         return self.inner_bytes
+
+    def alone(self, value: Value | Sparse) -> bool:
+        """Whether nothing else that is needed outside of the task shares a value's memory."""
+        names = self.holders.get(value.buffer, ()) if value.buffer is not None else ()
+        return value.name in names and self.outside.isdisjoint({*names} - {value.name})
+
+    @property
+    def plain_reads(self) -> set[str]:
+        """Names of what steps read that are no code: results of theirs may be views of it."""
+        plain = (item for item in self.order if isinstance(item, Step))
+        return {var.name for step in plain for var in step.node.inputs}
 
     def _made(self) -> Iterable[Value]:
         pieces = (item for item in self.order if isinstance(item, Piece))
@@ -316,20 +320,22 @@ class TaskCode:
 
     def finish(
         self,
-        inner: np.ndarray[Any, Any],
-        lasting: np.ndarray[Any, Any],
+        memory: np.ndarray[Any, Any],
+        inner: int,
+        lasting: Sequence[int],
         steps: Sequence[Step],
         rows: int = 0,
     ) -> list[Step]:
-        """The steps of a task, when there is memory for inner and for lasting values.
+        """The steps of a task, when there is memory for its values.
 
         Args:
-            inner: memory for what only code uses.
-            lasting: memory for what is needed outside of the task.
+            memory: the arena.
+            inner: where the block begins in it that only this code uses.
+            lasting: where each of the lasting buffers begins.
             steps: of the task, which is this one or one of another device.
             rows: of the device's batch, if sizes depend on them.
         """
-        place = Place(self, inner, lasting, rows)
+        place = Place(self, memory, inner, lasting, rows)
         own = {id(mine.node): theirs for mine, theirs in zip(self.steps, steps, strict=True)}
         return [
             Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
@@ -344,11 +350,3 @@ def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:
     if "rng" in attrs:
         attrs["rng"] = random_stream(op)
     return attrs
-
-
-def _lowest_gap(taken: np.ndarray[Any, Any], nbytes: int) -> int:
-    """The lowest place for some bytes beside what is taken, an array of (start, end)."""
-    taken = taken[np.argsort(taken[:, 0])]
-    free_from = np.maximum.accumulate(np.concatenate([[0], taken[:, 1]]))
-    fits = np.flatnonzero(free_from[:-1] + nbytes <= taken[:, 0])
-    return int(free_from[fits[0] if len(fits) else -1])

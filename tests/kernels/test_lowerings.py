@@ -16,6 +16,7 @@ from tests.ops.calls import SampleCall, run, samples, spec_of
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.kernels import lowering
+from dpexec.runtime.arena import arena_of
 from dpexec.runtime.binding import aligned
 from dpexec.runtime.task_code import TaskCode
 
@@ -87,12 +88,15 @@ def run_code(op, before, after):
     in_place = {name for out in overwrites(op) for name in op.outputs[out]}
     written = {name for names in op.outputs.values() for name in names if name}
     limits = {n: len(v.row_array) for n, v in after.items() if isinstance(v, SelectedRows)}
-    code = TaskCode({n: spec_of(v) for n, v in after.items()}, written, in_place, limits)
+    specs = {n: spec_of(v) for n, v in after.items()}
+    code = TaskCode(specs, frozenset(written), in_place, limits)
     marker = Step(node, lambda env: pytest.fail("the operator ran on NumPy"))
     code.take([marker])
     if code.order == [marker]:
         return None
-    (step,) = code.finish(aligned(code.layout()), aligned(code.lasting_bytes), [marker])
+    code.layout()
+    arena = arena_of([code], [{}])
+    (step,) = code.finish(aligned(arena.nbytes), arena.inner[0], arena.lasting[0], [marker])
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)

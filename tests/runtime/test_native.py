@@ -21,6 +21,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 from dpexec import kernels
 from dpexec.kernels import lowering
 from dpexec.kernels.stamps import times_of, width
+from dpexec.runtime.arena import arena_of
 from dpexec.runtime.binding import aligned
 from dpexec.runtime.task_code import TaskCode
 
@@ -62,12 +63,13 @@ class Task:
         graph = build_ssa_graph(program, [CPUPlace()], ReplicationOptions())
         variables = program.global_block().vars.values()
         specs = {var.name: Spec(tuple(var.shape), var.dtype) for var in variables}
-        self.code = TaskCode(specs, set(self.results), set(), {})
+        self.code = TaskCode(specs, frozenset(self.results), set(), {})
         self.before = [Step(node, bind_step(node, np, False)) for node in graph.ops]
         self.code.take(self.before)
         self.inner_bytes = self.code.layout()
-        inner, lasting = aligned(self.inner_bytes), aligned(self.code.lasting_bytes)
-        self.steps = self.code.finish(inner, lasting, self.before)
+        arena = arena_of([self.code], [{}])
+        memory = aligned(arena.nbytes)
+        self.steps = self.code.finish(memory, arena.inner[0], arena.lasting[0], self.before)
 
     @property
     def kinds(self):
