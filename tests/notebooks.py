@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -35,7 +36,8 @@ def tidy(notebook: Any) -> None:
             data = output.get("data", {})
             if "image/svg+xml" in data:
                 data.pop("text/html", None)
-                data["text/plain"] = data["text/plain"].partition("\n")[0]
+                title = re.search("<title>(.*?)</title>", data["image/svg+xml"])
+                data["text/plain"] = title[1] if title else "picture"
 
 
 async def execute(path: Path) -> Any:
