@@ -169,8 +169,8 @@ class Schedule:
 
     @property
     def typical(self) -> Step:
-        """The step whose time is the median (the earlier one of two)."""
-        ordered = sorted(self.steps, key=lambda step: step.seconds)
+        """The step whose time is the median of the counted ones (the earlier one of two)."""
+        ordered = sorted(self.counted, key=lambda step: step.seconds)
         return ordered[(len(ordered) - 1) // 2]
 
     @cached_property

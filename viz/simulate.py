@@ -6,9 +6,10 @@ the recorded machine, whose time grows with the number of devices. Every device 
 samples as it got in the recording, so that N devices do N times the work.
 
 How far predictions are off, by `python -m tests.benchmarks.whatif`: replays of the recorded machine
-by 0 to 3% (of short steps that other programs interrupt: by up to 20%); two devices from a trace of one, and one from a trace of two, by 5% to 20%, as long as
-the machine is free. What others take of it is not in the model: where every replica needed a core
-and another program had the second one, two devices took twice as long as predicted.
+by 0 to 3% (of short steps that other programs interrupt, by up to 20%); two devices from a trace of
+one, and one from a trace of two, by 5% to 20%, as long as the machine is free. What others take of
+it is not in the model: where every replica needed a core and another program had the second one,
+two devices took twice as long as predicted.
 """
 
 from __future__ import annotations

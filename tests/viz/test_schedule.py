@@ -84,17 +84,24 @@ def test_without_a_graph_roles_come_from_names():
 
 
 def test_steps_are_chosen_by_number_and_the_typical_one_is_the_median():
-    lengths = [5.0, 1.0, 3.0]
+    lengths = [4.0, 1.0, 3.0]
     made = trace([task("t", 0, 10.0 * n, 10.0 * n + s, step=n) for n, s in enumerate(lengths)])
     schedule = Schedule(made)
     assert [step.seconds for step in schedule.steps] == lengths
     assert schedule.typical.number == 2
-    assert schedule.step(0).seconds == 5.0
+    assert schedule.step(0).seconds == 4.0
     assert [step.number for step in Schedule(made, [0, 2]).steps] == [0, 2]
     with pytest.raises(ValueError, match=r"no step 7; it has 0, 1, 2"):
         Schedule(made, [7])
     with pytest.raises(ValueError, match=r"no step 9; it has 0, 1, 2"):
         schedule.step(9)
+
+
+def test_steps_that_were_slower_at_first_are_not_typical():
+    lengths = [9.0, 8.0, 1.0, 3.0, 2.0]
+    made = trace([task("t", 0, 10.0 * n, 10.0 * n + s, step=n) for n, s in enumerate(lengths)])
+    assert Schedule(made).typical.number == 4
+    assert Schedule(made, range(5)).typical.number == 3
 
 
 def test_an_empty_trace_says_so():
