@@ -159,6 +159,7 @@ class Entry:
             chosen["CPU_NUM"] = str(self.shares)
         if self.kind.package == "paddle.fluid":
             chosen |= {"OMP_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
+            chosen["FLAGS_initial_cpu_memory_in_mb"] = "16"  # else memory says nothing below 500 MB
         if self.kind.package == "torch":
             chosen |= {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
             chosen["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else processes that only take memory
