@@ -205,7 +205,8 @@ def peak_bytes(checkpoint_every, devices, mode, depth=25, rows=512, width=64):
         tracemalloc.start()
         try:
             executor.run(compiled, feed, [loss])
-            kept = compiled._engine._binder.memory.nbytes  # code works in what an earlier run allocated
+            # code works in what an earlier run allocated
+            kept = compiled._engine._binder.memory.nbytes
             return kept + tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
