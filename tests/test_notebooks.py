@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import groupby
 
 import pytest
 
@@ -20,11 +21,12 @@ def cells(path, kind="code"):
 
 
 def shown(path):
-    """What kinds of outputs the cells have."""
-    return [
-        [sorted(output.get("data", [output["output_type"]])) for output in cell["outputs"]]
-        for cell in cells(path)
-    ]
+    """What kinds of outputs the cells have; a text may come in several pieces."""
+    return [[kinds for kinds, _ in groupby(map(_kinds, cell["outputs"]))] for cell in cells(path)]
+
+
+def _kinds(output):
+    return sorted(output.get("data", [output["output_type"]]))
 
 
 @pytest.fixture(scope="module")

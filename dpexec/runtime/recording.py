@@ -188,7 +188,7 @@ class Recording:
             call: Any = partial(step.code.run, stamps=self._stamps, at=at)
             return Step(step.node, call, step.drops)
         node = step.node
-        has_body = node.op is not None and node.op.bodies and node.device is not None
+        has_body = node.op is not None and node.op.bodies and not node.is_collective
         run = self._listening(step, task) if has_body else step.call
         stamps, clock = self._stamps, time.perf_counter_ns
         unknown = any(var.kind == "var" for var in node.outputs)

