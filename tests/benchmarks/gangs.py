@@ -122,7 +122,9 @@ def work(rank, side, rows, seconds):
             sgd.step()
         return (time.perf_counter() - began) * 1e3 / count
     steps(5)
-    best = min(steps(10) for _ in range(max(3, int(seconds / (steps(10) / 100)))))
+    slowest = torch.tensor(steps(10))
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    best = min(steps(10) for _ in range(max(3, int(seconds * 100 / slowest.item()))))
     if rank == 0:
         print(best)
     dist.destroy_process_group()

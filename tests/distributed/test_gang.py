@@ -20,7 +20,6 @@ from tests.runtime.nets import (
     batches,
     classifier,
     persistables,
-    strategies,
     train,
     word_batches,
     words,
@@ -89,12 +88,13 @@ def client(request):
     return request.getfixturevalue({2: "pair", 3: "three"}[request.param])
 
 
-@pytest.fixture()
+@pytest.fixture
 def sockets(client):
     """Workers that take each other for other hosts."""
 
     def set_host(host):
-        
+        from dpexec.runtime.gang import rendezvous
+
         if host is None:
             rendezvous.host_id = rendezvous.original
         else:
@@ -151,9 +151,7 @@ def test_more_replicas_than_workers(pair, expected, name, mode):
 def test_several_steps_of_a_run(pair, name):
     net, (feed, *_) = NETS[name]()
     once = train(net, [feed] * 6, 2)
-    run = train(
-        net, [feed] * 2, 2, scheduler=pair, collectives="gang", num_iteration_per_run=3
-    )
+    run = train(net, [feed] * 2, 2, scheduler=pair, collectives="gang", num_iteration_per_run=3)
     np.testing.assert_array_equal(run.losses, [once.losses[2], once.losses[5]])
     for key, value in once.state.items():
         np.testing.assert_array_equal(run.state[key], value, err_msg=key)
@@ -244,7 +242,9 @@ def test_silent_worker_is_named(pair):
         awake = threading.Timer(4, os.kill, (pid, signal.SIGCONT))
         awake.start()
         try:
-            with pytest.raises(GangError, match=rf"{address} \(replica 1\).*1 s.*step 1, .*\w+@GRAD"):
+            with pytest.raises(
+                GangError, match=rf"{address} \(replica 1\).*1 s.*step 1, .*\w+@GRAD"
+            ):
                 exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
         finally:
             awake.join()
@@ -269,7 +269,5 @@ def test_lost_worker_is_named_and_leaves_nothing():
             fluid.scope_guard(run.scope),
             pytest.raises(GangError, match=rf"{lost} \(replica 1\) is gone.*@GRAD"),
         ):
-            fluid.Executor(fluid.CPUPlace()).run(
-                run.compiled, feed=feeds[1], fetch_list=[net.loss]
-            )
+            fluid.Executor(fluid.CPUPlace()).run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
         assert client.run(mapped, workers=[survivor]) == {survivor: 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Layout:
         """Begin and end of equal parts, which end between numbers."""
         lines = self.size // _LINE
         ends = [lines * index // number * _LINE for index in range(number + 1)]
-        return list(zip(ends, ends[1:], strict=False))
+        return list(itertools.pairwise(ends))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,20 +16,25 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
 from dpexec.runtime.collectives import add_in_order
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import SHARED_FROM, Bucket, Layout, Sum
+from dpexec.runtime.gang.payload import (
+    PADDING,
+    Item,
+    bytes_of,
+    checked,
+    packed,
+    typed,
+    unpacked,
+)
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.shared import Bytes, share_memory
-from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_goodbye
+from dpexec.runtime.gang.wire import Channel, Tag, exchange, say_goodbye
 
 __all__ = ["Group"]
 
 _BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cache
-
-Item = tuple[Sum, int]
-"""The value of a device."""
 
 
 class Group:
@@ -138,7 +143,9 @@ class _Direct:
         self._to = {other: self._items(me, {other}) for other in group.channels}
         self._from = {other: self._items(other, {me}) for other in group.channels}
         self._shared = group.uses_memory(bucket)
-        self._posted = {r: self._items(r, {*range(len(group.members))} - {r}) for r in home.values()}
+        self._posted = {
+            r: self._items(r, {*range(len(group.members))} - {r}) for r in home.values()
+        }
 
     def _items(self, source: int, targets: set[int]) -> list[Item]:
         """What one member has that some others want."""
@@ -165,8 +172,7 @@ class _Direct:
         me, home = self._group.rank, self._group.home
         for total in self._sums:
             values = [
-                envs[d][total.name] if home[d] == me else came[total.name, d]
-                for d in total.sources
+                envs[d][total.name] if home[d] == me else came[total.name, d] for d in total.sources
             ]
             result = add_in_order(values, np, self._buffers.get(total.name))
             self._buffers[total.name] = result if len(values) > 1 else None
@@ -182,16 +188,14 @@ class _Direct:
         for (total, device), start in zip(
             self._posted[group.rank], layouts[group.rank].starts, strict=True
         ):
-            np.copyto(
-                _typed(memory[group.rank], start, total), _checked(envs[device], total, device)
-            )
+            np.copyto(typed(memory[group.rank], start, total), checked(envs[device], total, device))
         group.exchange(
             tag,
             {other: () for other, items in self._to.items() if items},
             {other: _nothing for other, items in self._from.items() if items},
         )
         return {
-            (total.name, device): _typed(memory[rank], start, total)
+            (total.name, device): typed(memory[rank], start, total)
             for rank, items in self._posted.items()
             if rank != group.rank
             for (total, device), start in zip(items, layouts[rank].starts, strict=True)
@@ -202,18 +206,20 @@ class _Direct:
 
         def place(other: int, nbytes: int) -> list[memoryview]:
             came[other] = self._group.own(("came", self._bucket.key, other), nbytes)[:nbytes]
-            return [memoryview(came[other])]
+            return [came[other].data]
 
-        packed = {other: list(_packed(items, envs)) for other, items in self._to.items() if items}
+        frames = {other: list(packed(items, envs)) for other, items in self._to.items() if items}
         wanted = [other for other, items in self._from.items() if items]
         self._group.exchange(
             tag,
-            packed,
+            frames,
             {other: lambda nbytes, other=other: place(other, nbytes) for other in wanted},
         )
         found: dict[tuple[str, int], Any] = {}
         for other in wanted:
-            found.update(_unpacked(self._from[other], came[other], self._group, other, tag))
+            found.update(
+                unpacked(self._from[other], came[other], self._group.members[other].name, tag)
+            )
         return found
 
 
@@ -247,7 +253,7 @@ class _Divided:
         if not self._results:
             self._prepare_memory(tag)
         for total, device, target in self._inputs:
-            np.copyto(target, _checked(envs[device], total, device))
+            np.copyto(target, checked(envs[device], total, device))
         places = dict.fromkeys(group.channels, _nothing)
         group.exchange(tag, self._everybody, places)
         _add_up(self._additions)
@@ -266,14 +272,14 @@ class _Divided:
             for place, device in enumerate(member.devices)
         }
         starts = list(zip(self._bucket.sums, self._layout.starts, strict=True))
-        self._inputs = [(t, d, _typed(parts[d], at, t)) for d in self._mine for t, at in starts]
+        self._inputs = [(t, d, typed(parts[d], at, t)) for d in self._mine for t, at in starts]
         low, high = self._shares[group.rank]
         self._additions = [
             [result[first:end].view(total.dtype)]
             + [parts[device][first:end].view(total.dtype) for device in total.sources]
             for total, first, end in self._pieces(low, high)
         ]
-        self._results = [_typed(result, start, total) for total, start in starts]
+        self._results = [typed(result, start, total) for total, start in starts]
 
     def _by_wire(self, envs: Sequence[Env], tag: Tag) -> None:
         group, size = self._group, self._layout.size
@@ -281,9 +287,9 @@ class _Divided:
         result = group.own(("sum", self._bucket.key), size)[:size]
         if not self._results:
             starts = zip(self._bucket.sums, self._layout.starts, strict=True)
-            self._results = [_typed(result, start, total) for total, start in starts]
+            self._results = [typed(result, start, total) for total, start in starts]
         flat = {
-            (total, device): _bytes_of(_checked(envs[device], total, device))
+            (total, device): bytes_of(checked(envs[device], total, device))
             for device in self._mine
             for total in self._bucket.sums
         }
@@ -295,7 +301,7 @@ class _Divided:
         group.exchange(
             tag,
             {other: list(self._share_of(flat, other)) for other in group.channels},
-            {other: lambda _, other=other: [memoryview(came[other])] for other in group.channels},
+            {other: lambda _, other=other: [came[other].data] for other in group.channels},
         )
         additions = []
         for total, first, end in self._pieces(low, high):
@@ -304,19 +310,21 @@ class _Divided:
             for device in total.sources:
                 rank = group.home[device]
                 if rank == group.rank:
-                    array = np.frombuffer(flat[total, device], np.uint8)[first - start : end - start]
+                    array = np.frombuffer(flat[total, device], np.uint8)[
+                        first - start : end - start
+                    ]
                 else:
                     at = group.members[rank].devices.index(device) * (high - low) - low
                     array = came[rank][at + first : at + end]
                 parts.append(array.view(total.dtype))
             additions.append(parts)
         _add_up(additions)
-        mine = [memoryview(result[low:high])]
+        mine = [result[low:high].data]
         group.exchange(
             tag,
             dict.fromkeys(group.channels, mine),
             {
-                other: lambda _, other=other: [memoryview(result)[slice(*self._shares[other])]]
+                other: lambda _, other=other: [result[slice(*self._shares[other])].data]
                 for other in group.channels
             },
         )
@@ -338,35 +346,14 @@ class _Divided:
             at = low
             for total, first, end in self._pieces(low, high):
                 start = self._start(total)
-                yield _PADDING[: first - at]
+                yield PADDING[: first - at]
                 yield flat[total, device][first - start : end - start]
                 at = end
-            yield _PADDING[: high - at]
-
-
-_PADDING = memoryview(bytes(64))
+            yield PADDING[: high - at]
 
 
 def _nothing(nbytes: int) -> Sequence[memoryview]:
     return ()
-
-
-def _typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
-    return memory[start : start + total.nbytes].view(total.dtype).reshape(total.shape)
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-
-
-def _checked(env: Env, total: Sum, device: int) -> Any:
-    value = env[total.name]
-    if value.shape != total.shape or value.dtype != total.dtype:
-        raise GangError(
-            f"{total.name} of device {device} is {value.dtype}{list(value.shape)}, but all members "
-            f"of the gang expect {total.dtype}{list(total.shape)}"
-        )
-    return value
 
 
 def _add_up(additions: Sequence[Sequence[np.ndarray[Any, Any]]]) -> None:
@@ -383,72 +370,3 @@ def _add_up(additions: Sequence[Sequence[np.ndarray[Any, Any]]]) -> None:
                 out = np.add(first[part], others[0][part], out=result[part])
                 for other in others[1:]:
                     np.add(out, other[part], out=out)
-
-
-# ---- values in a frame: numbers of rows, dense arrays, and the ids and rows of sparse ones
-
-
-def _packed(items: Sequence[Item], envs: Sequence[Env]) -> Iterator[memoryview]:
-    sparse = [(t, envs[d][t.name]) for t, d in items if t.height is not None]
-    counts = np.array([len(value.row_array) for _, value in sparse], np.int64)
-    yield from _padded(counts)
-    for total, device in items:
-        if total.height is None:
-            yield from _padded(_checked(envs[device], total, device))
-    for total, value in sparse:
-        yield from _padded(np.asarray(value.row_array, np.int64))
-        yield from _padded(np.asarray(value.value, total.dtype))
-
-
-def _padded(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
-    data = _bytes_of(array)
-    yield data
-    yield _PADDING[: -len(data) % len(_PADDING)]
-
-
-class _Reader:
-    """Takes arrays out of a frame.
-
-    Args:
-        memory: the frame.
-    """
-
-    def __init__(self, memory: Bytes) -> None:
-        self._memory, self._at = memory, 0
-
-    def take(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """The next array."""
-        dtype = np.dtype(dtype)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        first, self._at = self._at, self._at + -(-size // 64) * 64
-        if size < 0 or self._at > len(self._memory):
-            raise ValueError(f"{size} bytes for an array, but {len(self._memory) - first} are left")
-        return self._memory[first : first + size].view(dtype).reshape(shape)
-
-    @property
-    def at_end(self) -> bool:
-        """Whether all was taken."""
-        return self._at == len(self._memory)
-
-
-def _unpacked(
-    items: Sequence[Item], memory: Bytes, group: Group, other: int, tag: Tag
-) -> dict[tuple[str, int], Any]:
-    found: dict[tuple[str, int], Any] = {}
-    reader = _Reader(memory)
-    sparse = [(total, device) for total, device in items if total.height is not None]
-    try:
-        counts = reader.take(np.int64, (len(sparse),)).tolist()
-        for total, device in items:
-            if total.height is None:
-                found[total.name, device] = reader.take(total.dtype, total.shape)
-        for (total, device), count in zip(sparse, counts, strict=True):
-            rows = reader.take(np.int64, (count,))
-            value = reader.take(total.dtype, (count, *total.shape))
-            found[total.name, device] = SelectedRows(rows, total.height or 0, value)
-        if not reader.at_end:
-            raise ValueError("more bytes than arrays")
-    except ValueError as error:
-        name = group.members[other].name
-        raise GangError(f"{name} sent a frame that is no bucket of {tag}: {error}") from error
-    return found

@@ -127,7 +127,7 @@ class _Bound:
         self.barrier = -1 if at < 0 else min(late, default=len(self.walk))
 
     def _barrier(self, group: Group) -> int:
-        """The number of the task before which all members must have come; -1 if they have anyhow."""
+        """Number of the task before which all members must have come; -1: they have anyhow."""
         plan = self.plan
         first = min(plan.updates, default=len(plan.tasks))
         for task in reversed(plan.tasks[:first]):
@@ -270,9 +270,9 @@ def _commit(
         if id(value) in owners or id(getattr(value, "base", None)) in owners:
             found[name] = value.copy()  # a view of what is overwritten below
     for name, value in found.items():
-        old = store.get(name)
-        fits = isinstance(old, np.ndarray) and isinstance(value, np.ndarray) and old.base is None
-        if fits and (old.shape, old.dtype) == (value.shape, value.dtype):
+        old: Any = store.get(name)
+        plain = isinstance(old, np.ndarray) and isinstance(value, np.ndarray) and old.base is None
+        if plain and (old.shape, old.dtype) == (value.shape, value.dtype):
             np.copyto(old, value)
         else:
             store[name] = np.array(value)

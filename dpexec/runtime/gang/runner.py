@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dask
+import numpy as np
 from distributed import Future, wait
 
 from dpexec.runtime.binding import Binding
@@ -94,13 +95,14 @@ class GangRunner:
         self._latest += len(bindings)
         tag = f"{self._token[:8]}-{first}"
         futures: list[Future] = []
+        once = _Once()
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             for rank, member in enumerate(self._members):
                 steps = [
                     GangStep(
                         keys[binding],
                         first + index,
-                        {d: feeds.values[d] for d in member.devices},
+                        {d: once(feeds.values[d]) for d in member.devices},
                         {d: parts[d] for d in member.devices},
                         feeds.persistable,
                         recorded,
@@ -197,6 +199,26 @@ class GangRunner:
         self._members = []
         if answering:
             self._client.run(leave, self._token, workers=answering)
+
+
+class _Once:
+    """Makes views of the same numbers one object, which then travels once.
+
+    Without a reader, all steps of a run are fed the same arrays.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, np.ndarray[Any, Any]] = {}
+
+    def __call__(
+        self, values: Mapping[str, np.ndarray[Any, Any]]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: self._known.setdefault(_where(a), a) for name, a in values.items()}
+
+
+def _where(array: np.ndarray[Any, Any]) -> Any:
+    """What says which numbers an array holds."""
+    return array.__array_interface__["data"], array.shape, array.strides, array.dtype
 
 
 def _ended(futures: Sequence[Future], timeout: float) -> bool:

@@ -19,13 +19,12 @@ from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_good
 
 TAG = Tag(3, 5, "all_reduce of w@GRAD (task 5)")
 SECRET = b"s" * 32
+_REQUEST = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dpexec"]
 
 
 def worker(scheme="tcp", security=None):
     """What a door needs to know of a dask worker."""
-    return SimpleNamespace(
-        address=f"{scheme}://127.0.0.1:1", security=security or Security()
-    )
+    return SimpleNamespace(address=f"{scheme}://127.0.0.1:1", security=security or Security())
 
 
 def doors_of(secrets, **options):
@@ -135,8 +134,7 @@ def tls(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=dpexec", "-keyout", key, "-out", cert],
+        [*_REQUEST, "-keyout", key, "-out", cert],
         check=True,
         capture_output=True,
     )
@@ -170,7 +168,9 @@ def channels_of(name="worker tcp://b (replica 1)"):
 def test_silent_member_is_named_within_the_limit():
     here, there = channels_of()
     began = time.monotonic()
-    with pytest.raises(GangError, match=r"b \(replica 1\) did not answer for 0.2 s at step 3, all_"):
+    with pytest.raises(
+        GangError, match=r"b \(replica 1\) did not answer for 0.2 s at step 3, all_"
+    ):
         exchange({1: here}, TAG, {1: [memoryview(bytes(9))]}, {1: lambda _: []}, 0.2)
     assert time.monotonic() - began < 1
     here.close()
