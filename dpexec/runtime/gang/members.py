@@ -279,12 +279,15 @@ def _commit(
 
 
 def _to_send(error: BaseException) -> BaseException:
-    """The error itself, or if it cannot travel, what it says."""
+    """A copy without the frames it came through, which would keep the gang's memory alive.
+
+    Of an error that cannot travel, it is what it says.
+    """
     try:
-        pickle.loads(pickle.dumps(error))
+        copy: BaseException = pickle.loads(pickle.dumps(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+    return copy
 
 
 def _farewell(member: Member, step: int, error: BaseException) -> str:
@@ -300,7 +303,11 @@ _seats: dict[tuple[str, str], _Seat] = {}
 
 
 def open_door(
-    token: str, secret: bytes, homes: Mapping[str, Sequence[int]], dask_worker: Any
+    token: str,
+    secret: bytes,
+    homes: Mapping[str, Sequence[int]],
+    gone: Sequence[str],
+    dask_worker: Any,
 ) -> Member:
     """Let a worker wait for the other members of a new gang.
 
@@ -308,9 +315,11 @@ def open_door(
         token: names the run.
         secret: of the run.
         homes: the devices of every worker.
+        gone: names of runs that nobody needs any more.
         dask_worker: of this process.
     """
-    leave(token, dask_worker)
+    for name in (token, *gone):
+        leave(name, dask_worker)
     seat = _seats[token, dask_worker.address] = _Seat(Door(dask_worker, secret))
     return seat.door.member(homes[dask_worker.address])
 

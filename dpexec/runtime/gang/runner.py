@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ __all__ = ["GangRun", "GangRunner"]
 
 _LOOK = 1.0  # seconds between looks at who is still there
 _SECRET = 32
+
+_gone: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+"""Per client, the runs that nobody needs any more: the next gang makes workers forget them."""
 
 
 @dataclass
@@ -63,6 +67,8 @@ class GangRunner:
             self._homes.setdefault(address, []).append(device)
         self._members: list[Member] = []
         self._latest = -1
+        self._gone = _gone.setdefault(client, [])
+        weakref.finalize(self, self._gone.append, token)
 
     def close(self) -> None:
         """Let the workers close what they have open."""
@@ -138,7 +144,8 @@ class GangRunner:
         """Let the workers open their doors, with a new secret."""
         secret = secrets.token_bytes(_SECRET)
         homes = {address: tuple(devices) for address, devices in self._homes.items()}
-        found = self._client.run(open_door, self._token, secret, homes, workers=list(homes))
+        gone, self._gone[:] = list(self._gone), []
+        found = self._client.run(open_door, self._token, secret, homes, gone, workers=list(homes))
         self._members = [found[address] for address in homes]
 
     def _outcomes(self, futures: list[Future]) -> list[Outcome | None]:
