@@ -198,8 +198,11 @@ class Engine:
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
             with one_kernel_thread():
-                for binding, feeds in zip(ready, batches, strict=True):
-                    results = self._step(binding, feeds, merged)
+                if self._gang:
+                    results = self._gang_steps(ready, batches, merged)
+                else:
+                    for binding, feeds in zip(ready, batches, strict=True):
+                        results = self._step(binding, feeds, merged)
             self._count_towards_drop()
             return results
 
@@ -245,6 +248,74 @@ class Engine:
             for watcher in watchers:
                 watcher.end(self, feeds.samples, results)
 
+    @property
+    def _gang(self) -> bool:
+        """Whether the steps of a run are made together."""
+        strategy = self.execution_strategy
+        return self._on_cluster and strategy is not None and strategy.collectives == "gang"
+
+    def _gang_steps(
+        self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
+    ) -> list[Any]:
+        """All steps of a run together; one after another while somebody records them."""
+        self._cluster_runner()  # brings a watcher along
+        results: list[Any] = []
+        watchers, at = live.watchers(), 0
+        while at < len(bindings):
+            samplers = [watcher.begin(self, bindings[at]) for watcher in watchers]
+            self._sampled += [sampler for sampler in samplers if sampler is not None]
+            alone = self._sampled or self.recorder is not None or profile.active() is not None
+            end = at + 1 if alone else len(bindings)
+            done, complete = self._runs(), False
+            try:
+                if alone:
+                    results = self._one_step(bindings[at], batches[at], merged)
+                else:
+                    results = self._run_gang(bindings[at:], batches[at:], merged, None)
+                complete = True
+            finally:
+                self._sampled.clear()
+                done = self._runs() - done
+                self._tell(watchers, bindings[at:end], batches[at:end], done, results, complete)
+            at = end
+        return results
+
+    def _tell(
+        self,
+        watchers: Sequence[live.Watcher],
+        bindings: Sequence[Binding],
+        batches: Sequence[Feeds],
+        done: int,
+        results: list[Any],
+        complete: bool,
+    ) -> None:
+        """Tell watchers, who know that the first step began, of steps made together."""
+        for index in range(done + (not complete)):
+            unknown = [None for _ in bindings[index].plan.fetch]
+            for watcher in watchers:
+                if index:
+                    watcher.begin(self, bindings[index])
+                last = complete and index == done - 1
+                told = results if last else unknown if index < done else None
+                watcher.end(self, batches[index].samples, told)
+
+    def _runs(self) -> int:
+        return self.replicas.scope.run_count(self.label)
+
+    def _run_gang(
+        self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool, recording: Any
+    ) -> list[Any]:
+        """Make some steps together; those that were completed count, also if one fails."""
+        shards = [self._shards(feeds, ahead) for ahead, feeds in enumerate(batches)]
+        done, results, error = self._cluster_runner().steps(
+            bindings, batches, shards, self.replicas, merged, recording
+        )
+        for _ in range(done):
+            self.replicas.scope.count_run(self.label)
+        if error is not None:
+            raise error
+        return results
+
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         if self.recorder is None and not self._sampled and profile.active() is None:
             return self._run_step(binding, feeds, merged, None)
@@ -260,6 +331,8 @@ class Engine:
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:
+        if self._gang:
+            return self._run_gang([binding], [feeds], merged, recording)
         if self._on_cluster:
             shards = self._shards(feeds)
             cluster = self._cluster_runner()
@@ -269,8 +342,8 @@ class Engine:
         shards_of = functools.partial(self._shards, feeds)
         return self.local.step(binding, feeds, shards_of, merged, recording)
 
-    def _shards(self, feeds: Feeds) -> list[Shard]:
-        run = self.replicas.scope.run_count(self.label)
+    def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
+        run = self.replicas.scope.run_count(self.label) + ahead
         entropy = secrets.randbits(62) + 1
         replicas = self.graph.replicas
         total = max(sum(feeds.samples[device] for device in replicas), 1)
@@ -290,7 +363,8 @@ class Engine:
         if self._cluster is None:
             assert self.execution_strategy is not None
             client = self.execution_strategy.scheduler
-            self._cluster = ClusterRunner(client, self.compilation)
+            limit = float(self.execution_strategy.collective_timeout) if self._gang else None
+            self._cluster = ClusterRunner(client, self.compilation, limit)
             from dpexec import dashboard  # imported when it is used
 
             dashboard.attach(client, self, self._cluster.token[:8])

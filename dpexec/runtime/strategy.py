@@ -181,6 +181,12 @@ def _precision(name: str, value: Any) -> str:
     raise ValueError(f"{name} is 'float32' or 'bfloat16', but received {value!r}")
 
 
+def _collectives(name: str, value: Any) -> str:
+    if value in ("tasks", "gang"):
+        return str(value)
+    raise ValueError(f"{name} is 'tasks' or 'gang', but received {value!r}")
+
+
 def _scheduler(name: str, value: Any) -> Any:
     if value in ("threads", "sync") or hasattr(value, "scheduler_info"):
         return value
@@ -319,12 +325,20 @@ class ExecutionStrategy(_Strategy):
 
     ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
     thread, for a debugger), or a ``dask.distributed.Client``. ``trace`` records what ran when.
+
+    With ``collectives = "gang"`` every worker of a cluster gets one task for all steps of a run
+    (``num_iteration_per_run``), inside of which the workers exchange gradients: through shared
+    memory on one host, else through sockets. That is faster than ``"tasks"``, where every
+    segment and collective is a dask task, and gives the same bits. A worker that is silent for
+    ``collective_timeout`` seconds while others wait for it ends the run with an error.
     """
 
     num_threads = _Field(0, int, "Size of the thread pool; 0 means 4 per device.")
     num_iteration_per_drop_scope = _Field(1, int, "Runs between clean-ups of temporaries.")
     num_iteration_per_run = _Field(1, int, "Steps per call of run.")
     scheduler = _Field("threads", _scheduler, "'threads', 'sync' or a distributed Client.")
+    collectives = _Field("tasks", _collectives, "On a cluster: dask 'tasks', or inside a 'gang'.")
+    collective_timeout = _Field(120, int, "Seconds that a gang waits for a silent replica.")
     use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
     trace = _Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
     _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")

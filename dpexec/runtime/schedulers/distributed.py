@@ -30,6 +30,7 @@ from dpexec.runtime.cluster_recording import ClusterRecording, Noted, noted_on_w
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
+from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
@@ -251,12 +252,14 @@ class ClusterRunner:
     Args:
         client: a connected ``distributed.Client``.
         spec: how program and plans are compiled.
+        limit: collectives run inside of gangs, which wait this long for a silent replica; None:
+            they are dask tasks.
 
     Raises:
         RuntimeError: the cluster has no workers.
     """
 
-    def __init__(self, client: Any, spec: Compilation) -> None:
+    def __init__(self, client: Any, spec: Compilation, limit: float | None = None) -> None:
         self.client = client
         self.spec = spec
         self.token = uuid.uuid4().hex
@@ -271,6 +274,7 @@ class ClusterRunner:
         self._generation = -1
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
         client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
+        self._gang = None if limit is None else GangRunner(client, self.token, self.address, limit)
 
     def recording(self, binding: Binding) -> ClusterRecording:
         """What takes what workers record of a binding's steps."""
@@ -282,6 +286,8 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Free the state on the workers."""
+        if self._gang is not None:
+            self._gang.close()
         self.client.run(_release, self.token, workers=sorted(set(self.address)))
 
     def step(
@@ -324,6 +330,49 @@ class ClusterRunner:
             recording.take(sent, homes, self.address, [noted for _, noted in returned])
         self._defer(plan, feeds, replicas)
         return collect([fetched for fetched, _ in returned], plan.fetch, plan.active, merged)
+
+    def steps(
+        self,
+        bindings: Sequence[Binding],
+        batches: Sequence[Feeds],
+        shards: Sequence[Sequence[Shard]],
+        replicas: Replicas,
+        merged: bool,
+        recording: ClusterRecording | None = None,
+    ) -> tuple[int, list[Any], BaseException | None]:
+        """Run some steps in a gang.
+
+        Args:
+            bindings: what runs in each step.
+            batches: what the devices are fed in each step.
+            shards: every device's part of each step.
+            replicas: the persistable variables.
+            merged: how to return fetches, see :func:`collect`.
+            recording: is told what the workers recorded of a single step.
+
+        Returns:
+            How many steps were completed, the fetches of the last one, and why it ended early.
+        """
+        assert self._gang is not None
+        if self._generation != replicas.generation:
+            for plan in {binding.plan: None for binding in bindings}:
+                self._push(plan, replicas)
+            self._generation = replicas.generation
+        keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
+        if recording is not None:
+            marks = partial(_marks, self.token, keys[bindings[0]])
+            recording.connect(self.client, sorted(set(self.address)), marks)
+        sent = time.perf_counter_ns()
+        made = self._gang.run(keys, bindings, batches, shards, recording is not None)
+        plan = bindings[-1].plan
+        for binding, feeds in zip(bindings[: made.done], batches, strict=False):
+            self._defer(binding.plan, feeds, replicas)
+        if made.error is not None:
+            return made.done, [], made.error
+        if recording is not None:
+            homes = [_home(plan, task.id) for task in plan.tasks]
+            recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
+        return made.done, collect(made.fetched, plan.fetch, plan.active, merged), None
 
     def _key(self, binding: Binding, feeds: Feeds) -> BindingKey:
         """The name that the workers know a binding by; they are told of a new one."""

@@ -1,0 +1,1 @@
+"""Collectives inside of long tasks, one per worker: ``ExecutionStrategy.collectives = "gang"``."""

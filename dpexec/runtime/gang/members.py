@@ -1,0 +1,356 @@
+"""A gang on its workers: one task that makes some steps, with the collectives inside.
+
+Every member runs the tasks of the plan that belong to its replicas, in the order of the plan, and
+takes part in all collectives. Nothing is overwritten before all members have done what can fail
+in a step: a failed step leaves the state of all of them as it was before it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.env import Env, Shard
+from dpexec.runtime.gang.buckets import Bucket, bucket_of
+from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.rendezvous import Door, Member
+from dpexec.runtime.gang.wire import GangError, Tag
+from dpexec.runtime.partition import Task
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.schedulers.local import one_kernel_thread
+from dpexec.runtime.steps import Step, run_steps
+
+if TYPE_CHECKING:
+    from dpexec.runtime.cluster_recording import Noted
+
+__all__ = ["GangStep", "Outcome", "leave", "open_door", "run_gang"]
+
+Stores = dict[int, dict[str, Any]]
+_BOUND_KEPT = 64
+
+
+@dataclass(frozen=True)
+class GangStep:
+    """A step of a gang, for one member.
+
+    Args:
+        key: names the binding.
+        number: of the step.
+        values: what its devices are fed.
+        shards: their parts of the run.
+        persistable: names of what is fed that also set a variable.
+        recorded: whether to note when tasks run.
+    """
+
+    key: Any
+    number: int
+    values: Mapping[int, Mapping[str, Any]]
+    shards: Mapping[int, Shard]
+    persistable: frozenset[str]
+    recorded: bool = False
+
+
+@dataclass
+class Outcome:
+    """What became of a gang task.
+
+    Args:
+        done: how many steps were completed.
+        fetched: what is fetched of the last one, per device.
+        bytes_sent: to other members, through sockets.
+        noted: what was recorded.
+        error: why it ended early.
+    """
+
+    done: int = 0
+    fetched: dict[int, dict[str, Any]] = field(default_factory=dict)
+    bytes_sent: int = 0
+    noted: Noted | None = None
+    error: BaseException | None = None
+
+
+class _Collective:
+    """The call that stands for the nodes of a collective task.
+
+    Args:
+        bucket: what it adds up.
+        seat: the member that calls it.
+    """
+
+    def __init__(self, bucket: Bucket, seat: _Seat) -> None:
+        self.bucket, self._seat = bucket, seat
+        self._work: Any = None
+
+    def __call__(self, envs: Sequence[Env]) -> None:
+        if self._work is None:
+            assert self._seat.group is not None
+            self._work = self._seat.group.work(self.bucket)
+        self._work.run(envs, Tag(self._seat.step, self.bucket.number, self.bucket.text))
+
+
+class _Bound:
+    """What a member runs for batches of some shapes.
+
+    Args:
+        base: the plan with its specs and code.
+        seat: the member.
+
+    Attributes:
+        walk: numbers of the tasks that it takes part in.
+        barrier: the position in it at which it waits for all members; -1: nowhere.
+    """
+
+    def __init__(self, base: Binding, seat: _Seat) -> None:
+        group, plan = seat.group, base.plan
+        assert group is not None and base.steps is not None
+        self.plan = plan
+        self.collectives = {
+            task.id: _Collective(bucket_of(plan, task, base.specs), seat)
+            for task in plan.tasks
+            if task.is_collective
+        }
+        self.binding = replace(base)
+        vars(self.binding)["steps"] = [
+            _instead(task, self.collectives[task.id]) if task.is_collective else steps
+            for task, steps in zip(plan.tasks, base.steps, strict=True)
+        ]
+        mine = group.members[group.rank].devices
+        self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
+        at = self._barrier(group) if len(group.members) > 1 else -1
+        late = [index for index, number in enumerate(self.walk) if number >= at]
+        self.barrier = -1 if at < 0 else min(late, default=len(self.walk))
+
+    def _barrier(self, group: Group) -> int:
+        """Number of the task before which all members must have come; -1: they have anyhow."""
+        plan = self.plan
+        first = min(plan.updates, default=len(plan.tasks))
+        for task in reversed(plan.tasks[:first]):
+            if task.is_collective and group.is_barrier(self.collectives[task.id].bucket):
+                return -1
+            if any(node.role in ("forward", "backward") for node in task.nodes):
+                break
+        return first
+
+
+def _instead(task: Task, call: _Collective) -> list[Step]:
+    """The steps of a collective task: its first node does the work of all."""
+    return [Step(n, _nothing if index else call) for index, n in enumerate(task.nodes)]
+
+
+def _nothing(envs: Sequence[Env]) -> None:
+    """What remains to do for the other nodes."""
+
+
+class _Seat:
+    """A member on its worker, between runs.
+
+    Args:
+        door: where the others come in.
+    """
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.group: Group | None = None
+        self.step = -1
+        self._bound: dict[int, _Bound] = {}
+        self._busy = threading.Lock()
+
+    def join(self, members: Sequence[Member], rank: int, limit: float) -> Group:
+        """The connected gang."""
+        if self.group is None:
+            channels = self.door.meet(members, rank, limit)
+            self.group = Group(members, rank, channels, limit)
+        return self.group
+
+    def stop(self) -> None:
+        """Leave the gang; a task that runs ends with an error."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self.leave()
+            finally:
+                self._busy.release()
+        else:
+            self.door.close()
+            if self.group is not None:
+                self.group.interrupt()
+
+    def leave(self, text: str = "") -> None:
+        """Leave the gang; it cannot be joined again."""
+        self.door.close()
+        if self.group is not None:
+            self.group.close(text)
+        self.group = None
+        self._bound.clear()
+
+    def run(self, replicas: Any, members: Any, rank: int, steps: Any, limit: float) -> Outcome:
+        """Make some steps."""
+        outcome = Outcome()
+        if not self._busy.acquire(timeout=limit):
+            raise GangError(f"{members[rank].name} still makes steps of another run")
+        try:
+            if steps[0].number <= self.step:
+                raise GangError(f"step {steps[0].number} came after step {self.step}")
+            group = self.join(members, rank, limit)
+            before = group.bytes_sent
+            for step in steps:
+                self.step = step.number
+                self._one_step(group, replicas, step, outcome, step is steps[-1])
+                outcome.done += 1
+            outcome.bytes_sent = group.bytes_sent - before
+        except BaseException as error:
+            outcome.error = _to_send(error)
+            self.leave(_farewell(members[rank], self.step, error))
+        finally:
+            self._busy.release()
+        return outcome
+
+    def _one_step(
+        self, group: Group, replicas: Any, step: GangStep, outcome: Outcome, last: bool
+    ) -> None:
+        bound = self._bind(replicas, step.key)
+        plan, mine = bound.plan, group.members[group.rank].devices
+        envs = [Env() for _ in plan.graph.places]
+        for device in mine:
+            store = replicas.stores.setdefault(device, {})
+            values = {n: store[n] for n in plan.reads[device] if n in store}
+            for name, value in step.values[device].items():
+                values[name] = np.array(value) if name in step.persistable else value
+            envs[device] = plan.make_env(step.shards[device], values)
+        recording = bound.binding.recording if step.recorded else None
+        if recording is not None:
+            recording.begin()
+            recording.begin_tasks()
+        steps = bound.binding.steps
+        assert steps is not None
+        for index, number in enumerate(bound.walk):
+            if index == bound.barrier:
+                group.barrier(step.number)
+            if recording is None:
+                run_steps(steps[number], envs)
+            else:
+                recording.run(number, envs)
+        if bound.barrier == len(bound.walk):
+            group.barrier(step.number)
+        if last:
+            outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
+        for device in mine:
+            _commit(plan, device, envs[device], replicas.stores[device], step.persistable)
+        if recording is not None:
+            from dpexec.runtime.cluster_recording import noted_on_worker
+
+            outcome.noted = noted_on_worker(recording)
+
+    def _bind(self, replicas: Any, key: Any) -> _Bound:
+        number = key[1]
+        if number not in self._bound:
+            if len(self._bound) >= _BOUND_KEPT:
+                del self._bound[next(iter(self._bound))]
+            self._bound[number] = _Bound(replicas.binding(key), self)
+        return self._bound[number]
+
+
+def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
+    return {name: np.array(env[name]) for name in plan.fetch if name in env}
+
+
+def _commit(
+    plan: Plan, device: int, env: Env, store: dict[str, Any], persistable: frozenset[str]
+) -> None:
+    """Store what a step computed, in the arrays that are there if it fits."""
+    names = {name for where, name in plan.commits if where == device} | persistable
+    found = {name: env[name] for name in sorted(names) if name in env}
+    owners = {id(array) for array in store.values()}
+    for name, value in found.items():
+        if id(value) in owners or id(getattr(value, "base", None)) in owners:
+            found[name] = value.copy()  # a view of what is overwritten below
+    for name, value in found.items():
+        old: Any = store.get(name)
+        plain = isinstance(old, np.ndarray) and isinstance(value, np.ndarray) and old.base is None
+        if plain and (old.shape, old.dtype) == (value.shape, value.dtype):
+            np.copyto(old, value)
+        else:
+            store[name] = np.array(value)
+
+
+def _to_send(error: BaseException) -> BaseException:
+    """A copy without the frames it came through, which would keep the gang's memory alive.
+
+    Of an error that cannot travel, it is what it says.
+    """
+    try:
+        copy: BaseException = pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return copy
+
+
+def _farewell(member: Member, step: int, error: BaseException) -> str:
+    if isinstance(error, GangError):
+        return str(error)
+    first = (str(error) or type(error).__name__).strip().splitlines()[0]
+    return f"{member.name} failed at step {step}: {first[:500]}"
+
+
+# ---- called on workers
+
+_seats: dict[tuple[str, str], _Seat] = {}
+
+
+def open_door(
+    token: str,
+    secret: bytes,
+    homes: Mapping[str, Sequence[int]],
+    gone: Sequence[str],
+    dask_worker: Any,
+) -> Member:
+    """Let a worker wait for the other members of a new gang.
+
+    Args:
+        token: names the run.
+        secret: of the run.
+        homes: the devices of every worker.
+        gone: names of runs that nobody needs any more.
+        dask_worker: of this process.
+    """
+    for name in (token, *gone):
+        leave(name, dask_worker)
+    seat = _seats[token, dask_worker.address] = _Seat(Door(dask_worker, secret))
+    return seat.door.member(homes[dask_worker.address])
+
+
+def leave(token: str, dask_worker: Any) -> None:
+    """Close what a worker has open for a run."""
+    seat = _seats.pop((token, dask_worker.address), None)
+    if seat is not None:
+        seat.stop()
+
+
+def run_gang(
+    token: str, members: Sequence[Member], rank: int, steps: Sequence[GangStep], limit: float
+) -> Outcome:
+    """The task of a member: makes some steps.
+
+    It leaves the worker's pool of threads, so that tasks of two gangs never wait for each other's
+    threads, whatever order they come in.
+
+    Args:
+        token: names the run.
+        members: of the gang.
+        rank: which of them this is.
+        steps: what to do.
+        limit: seconds that a member may be silent when it is waited for.
+    """
+    from distributed import get_worker, secede
+
+    from dpexec.runtime.schedulers import distributed
+
+    seat = _seats[token, get_worker().address]
+    secede()
+    with one_kernel_thread():
+        return seat.run(distributed._workers[token], members, rank, steps, limit)

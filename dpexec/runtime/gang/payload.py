@@ -1,0 +1,128 @@
+"""Values as bytes: dense arrays, and sparse ones as the ids and numbers of their rows.
+
+A frame holds the numbers of rows of its sparse values, its dense arrays, and then ids and rows,
+each padded to a line of the cache. Shapes and types are those of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.runtime.env import Env
+from dpexec.runtime.gang.buckets import Sum
+from dpexec.runtime.gang.shared import Bytes
+from dpexec.runtime.gang.wire import GangError, Tag
+
+__all__ = ["PADDING", "Item", "bytes_of", "checked", "packed", "typed", "unpacked"]
+
+Item = tuple[Sum, int]
+"""The value of a device."""
+
+PADDING = memoryview(bytes(64))
+"""What ends a line; slices of it fill what is left of one."""
+
+
+def typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
+    """The array of a value that lies somewhere in memory."""
+    return memory[start : start + total.nbytes].view(total.dtype).reshape(total.shape)
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def checked(env: Env, total: Sum, device: int) -> Any:
+    """The value of a device, if it is what all members expect it to be.
+
+    Raises:
+        GangError: it has another shape or type.
+    """
+    value = env[total.name]
+    if value.shape != total.shape or value.dtype != total.dtype:
+        raise GangError(
+            f"{total.name} of device {device} is {value.dtype}{list(value.shape)}, but all members "
+            f"of the gang expect {total.dtype}{list(total.shape)}"
+        )
+    return value
+
+
+def packed(items: Sequence[Item], envs: Sequence[Env]) -> Iterator[memoryview]:
+    """The buffers of a frame with some values."""
+    sparse = [(t, envs[d][t.name]) for t, d in items if t.height is not None]
+    counts = np.array([len(value.row_array) for _, value in sparse], np.int64)
+    yield from _padded(counts)
+    for total, device in items:
+        if total.height is None:
+            yield from _padded(checked(envs[device], total, device))
+    for total, value in sparse:
+        yield from _padded(np.asarray(value.row_array, np.int64))
+        yield from _padded(np.asarray(value.value, total.dtype))
+
+
+def _padded(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
+    data = bytes_of(array)
+    yield data
+    yield PADDING[: -len(data) % len(PADDING)]
+
+
+class _Reader:
+    """Takes arrays out of a frame.
+
+    Args:
+        memory: the frame.
+    """
+
+    def __init__(self, memory: Bytes) -> None:
+        self._memory, self._at = memory, 0
+
+    def take(self, dtype: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The next array."""
+        dtype = np.dtype(dtype)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        first, self._at = self._at, self._at + -(-size // 64) * 64
+        if size < 0 or self._at > len(self._memory):
+            raise ValueError(f"{size} bytes for an array, but {len(self._memory) - first} are left")
+        return self._memory[first : first + size].view(dtype).reshape(shape)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all was taken."""
+        return self._at == len(self._memory)
+
+
+def unpacked(
+    items: Sequence[Item], memory: Bytes, name: str, tag: Tag
+) -> dict[tuple[str, int], Any]:
+    """The values in a frame, by name and device.
+
+    Args:
+        items: what it holds.
+        memory: its bytes; dense values are views of them.
+        name: of the member that sent it.
+        tag: of the frame.
+
+    Raises:
+        GangError: it holds something else.
+    """
+    found: dict[tuple[str, int], Any] = {}
+    reader = _Reader(memory)
+    sparse = [(total, device) for total, device in items if total.height is not None]
+    try:
+        counts = reader.take(np.int64, (len(sparse),)).tolist()
+        for total, device in items:
+            if total.height is None:
+                found[total.name, device] = reader.take(total.dtype, total.shape)
+        for (total, device), count in zip(sparse, counts, strict=True):
+            rows = reader.take(np.int64, (count,))
+            value = reader.take(total.dtype, (count, *total.shape))
+            found[total.name, device] = SelectedRows(rows, total.height or 0, value)
+        if not reader.at_end:
+            raise ValueError("more bytes than arrays")
+    except ValueError as error:
+        raise GangError(f"{name} sent a frame that is no bucket of {tag}: {error}") from error
+    return found

@@ -1,0 +1,278 @@
+"""How the members of a gang find each other, and make sure that they are who they say.
+
+Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind;
+others at a TCP socket where dask's worker listens, with its TLS settings. Both are open only
+until the gang is complete. Before anything else is read, either side must show that it knows the
+secret of the run: it answers a random challenge with an HMAC, and the secret itself never travels
+between members.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import queue
+import secrets
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dpexec.runtime.gang.wire import Channel, GangError
+
+__all__ = ["Door", "Member", "host_id"]
+
+_NONCE = 32
+_RANK = struct.Struct("<I")
+_PATIENCE = 5.0  # seconds that a stranger has to answer the challenge
+_RETRY = 0.02
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where a member of a gang can be met.
+
+    Args:
+        worker: address of its dask worker.
+        devices: its replicas.
+        host: what members of the same host have in common; empty: it meets all over TCP.
+        unix: name of its Unix socket.
+        tcp: host and port of its TCP socket; None if its worker has no network address.
+    """
+
+    worker: str
+    devices: tuple[int, ...]
+    host: str
+    unix: str
+    tcp: tuple[str, int] | None
+
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        plural = "s" if len(self.devices) > 1 else ""
+        return f"worker {self.worker} (replica{plural} {', '.join(map(str, self.devices))})"
+
+
+def host_id() -> str:
+    """What processes have in common that can share memory and Unix sockets; empty: nothing."""
+    if sys.platform != "linux":
+        return ""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot}-{os.readlink('/proc/self/ns/net')}-{os.getuid()}"
+
+
+class Door:
+    """Where other members come in, until the gang is complete.
+
+    Args:
+        worker: the dask worker of this process.
+        secret: of the run.
+    """
+
+    def __init__(self, worker: Any, secret: bytes) -> None:
+        self._secret = secret
+        self._security = worker.security
+        self._listeners: list[tuple[socket.socket, Any]] = []
+        self.host, self.unix, self.tcp = host_id(), "", None
+        self._address = worker.address
+        parts = urlsplit(worker.address)
+        if self.host:
+            self.unix = f"dpexec-{secrets.token_hex(16)}"
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._open(listener, f"\0{self.unix}", None)
+        if parts.scheme in ("tcp", "tls"):
+            context = self._security.get_listen_args("worker").get("ssl_context")
+            family = socket.AF_INET6 if ":" in (parts.hostname or "") else socket.AF_INET
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            self._open(listener, (parts.hostname, 0), context if parts.scheme == "tls" else None)
+            self.tcp = listener.getsockname()[:2]
+        if not self._listeners:
+            raise GangError(f"worker {worker.address} has no address that others could connect to")
+
+    def _open(self, listener: socket.socket, where: Any, context: Any) -> None:
+        self._listeners.append((listener, context))
+        listener.bind(where)
+        listener.listen()
+
+    def member(self, devices: Sequence[int]) -> Member:
+        """What others must know of this member."""
+        return Member(self._address, tuple(devices), self.host, self.unix, self.tcp)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        for listener, _ in self._listeners:
+            listener.close()
+        self._listeners = []
+
+    def meet(self, members: Sequence[Member], rank: int, limit: float) -> dict[int, Channel]:
+        """Connect to the members before this one, and let in those behind it.
+
+        Args:
+            members: all of them.
+            rank: which of them this is.
+            limit: seconds.
+
+        Raises:
+            GangError: somebody did not come within the limit; the message names them.
+        """
+        deadline = time.monotonic() + limit
+        channels: dict[int, Channel] = {}
+        try:
+            for other in range(rank):
+                channels[other] = self._visit(members, rank, other, deadline, limit)
+            self._let_in(members, range(rank + 1, len(members)), channels, deadline, limit)
+        except BaseException:
+            for channel in channels.values():
+                channel.close()
+            raise
+        finally:
+            self.close()
+        return channels
+
+    # ---- connecting
+
+    def _visit(
+        self, members: Sequence[Member], rank: int, other: int, deadline: float, limit: float
+    ) -> Channel:
+        member = members[other]
+        last: Exception | None = None
+        while time.monotonic() < deadline:
+            try:
+                sock = self._connect(member, max(deadline - time.monotonic(), _RETRY))
+            except OSError as error:
+                last = error
+                time.sleep(_RETRY)
+                continue
+            try:
+                sock.settimeout(max(deadline - time.monotonic(), _RETRY))
+                self._introduce(sock, rank)
+                return Channel(sock, member.name)
+            except (OSError, GangError) as error:
+                sock.close()
+                last = error
+                time.sleep(_RETRY)
+        raise GangError(f"{member.name} did not let us in within {limit:g} s ({last})")
+
+    def _connect(self, member: Member, timeout: float) -> socket.socket:
+        if self.host and member.host == self.host:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                sock.settimeout(timeout)
+                sock.connect(f"\0{member.unix}")
+            except BaseException:
+                sock.close()
+                raise
+            return sock
+        if member.tcp is None:
+            raise GangError(f"{member.name} cannot be reached from another host")
+        sock = socket.create_connection(member.tcp, timeout)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if member.worker.startswith("tls:"):
+                context = self._security.get_connection_args("worker")["ssl_context"]
+                sock = context.wrap_socket(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _introduce(self, sock: socket.socket, rank: int) -> None:
+        """Answer the challenge, and check that who asked knows the secret, too."""
+        theirs = _read(sock, _NONCE)
+        mine = secrets.token_bytes(_NONCE)
+        claim = _RANK.pack(rank)
+        sock.sendall(claim + mine + self._proof(b"visitor", theirs, mine, claim))
+        if not hmac.compare_digest(_read(sock, _NONCE), self._proof(b"host", mine, theirs, claim)):
+            raise GangError("it does not know the secret of the run")
+
+    def _proof(self, role: bytes, *parts: bytes) -> bytes:
+        return hmac.digest(self._secret, b"/".join((b"dpexec-gang-1", role, *parts)), "sha256")
+
+    # ---- letting in
+
+    def _let_in(
+        self,
+        members: Sequence[Member],
+        expected: Sequence[int],
+        channels: dict[int, Channel],
+        deadline: float,
+        limit: float,
+    ) -> None:
+        waiting = set(expected)
+        known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
+        guests: list[tuple[threading.Thread, socket.socket]] = []
+        for listener, _ in self._listeners:
+            listener.settimeout(_RETRY / 2)
+        try:
+            while waiting:
+                if time.monotonic() > deadline:
+                    names = ", ".join(members[rank].name for rank in sorted(waiting))
+                    raise GangError(f"{names} did not come within {limit:g} s")
+                guests += self._welcome(waiting, known)
+                while not known.empty():
+                    rank, sock = known.get()
+                    if rank in waiting:
+                        waiting.remove(rank)
+                        channels[rank] = Channel(sock, members[rank].name)
+                    else:
+                        sock.close()
+        finally:
+            let_in = {channel.sock for channel in channels.values()}
+            for thread, sock in guests:
+                if sock not in let_in and thread.is_alive():
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
+                thread.join()
+            while not known.empty():
+                known.get()[1].close()
+
+    def _welcome(self, waiting: set[int], known: Any) -> list[tuple[threading.Thread, Any]]:
+        """Ask those who knock who they are, each on a thread, as strangers may never answer."""
+        guests = []
+        for listener, context in self._listeners:
+            with contextlib.suppress(TimeoutError):
+                sock, _ = listener.accept()
+                allowed = frozenset(waiting)
+                thread = threading.Thread(
+                    target=self._check, args=(sock, context, allowed, known), daemon=True
+                )
+                thread.start()
+                guests.append((thread, sock))
+        return guests
+
+    def _check(self, sock: Any, context: Any, allowed: frozenset[int], known: Any) -> None:
+        try:
+            sock.settimeout(_PATIENCE)
+            if context is not None:
+                sock = context.wrap_socket(sock, server_side=True)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            mine = secrets.token_bytes(_NONCE)
+            sock.sendall(mine)
+            answer = _read(sock, _RANK.size + 2 * _NONCE)
+            claim, theirs = answer[: _RANK.size], answer[_RANK.size : -_NONCE]
+            proof = self._proof(b"visitor", mine, theirs, claim)
+            (rank,) = _RANK.unpack(claim)
+            if not hmac.compare_digest(answer[-_NONCE:], proof) or rank not in allowed:
+                raise GangError("it does not know the secret of the run")
+            sock.sendall(self._proof(b"host", theirs, mine, claim))
+            known.put((rank, sock))
+        except (OSError, GangError):
+            sock.close()
+
+
+def _read(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise ConnectionResetError("closed before it said who it is")
+        data += more
+    return data

@@ -1,0 +1,269 @@
+"""Frames of raw bytes between the members of a gang, with a limit for every wait.
+
+A frame is a header of fixed size and the bytes of arrays; nothing that comes from a peer is ever
+unpickled. All connections are served at once by one loop over sockets that do not block, so that
+nobody waits for a peer that waits for him.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "say_goodbye"]
+
+_HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
+_MAGIC = b"dpxG"
+_DATA, _ABORT = 1, 2
+_BUFFERS_AT_ONCE = 64
+_TEXT_BYTES = 4096
+_GRACE = 1.0  # seconds in which peers are told that a run ends early
+
+Place = Callable[[int], Sequence[memoryview]]
+"""Given how many bytes will come, the memory that takes them."""
+
+
+class GangError(RuntimeError):
+    """A collective cannot be completed: a member failed, is gone, or does not answer.
+
+    Args:
+        message: what happened, and who it was.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What a frame belongs to.
+
+    Args:
+        step: number of the step.
+        number: of the collective in the plan.
+        text: what people call it.
+    """
+
+    step: int
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.text}"
+
+
+class Channel:
+    """An authenticated connection to another member.
+
+    Args:
+        sock: the connection.
+        name: the member, as people know it: its worker and replicas.
+    """
+
+    def __init__(self, sock: socket.socket, name: str) -> None:
+        sock.setblocking(False)
+        self.sock, self.name = sock, name
+        self.waits_for_write = self.waits_for_read = False
+        self._encrypted = isinstance(sock, ssl.SSLSocket)
+
+    def send(self, buffers: Sequence[memoryview]) -> int:
+        """Send what can be sent now; returns how many bytes, 0 for none."""
+        try:
+            if self._encrypted:
+                return self.sock.send(buffers[0])
+            return self.sock.sendmsg(buffers[:_BUFFERS_AT_ONCE])
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            self.waits_for_write = True
+        except ssl.SSLWantReadError:
+            self.waits_for_read = True
+        return 0
+
+    def receive(self, buffer: memoryview) -> int:
+        """Receive what is there; returns how many bytes, 0 for none.
+
+        Raises:
+            ConnectionError: the peer has closed the connection.
+        """
+        try:
+            count = self.sock.recv_into(buffer)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self.waits_for_read = True
+            return 0
+        except ssl.SSLWantWriteError:
+            self.waits_for_write = True
+            return 0
+        if not count:
+            raise ConnectionResetError("closed")
+        return count
+
+    def interrupt(self) -> None:
+        """End the connection, while another thread may be waiting for it."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.sock.close()
+
+
+class _Sending:
+    """What is left to send to a member."""
+
+    def __init__(self, kind: int, tag: Tag, buffers: Sequence[memoryview]) -> None:
+        nbytes = sum(len(buffer) for buffer in buffers)
+        header = _HEADER.pack(_MAGIC, kind, tag.step, tag.number, nbytes)
+        self._left = [memoryview(header), *(buffer for buffer in buffers if len(buffer))]
+
+    def move(self, channel: Channel) -> bool:
+        """Send some; returns whether anything was sent."""
+        count = moved = channel.send(self._left)
+        while count:
+            first = self._left[0]
+            if count < len(first):
+                self._left[0] = first[count:]
+                break
+            count -= len(first)
+            del self._left[0]
+        return moved > 0
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+
+class _Receiving:
+    """What is still to come from a member."""
+
+    def __init__(self, tag: Tag, place: Place) -> None:
+        self._tag, self._place = tag, place
+        self._header = memoryview(bytearray(_HEADER.size))
+        self._left: list[memoryview] = [self._header]
+        self._known = False
+        self._last_words: memoryview | None = None
+
+    def move(self, channel: Channel) -> bool:
+        """Receive some; returns whether anything came.
+
+        Raises:
+            GangError: the member says that the run ends, or sent something else than it should.
+        """
+        count = channel.receive(self._left[0])
+        if not count:
+            return False
+        rest = self._left[0][count:]
+        if len(rest):
+            self._left[0] = rest
+            return True
+        del self._left[0]
+        if not self._known:
+            self._known = True
+            self._left = self._open(channel)
+        if not self._left and self._last_words is not None:
+            raise GangError(bytes(self._last_words).decode(errors="replace"))
+        return True
+
+    def _open(self, channel: Channel) -> list[memoryview]:
+        magic, kind, step, number, nbytes = _HEADER.unpack(self._header)
+        if magic == _MAGIC and kind == _ABORT and 0 < nbytes <= _TEXT_BYTES:
+            self._last_words = memoryview(bytearray(nbytes))
+            return [self._last_words]
+        found = (magic, kind, step, number)
+        if found != (_MAGIC, _DATA, self._tag.step, self._tag.number):
+            raise GangError(f"{channel.name} sent {found} when {self._tag} was due")
+        buffers = [buffer for buffer in self._place(nbytes) if len(buffer)]
+        expected = sum(len(buffer) for buffer in buffers)
+        if expected != nbytes:
+            raise GangError(
+                f"{channel.name} sent {nbytes} bytes at {self._tag}, but {expected} were due"
+            )
+        return buffers
+
+    @property
+    def done(self) -> bool:
+        return not self._left
+
+
+def exchange(
+    channels: Mapping[int, Channel],
+    tag: Tag,
+    sends: Mapping[int, Sequence[memoryview]],
+    places: Mapping[int, Place],
+    limit: float,
+) -> None:
+    """Send a frame to some members and take one from some, all at once.
+
+    Args:
+        channels: the connections, by rank.
+        tag: what the frames belong to.
+        sends: what goes to whom: buffers of bytes.
+        places: where to put what comes from whom.
+        limit: seconds in which nothing may happen, before those who did not answer are named.
+
+    Raises:
+        GangError: somebody did not answer, closed its connection, or ends the run.
+    """
+    sending = {rank: _Sending(_DATA, tag, buffers) for rank, buffers in sends.items()}
+    receiving = {rank: _Receiving(tag, place) for rank, place in places.items()}
+    deadline = time.monotonic() + limit
+    while sending or receiving:
+        moved = False
+        for transfers in (sending, receiving):
+            for rank in list(transfers):
+                transfer: Any = transfers[rank]
+                moved |= _moved(transfer, channels[rank], tag)
+                if transfer.done:
+                    del transfers[rank]
+        if moved:
+            deadline = time.monotonic() + limit
+        elif not _wait([channels[rank] for rank in {*sending, *receiving}], deadline):
+            silent = [channels[rank].name for rank in sorted(receiving or sending)]
+            raise GangError(f"{', '.join(silent)} did not answer for {limit:g} s at {tag}")
+
+
+def _moved(transfer: Any, channel: Channel, tag: Tag) -> bool:
+    try:
+        moved: bool = transfer.move(channel)
+    except OSError as error:
+        raise GangError(f"{channel.name} is gone ({error}) at {tag}") from error
+    return moved
+
+
+def _wait(channels: Sequence[Channel], deadline: float) -> bool:
+    """Wait until something can be sent or received; False if the deadline came first."""
+    poll = select.poll()
+    for channel in channels:
+        events = channel.waits_for_write * select.POLLOUT | channel.waits_for_read * select.POLLIN
+        channel.waits_for_write = channel.waits_for_read = False
+        poll.register(channel.sock, events)
+    left = max(deadline - time.monotonic(), 0.0)
+    return bool(poll.poll(left * 1000))
+
+
+def say_goodbye(channels: Mapping[int, Channel], text: str) -> None:
+    """Tell the members that the run ends early, and close the connections.
+
+    Args:
+        channels: the connections, by rank.
+        text: why, for those who wait for an answer.
+    """
+    words = memoryview(text.encode()[:_TEXT_BYTES])
+    sending = {rank: _Sending(_ABORT, Tag(0, 0, ""), [words]) for rank in channels}
+    deadline = time.monotonic() + _GRACE
+    while sending:
+        moved = False
+        for rank in list(sending):
+            try:
+                moved |= sending[rank].move(channels[rank])
+            except OSError:
+                del sending[rank]
+                continue
+            if sending[rank].done:
+                del sending[rank]
+        if sending and not moved and not _wait([channels[r] for r in sending], deadline):
+            break
+    for channel in channels.values():
+        channel.close()
