@@ -43,7 +43,10 @@ class Publisher:
     def changed(self) -> None:
         """A step ended."""
         client = self._client()
-        if self._pending or client is None:
+        if client is None or client.status == "closed":
+            self.close()
+            return
+        if self._pending:
             return
         self._pending = True
         wait = max(0.0, self._sent + INTERVAL - time.monotonic())

@@ -14,6 +14,7 @@ from dpexec.runtime import inner, local_runner
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed
+from dpexec.trace import live
 from tests.runtime.parallel_do_programs import (
     CPU,
     assert_close,
@@ -54,6 +55,7 @@ def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
         original(steps, *arguments)
 
     monkeypatch.setattr(local_runner, "run_steps", run_steps)
+    monkeypatch.setattr(live, "_watchers", ())  # recorded steps are run by others
     build, feed = dense(8)
     main, startup, loss, _ = built(build, 2)
     scope, exe = fluid.Scope(), fluid.Executor(CPU)
