@@ -11,6 +11,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec import cli
+from dpexec.trace import profile
 
 BOOK = Path(__file__).parents[1] / "fixtures" / "book"
 FRACTION = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
@@ -23,6 +24,7 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr(profile, "_active", None)  # one of them leaves its profiler on
     programs = fluid.program_guard(fluid.Program(), fluid.Program())
     with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
         yield
