@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.runtime.binding import Binding
+from dpexec.runtime.cluster_worker import replicas_on_worker
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
@@ -348,9 +349,7 @@ def run_gang(
     """
     from distributed import get_worker, secede
 
-    from dpexec.runtime.schedulers import distributed
-
     seat = _seats[token, get_worker().address]
     secede()
     with one_kernel_thread():
-        return seat.run(distributed._workers[token], members, rank, steps, limit)
+        return seat.run(replicas_on_worker(token), members, rank, steps, limit)

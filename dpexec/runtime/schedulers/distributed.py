@@ -8,13 +8,11 @@ values and fetches. The user's tensors are filled from the workers when somebody
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,227 +21,19 @@ import numpy as np
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
-from dpexec.core.memory import keep_freed_memory
-from dpexec.ir.spec import Spec
-from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.cluster_recording import ClusterRecording, Noted, noted_on_worker
+from dpexec.runtime import cluster_worker
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.cluster_recording import ClusterRecording
+from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey, Value
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.recording import Recording
-from dpexec.runtime.records import Marks
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.local import one_kernel_thread
-from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.steps import Shard
 
 __all__ = ["ClusterRunner"]
-
-_BINDINGS_KEPT = 64
-
-Value = tuple[int, str]
-"""A variable of a device."""
-
-PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
-"""What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
-
-BindingKey = tuple[PlanKey, int]
-"""A plan, and the number of the shapes that it is bound to."""
-
-
-class WorkerReplicas:
-    """State of the replicas that live on one worker.
-
-    Args:
-        spec: how program and plans are compiled.
-    """
-
-    def __init__(self, spec: Compilation) -> None:
-        import dpexec.ops  # noqa: F401 - the kernels must be registered in this process
-
-        keep_freed_memory()
-        self.spec = spec
-        self.graph, _ = spec.graph()
-        self.stores: dict[int, dict[str, Any]] = {}
-        self._plans: dict[PlanKey, Plan] = {}
-        self._bindings: dict[int, Binding] = {}
-        self._memory = Memory()
-        self._envs: list[Env] = []
-        self._step = -1
-        self._recorded = -1
-        self._recording: Recording | None = None
-        self._done: set[int] = set()
-        self._lock = threading.Lock()
-
-    def bind(self, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
-        """Bind a plan to the shapes of a batch."""
-        plan_key, number = key
-        with self._lock:
-            if plan_key not in self._plans:
-                self._plans[plan_key] = self.spec.plan(self.graph, *plan_key)
-            if number not in self._bindings:  # workers of one process share this
-                plan, compiled = self._plans[plan_key], self.spec
-                binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
-                assert binding.steps is not None
-                self._bindings[number] = binding
-                if len(self._bindings) > _BINDINGS_KEPT:
-                    del self._bindings[next(iter(self._bindings))]
-
-    def binding(self, key: BindingKey) -> Binding:
-        """What was bound for a key."""
-        return self._bindings[key[1]]
-
-    def envs(self, plan: Plan, step: int) -> list[Env]:
-        """The envs of a step, made at its first task on this worker.
-
-        Raises:
-            RuntimeError: the step is over; a task of it must not run any more.
-        """
-        with self._lock:
-            if step < self._step:
-                raise RuntimeError(f"a task of step {step} came during step {self._step}")
-            if step > self._step:
-                self._step, self._done = step, set()
-                stores = [self.stores.get(d, {}) for d in range(len(self.spec.places))]
-                self._envs = [
-                    plan.make_env(None, {n: store[n] for n in wanted if n in store})
-                    for store, wanted in zip(stores, plan.reads, strict=True)
-                ]
-            return self._envs
-
-    def record(self, key: BindingKey, step: int) -> None:
-        """Note when the tasks of a step run."""
-        with self._lock:
-            if step > self._recorded:
-                self._recorded, self._recording = step, self.binding(key).recording
-                self._recording.begin()
-                self._recording.begin_tasks()
-
-    def recording(self, step: int) -> Recording | None:
-        """What notes when the tasks of a step run; None if nobody wants to know."""
-        return self._recording if step == self._recorded else None
-
-    def once(self, number: int) -> None:
-        """Refuse to run a task of the current step twice: updates would be applied twice.
-
-        Raises:
-            RuntimeError: the task ran already.
-        """
-        with self._lock:
-            if number in self._done:
-                raise RuntimeError(f"task {number} of step {self._step} was started twice")
-            self._done.add(number)
-
-
-_workers: dict[str, WorkerReplicas] = {}
-
-
-def _bind(token: str, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
-    _workers[token].bind(key, specs)
-
-
-def _setup(token: str, spec: Compilation) -> None:
-    _workers[token] = WorkerReplicas(spec)
-
-
-def _marks(token: str, key: BindingKey) -> Marks:
-    return _workers[token].binding(key).recording.marks
-
-
-def _release(token: str) -> None:
-    _workers.pop(token, None)
-
-
-def _store(token: str, device: int, values: Mapping[str, Any]) -> None:
-    copies = {name: np.array(value) for name, value in values.items()}
-    _workers[token].stores.setdefault(device, {}).update(copies)
-
-
-def _load(token: str, device: int, name: str) -> Any:
-    return np.array(_workers[token].stores[device][name])
-
-
-def _digests(token: str, device: int, names: Sequence[str]) -> dict[str, bytes]:
-    store = _workers[token].stores.get(device, {})
-    found = ((name, store[name]) for name in names if name in store)
-    return {name: hashlib.sha256(_words(value)).digest() for name, value in found}
-
-
-def _words(value: Any) -> Any:
-    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-
-
-def _values(token: str, device: int, names: Sequence[str]) -> dict[str, Any]:
-    return {name: np.array(_workers[token].stores[device][name]) for name in names}
-
-
-def _feed(
-    token: str,
-    key: BindingKey,
-    step: int,
-    device: int,
-    shard: Shard,
-    values: Mapping[str, Any],
-    recorded: bool,
-) -> None:
-    replicas = _workers[token]
-    if recorded:
-        replicas.record(key, step)
-    env = replicas.envs(replicas.binding(key).plan, step)[device]
-    env.shard = shard
-    stored = replicas.graph.program.global_block().vars
-    for name, value in values.items():  # what arrives may be read-only, or the user's own array
-        env[name] = np.array(value) if stored[name].persistable else value
-
-
-def _run_task(
-    token: str,
-    key: BindingKey,
-    step: int,
-    number: int,
-    exports: Sequence[Value],
-    wanted: Sequence[Sequence[Value]],
-    *after: Any,
-) -> dict[Value, Any]:
-    replicas = _workers[token]
-    binding = replicas.binding(key)
-    envs = replicas.envs(binding.plan, step)
-    replicas.once(number)
-    for names, values in zip(wanted, after, strict=False):
-        for device, name in names:
-            envs[device][name] = values[device, name]
-    recording = replicas.recording(step)
-    with one_kernel_thread():
-        if recording is None:
-            run_steps(binding.steps[number], envs)
-        else:
-            recording.run(number, envs)
-    return {(device, name): envs[device][name] for device, name in exports}
-
-
-def _finish(
-    token: str,
-    key: BindingKey,
-    step: int,
-    device: int,
-    fed: Sequence[str],
-    wanted: Sequence[Sequence[Value]],
-    *after: Any,
-) -> tuple[dict[str, Any], Noted | None]:
-    replicas = _workers[token]
-    plan = replicas.binding(key).plan
-    env = replicas.envs(plan, step)[device]
-    for taken, values in zip(wanted, after, strict=False):
-        env.update({name: values[device, name] for _, name in taken})
-    store = replicas.stores.setdefault(device, {})
-    names = {name for where, name in plan.commits if where == device}
-    for name in sorted(names | set(fed)):
-        if name in env:
-            store[name] = np.array(env[name])
-    fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
-    recording = replicas.recording(step)
-    return fetched, None if recording is None else noted_on_worker(recording)
 
 
 class ClusterRunner:
@@ -273,14 +63,14 @@ class ClusterRunner:
         self._numbers = itertools.count()
         self._generation = -1
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
-        client.run(_setup, self.token, spec, workers=sorted(set(self.address)))
+        client.run(cluster_worker.setup, self.token, spec, workers=sorted(set(self.address)))
         self._gang = None if limit is None else GangRunner(client, self.token, self.address, limit)
 
     def recording(self, binding: Binding) -> ClusterRecording:
         """What takes what workers record of a binding's steps."""
         if binding not in self._recordings:
             self._recordings[binding] = ClusterRecording(binding)
-            if len(self._recordings) > _BINDINGS_KEPT:
+            if len(self._recordings) > BINDINGS_KEPT:
                 del self._recordings[next(iter(self._recordings))]
         return self._recordings[binding]
 
@@ -288,7 +78,7 @@ class ClusterRunner:
         """Free the state on the workers."""
         if self._gang is not None:
             self._gang.close()
-        self.client.run(_release, self.token, workers=sorted(set(self.address)))
+        self.client.run(cluster_worker.release, self.token, workers=sorted(set(self.address)))
 
     def step(
         self,
@@ -317,7 +107,9 @@ class ClusterRunner:
         number = next(self._steps)
         if recording is not None:
             recording.connect(
-                self.client, sorted(set(self.address)), partial(_marks, self.token, key)
+                self.client,
+                sorted(set(self.address)),
+                partial(cluster_worker.marks, self.token, key),
             )
         recorded = recording is not None
         graph, ends, where = self._graph(plan, key, number, feeds, shards, recorded)
@@ -360,7 +152,7 @@ class ClusterRunner:
             self._generation = replicas.generation
         keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
         if recording is not None:
-            marks = partial(_marks, self.token, keys[bindings[0]])
+            marks = partial(cluster_worker.marks, self.token, keys[bindings[0]])
             recording.connect(self.client, sorted(set(self.address)), marks)
         sent = time.perf_counter_ns()
         made = self._gang.run(keys, bindings, batches, shards, recording is not None)
@@ -381,9 +173,9 @@ class ClusterRunner:
             fed = frozenset(name for values in feeds.values for name in values)
             key = (plan.fetch, fed, feeds.idle, plan.checked), next(self._numbers)
             workers = sorted(set(self.address))
-            self.client.run(_bind, self.token, key, binding.specs, workers=workers)
+            self.client.run(cluster_worker.bind, self.token, key, binding.specs, workers=workers)
             self._bound[binding] = key
-            if len(self._bound) > _BINDINGS_KEPT:
+            if len(self._bound) > BINDINGS_KEPT:
                 self._bound.popitem(last=False)
         return self._bound[binding]
 
@@ -396,7 +188,7 @@ class ClusterRunner:
             values = {name: t.numpy() for name, t in tensors.items() if t is not None}
             futures.append(
                 self.client.submit(
-                    _store,
+                    cluster_worker.store,
                     self.token,
                     device,
                     values,
@@ -413,7 +205,7 @@ class ClusterRunner:
         The user's tensors are filled, as if they had been read.
         """
         known = [name for name in names if name in self._sources and replicas.current(name)]
-        digests = self._ask(_digests, [known] * len(self.address))
+        digests = self._ask(cluster_worker.digests, [known] * len(self.address))
         sources: dict[tuple[str, bytes], int] = {}
         for device, found in enumerate(digests):
             for value in found.items():
@@ -421,7 +213,7 @@ class ClusterRunner:
         wanted: list[list[str]] = [[] for _ in self.address]
         for (name, _), device in sources.items():
             wanted[device].append(name)
-        loaded = self._ask(_values, wanted)
+        loaded = self._ask(cluster_worker.values, wanted)
         values = [
             {name: loaded[sources[name, digest]][name] for name, digest in found.items()}
             for found in digests
@@ -465,7 +257,7 @@ class ClusterRunner:
             add(
                 f"feed_dev{device}",
                 device,
-                _feed,
+                cluster_worker.feed,
                 device,
                 shards[device],
                 feeds.values[device],
@@ -480,7 +272,7 @@ class ClusterRunner:
             wanted = [imports.get((index, task.id), []) for index in task.after]
             refs = [TaskRef(keys[index]) for index in task.after]
             args = (task.id, exports[task.id], wanted, *refs, TaskRef(feed_keys[home]))
-            keys.append(add(f"{task.key[0]}-{task.id}", home, _run_task, *args))
+            keys.append(add(f"{task.key[0]}-{task.id}", home, cluster_worker.run_task, *args))
         ends = []
         for device in range(len(self.spec.places)):
             made = [(t.id, _made_for(plan, t.id, device)) for t in plan.tasks]
@@ -488,7 +280,7 @@ class ClusterRunner:
             wanted = [names if plan.tasks[i].is_collective else [] for i, names in made]
             refs = [TaskRef(keys[index]) for index, _ in made]
             args = (device, sorted(feeds.persistable), wanted, *refs, TaskRef(feed_keys[device]))
-            ends.append(add(f"finish_dev{device}", device, _finish, *args))
+            ends.append(add(f"finish_dev{device}", device, cluster_worker.finish, *args))
         return graph, ends, where
 
     def _defer(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
@@ -504,7 +296,12 @@ class ClusterRunner:
 
     def _pull(self, device: int, name: str) -> Any:
         future = self.client.submit(
-            _load, self.token, device, name, workers=[self.address[device]], pure=False
+            cluster_worker.load,
+            self.token,
+            device,
+            name,
+            workers=[self.address[device]],
+            pure=False,
         )
         return np.array(future.result())
 
