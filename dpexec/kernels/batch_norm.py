@@ -3,6 +3,9 @@
 Channels repeat every few elements, and so few that loops over them alone are slow. So everything
 goes in *tiles*, which hold as many pixels as make about a thousand elements: what belongs to a
 channel is repeated to a tile, and sums are taken of tiles before they are taken of pixels.
+
+A relu beside it comes along (:attr:`Code.relu`, :attr:`Code.clipped`): images are large, and every
+pass over them costs as much as its arithmetic. The results have the same bits.
 """
 
 from __future__ import annotations
@@ -102,10 +105,10 @@ def _moving(p: int) -> int:
 
 @kernel
 def _scaled(p: int) -> int:
-    """Every element times a factor, plus a term of its channel.
+    """Every element times a factor, plus a term of its channel; negative ones may become zero.
 
     Arguments: elements, channels, elements of a tile, x, scale, bias, mean, inverse deviation, y,
-    two tiles.
+    two tiles, 1 for a relu or 0.
     """
     total, channels, tile, x = count(p, 0), count(p, 1), count(p, 2), floats(p, 3)
     scale, bias, mean, inverse, y = (
@@ -115,7 +118,7 @@ def _scaled(p: int) -> int:
         floats(p, 7),
         floats(p, 8),
     )
-    factors, terms = floats(p, 9), floats(p, 10)
+    factors, terms, relu = floats(p, 9), floats(p, 10), count(p, 11)
     for c in range(channels):
         factor = scale[c] * inverse[c]
         factors[c] = factor
@@ -124,8 +127,15 @@ def _scaled(p: int) -> int:
     _repeat(terms, channels, tile)
     for start in range(0, total, tile):
         for i in range(min(tile, total - start)):
-            y[start + i] = x[start + i] * factors[i] + terms[i]
+            scaled = x[start + i] * factors[i] + terms[i]
+            y[start + i] = max(scaled, _ZERO) if relu else scaled
     return 0
+
+
+@_inline
+def _passed(dy: Any, y: Any, i: int, relu: Any) -> Any:
+    """The gradient of an element, which a relu passes on where its result is positive."""
+    return dy[i] if not relu or y[i] > _ZERO else _ZERO
 
 
 @kernel
@@ -133,11 +143,12 @@ def _sums(p: int) -> int:
     """Gradients of scale and bias.
 
     Arguments: elements, channels, elements of a tile, x, dy, mean, inverse deviation, d_scale,
-    d_bias, three tiles.
+    d_bias, three tiles, 1 for a relu or 0, its result.
     """
     total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
     mean, inverse, d_scale, d_bias = floats(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
     center, along, sums = floats(p, 9), floats(p, 10), floats(p, 11)
+    relu, y = count(p, 12), floats(p, 13)
     for c in range(channels):
         center[c] = mean[c]
     _repeat(center, channels, tile)
@@ -146,8 +157,9 @@ def _sums(p: int) -> int:
         sums[i] = _ZERO
     for start in range(0, total, tile):
         for i in range(min(tile, total - start)):
-            along[i] += dy[start + i] * (x[start + i] - center[i])
-            sums[i] += dy[start + i]
+            came = _passed(dy, y, start + i, relu)
+            along[i] += came * (x[start + i] - center[i])
+            sums[i] += came
     _fold(along, channels, tile)
     _fold(sums, channels, tile)
     for c in range(channels):
@@ -161,12 +173,14 @@ def _gradient(p: int) -> int:
     """The gradient of x.
 
     Arguments: elements, channels, elements of a tile, x, dy, scale, mean, inverse deviation,
-    d_scale, d_bias, dx, 1 or, where the statistics do not depend on x, 0, four tiles.
+    d_scale, d_bias, dx, 1 or, where the statistics do not depend on x, 0, four tiles, 1 for a relu
+    or 0, its result.
     """
     total, channels, tile, x, dy = count(p, 0), count(p, 1), count(p, 2), floats(p, 3), floats(p, 4)
     scale, mean, inverse = floats(p, 5), floats(p, 6), floats(p, 7)
     d_scale, d_bias, dx, depends = floats(p, 8), floats(p, 9), floats(p, 10), number(p, 11)
     center, factors, slopes, terms = floats(p, 12), floats(p, 13), floats(p, 14), floats(p, 15)
+    relu, y = count(p, 16), floats(p, 17)
     for c in range(channels):
         factor = scale[c] * inverse[c]
         share = depends * factor * np.float32(channels) / np.float32(total)
@@ -181,7 +195,8 @@ def _gradient(p: int) -> int:
     for start in range(0, total, tile):
         for i in range(min(tile, total - start)):
             off = x[start + i] - center[i]
-            dx[start + i] = dy[start + i] * factors[i] - off * slopes[i] - terms[i]
+            came = _passed(dy, y, start + i, relu)
+            dx[start + i] = came * factors[i] - off * slopes[i] - terms[i]
     return 0
 
 
@@ -238,7 +253,9 @@ def batch_norm(
         _moving, scale.size, mean, variance, used_mean, used_variance, saved_mean, saved_inverse,
         mean_out, variance_out, kept, float(epsilon),
     )  # fmt: skip
-    code.emit(_scaled, *sizes, x, scale, bias, saved_mean, saved_inverse, y, *tiles[:2])
+    code.emit(
+        _scaled, *sizes, x, scale, bias, saved_mean, saved_inverse, y, *tiles[:2], int(code.relu)
+    )
 
 
 @lowering("batch_norm_grad", layout="own")
@@ -269,11 +286,12 @@ def batch_norm_grad(
     x, d_y = _channels_last(code, x, data_layout), _channels_last(code, d_y, data_layout)
     d_scale = d_scale or code.scratch(scale.size)
     d_bias = d_bias or code.scratch(scale.size)
-    code.emit(_sums, *sizes, x, d_y, saved_mean, saved_inverse, d_scale, d_bias, *tiles[:3])
+    relu = (1, _channels_last(code, code.clipped, data_layout)) if code.clipped else (0, d_y)
+    code.emit(_sums, *sizes, x, d_y, saved_mean, saved_inverse, d_scale, d_bias, *tiles[:3], *relu)
     if dx is not None:
         dx.channels_last = dx.has_planes and data_layout != "NHWC"
         depends = not (use_global_stats or (is_test and not trainable_statistics))
         code.emit(
             _gradient, *sizes, x, d_y, scale, saved_mean, saved_inverse, d_scale, d_bias, dx,
-            float(depends), *tiles,
+            float(depends), *tiles, *relu,
         )  # fmt: skip

@@ -96,15 +96,13 @@ def fused_elemwise_activation_grad(
 
 
 def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:
-    """The calls of the normalization and of the activation."""
-    *inputs, y, mean_out, variance_out, saved_mean, saved_inverse, reserve = values
-    if y is None or y.dtype != "float32" or find("relu") is None:
+    """The calls of the normalization, which does the activation as well."""
+    *inputs, y, mean_out, variance_out, saved_mean, saved_inverse, _ = values
+    if y is None or y.dtype != "float32":
         return False
-    middle = _between(y)
-    outputs = [middle, mean_out, variance_out, saved_mean, saved_inverse, reserve]
-    if not _part(code, "batch_norm", [*inputs, None], outputs, **attrs):
-        return False
-    return _part(code, "relu", [middle], [y])
+    outputs = [y, mean_out, variance_out, saved_mean, saved_inverse, None]
+    with code.along(relu=True):
+        return _part(code, "batch_norm", [*inputs, None], outputs, **attrs)
 
 
 def _fused_batch_norm_grad(
@@ -119,14 +117,12 @@ def _fused_batch_norm_grad(
     *outputs: Value | None,
     **attrs: Any,
 ) -> Any:
-    """The calls of both gradients."""
-    if y.dtype != "float32" or find("relu_grad") is None:
+    """The calls of the normalization's gradient, which goes through that of the activation."""
+    if y.dtype != "float32":
         return False
-    middle = _between(y)
-    if not _part(code, "relu_grad", [y, d_y], [middle]):
-        return False
-    inputs = [x, scale, bias, mean, inverse, None, None, middle]
-    return _part(code, "batch_norm_grad", inputs, list(outputs), **attrs)
+    inputs = [x, scale, bias, mean, inverse, None, None, d_y]
+    with code.along(clipped=y):
+        return _part(code, "batch_norm_grad", inputs, list(outputs), **attrs)
 
 
 def _like(one: Lowering, type: str, lower: Any) -> None:

@@ -19,11 +19,12 @@ says ``(batch, channels, height, width)``. A lowering sees this only if it decla
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -90,6 +91,8 @@ class Code:
         halves: matrix products round their operands to bfloat16.
         rounded: values that were rounded, with the result.
         bias: what the present operator, a matrix product, is to add to every row.
+        relu: whether the present operator, a batch norm, is to do the relu after it.
+        clipped: the result of that relu, whose gradient the present operator is to do.
     """
 
     calls: list[tuple[Kernel, Sequence[Argument]]] = field(default_factory=list)
@@ -97,6 +100,8 @@ class Code:
     halves: bool = False
     rounded: dict[Value, Value] = field(default_factory=dict)
     bias: Value | None = None
+    relu: bool = False
+    clipped: Value | None = None
     _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
@@ -109,6 +114,17 @@ class Code:
             if isinstance(argument, Value) and argument.buffer is not None:
                 argument.buffer.used_by(number)
         self.calls.append((kernel, arguments))
+
+    @contextlib.contextmanager
+    def along(
+        self, bias: Value | None = None, relu: bool = False, clipped: Value | None = None
+    ) -> Iterator[None]:
+        """Let the operator that is lowered meanwhile do some work of its neighbour."""
+        self.bias, self.relu, self.clipped = bias, relu, clipped
+        try:
+            yield
+        finally:
+            self.bias, self.relu, self.clipped = None, False, None
 
     def alias(self, out: Value, source: Value) -> bool:
         """Let an output be the input itself; False if its memory is not ours, or too small."""

@@ -1,35 +1,44 @@
-"""Which biases are added by the matrix products before them, while the results are at hand."""
+"""Which operators do the work of their neighbours, while the values are at hand."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dpexec.graph.ssa import OpNode
 from dpexec.runtime.steps import Step
 
-__all__ = ["adds_bias"]
+__all__ = ["joins"]
 
-_PAIR = ("mul", "matmul"), ("elementwise_add",)
+_PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("mul", "elementwise_add"): ("Out", "X"),
+    ("matmul", "elementwise_add"): ("Out", "X"),
+    ("batch_norm", "relu"): ("Y", "X"),
+    ("relu_grad", "batch_norm_grad"): ("X@GRAD", "Y@GRAD"),
+}
+"""Of two operators: the output of the first that is this input of the second."""
 _READ_THE_SHAPE_OF_X = ("elementwise_add_grad", "fused_elemwise_activation_grad")
 
 
-def adds_bias(steps: Sequence[Step], fetched: Collection[str]) -> bool:
-    """Whether two steps are a product and the addition that alone reads it, as its X.
+def joins(steps: Sequence[Step], fetched: Collection[str]) -> bool:
+    """Whether two steps can be one, since the second alone reads what the first makes for it.
 
-    The sums have the same bits then. Activations do not come along: the library's ``relu`` turns
-    NaN to zero, and its other functions have other last bits; but what is fetched and how tasks
-    are cut must not change results.
+    The results have the same bits then. Activations do not come along with products: the
+    library's ``relu`` turns NaN to zero, and its other functions have other last bits; but what is
+    fetched and how tasks are cut must not change results.
 
     Args:
         steps: one after another.
         fetched: names whose values are results of a run.
     """
-    if [_type(step) in types for step, types in zip(steps, _PAIR, strict=False)] != [True, True]:
+    slots = _PAIRS.get(tuple(map(_type, steps)))  # type: ignore[arg-type]
+    if slots is None:
         return False
-    product, add = (step.node for step in steps)
-    (result,) = (var for var in product.outputs if var.kind == "var")
-    readers = [node for node in result.readers if not _reads_shape(node, result.name)]
-    return readers == [add] and _is_only_x(add, result.name) and result.name not in fetched
+    first, second = (step.node for step in steps)
+    assert first.op is not None
+    (name,) = first.op.outputs[slots[0]]
+    result = next(var for var in first.outputs if var.kind == "var" and var.name == name)
+    readers = [node for node in result.readers if not _reads_shape(node, name)]
+    return readers == [second] and _is_only(second, slots[1], name) and name not in fetched
 
 
 def _type(step: Step) -> str:
@@ -37,9 +46,12 @@ def _type(step: Step) -> str:
 
 
 def _reads_shape(node: OpNode, name: str) -> bool:
-    return node.op is not None and node.op.type in _READ_THE_SHAPE_OF_X and _is_only_x(node, name)
+    return (
+        node.op is not None and node.op.type in _READ_THE_SHAPE_OF_X and _is_only(node, "X", name)
+    )
 
 
-def _is_only_x(node: OpNode, name: str) -> bool:
+def _is_only(node: OpNode, slot: str, name: str) -> bool:
+    """Whether a node reads a variable once, as the only one in a slot."""
     assert node.op is not None
-    return node.op.inputs["X"] == [name] and node.op.input_arg_names.count(name) == 1
+    return node.op.inputs[slot] == [name] and node.op.input_arg_names.count(name) == 1

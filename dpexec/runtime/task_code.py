@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,14 @@ from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
 from dpexec.runtime.arena import places_for
 from dpexec.runtime.code_run import CodeRun, Place
 from dpexec.runtime.code_table import CodeTable
-from dpexec.runtime.epilogues import adds_bias
+from dpexec.runtime.epilogues import joins
 from dpexec.runtime.steps import Step, overwrites, random_stream
 
 __all__ = ["Piece", "TaskCode"]
+
+
+Brought = dict[str, Value | Sparse]
+"""Values that come from outside of a piece, by name."""
 
 
 @dataclass(eq=False)
@@ -96,7 +101,7 @@ class TaskCode:
         while number < len(steps):
             step = steps[number]
             pair = steps[number : number + 2]
-            if adds_bias(pair, self.fetched) and self._lower_with_bias(pair):
+            if joins(pair, self.fetched) and self._lower_joined(pair):
                 number += 1
             elif step.node.op is None or not self._lower(step, step.node.op, number):
                 self._keep(step)
@@ -129,28 +134,59 @@ class TaskCode:
             if part.buffer is not None:
                 part.buffer.lasting = True
 
-    def _lower_with_bias(self, steps: Sequence[Step]) -> bool:
-        """Let a matrix product add the bias that comes next; False: it does not."""
-        product, add = (step.node.op for step in steps)
-        assert product is not None and add is not None
-        lower = lowering.find(product.type)
+    def _lower_joined(self, steps: Sequence[Step]) -> bool:
+        """Let one of two operators do the work of both; False: it does not."""
+        first, second = (step.node.op for step in steps)
+        assert first is not None and second is not None
         brought = dict(self.open.brought) if self.open else {}
-        inputs = self._inputs(product, brought)
-        bias = self._value(add.inputs["Y"][0], brought)
-        outputs = [self._outputs(op, brought) for op in (product, add)]
-        if lower is None or inputs is None or not isinstance(bias, Value) or None in outputs:
+        made, out = (self._outputs(op, brought) for op in (first, second))
+        if made is None or out is None:
             return False
-        (plain,), (out,) = (list(flat(values or ())) for values in outputs)
+        calls = len(self.code.calls)
+        work = {"elementwise_add": self._add_bias, "relu": self._clip}
+        join = work.get(second.type, self._clip_gradient)
+        if not join(first, second, made, out, brought):
+            return False
+        self._took(steps, calls, brought, (*flat(made), *flat(out)))
+        return True
+
+    def _add_bias(
+        self, product: Operator, add: Operator, made: list[Any], out: list[Any], brought: Brought
+    ) -> bool:
+        (plain,), bias = flat(made), self._value(add.inputs["Y"][0], brought)
         if add.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
             return False
-        first = len(self.code.calls)
-        self.code.bias = bias
-        made = lower(self.code, inputs, [out], _attrs(product, lower))
-        self.code.bias = None
-        if made is False:
+        return isinstance(bias, Value) and self._emit(product, out, brought, bias=bias)
+
+    def _clip(
+        self, norm: Operator, relu: Operator, made: list[Any], out: list[Any], brought: Brought
+    ) -> bool:
+        return self._emit(norm, [*out, *made[1:]], brought, relu=True)
+
+    def _clip_gradient(
+        self, relu: Operator, norm: Operator, made: list[Any], out: list[Any], brought: Brought
+    ) -> bool:
+        inputs = self._inputs(relu, brought)
+        if inputs is None or any(value.dtype != "float32" for value in inputs):
             return False
-        self._took(steps, first, brought, (plain, out))
-        return True
+        clipped, came = inputs
+        (between,) = relu.outputs["X@GRAD"]
+        return self._emit(norm, out, brought, {between: came}, clipped=clipped)
+
+    def _emit(
+        self,
+        op: Operator,
+        outputs: list[Any],
+        brought: Brought,
+        instead: Mapping[str, Value] = MappingProxyType({}),
+        **along: Any,
+    ) -> bool:
+        """Emit the calls of an operator with the work of its neighbour."""
+        lower, inputs = lowering.find(op.type), self._inputs(op, brought, instead)
+        if lower is None or inputs is None:
+            return False
+        with self.code.along(**along):
+            return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
 
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
         kind = step.node.kind
@@ -188,7 +224,7 @@ class TaskCode:
         self,
         steps: Sequence[Step],
         first: int,
-        brought: dict[str, Value | Sparse],
+        brought: Brought,
         outputs: Iterable[Value | Sparse],
     ) -> None:
         if self.open is None:
@@ -211,17 +247,22 @@ class TaskCode:
             if value.name in self.outside:
                 self._keep_buffer(value)
 
-    def _inputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
+    def _inputs(
+        self,
+        op: Operator,
+        brought: Brought,
+        instead: Mapping[str, Value] = MappingProxyType({}),
+    ) -> list[Any] | None:
         arguments: list[Any] = []
         for slot in op.definition.inputs:
             names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
-            found = [self._value(name, brought) for name in names]
+            found = [instead.get(name) or self._value(name, brought) for name in names]
             if any(value is None for value in found):
                 return None
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
 
-    def _value(self, name: str, brought: dict[str, Value | Sparse]) -> Value | Sparse | None:
+    def _value(self, name: str, brought: Brought) -> Value | Sparse | None:
         if name in self.values:
             return self.values[name]
         if name not in brought:
@@ -246,7 +287,7 @@ class TaskCode:
             value.buffer = Buffer(value.nbytes)
         return value
 
-    def _outputs(self, op: Operator, brought: dict[str, Value | Sparse]) -> list[Any] | None:
+    def _outputs(self, op: Operator, brought: Brought) -> list[Any] | None:
         in_place = overwrites(op)
         if len(in_place) < len(op.definition.inplace):
             return None
