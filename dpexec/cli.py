@@ -162,7 +162,7 @@ def collect_info() -> dict[str, Any]:
     from dpexec.core.places import available_cpus, get_cuda_device_count
 
     np.dot(np.ones((2, 2)), np.ones((2, 2)))  # the BLAS library is loaded by its first use
-    optional = ("cupy-cuda12x", "matplotlib", "scikit-learn")
+    optional = ("cupy-cuda12x", "cupy-cuda13x", "matplotlib", "scikit-learn")
     required = ("numpy", "dask", "distributed")
     versions = {"dpexec": __version__, "python": platform.python_version()}
     for package in (*required, *optional):

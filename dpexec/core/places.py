@@ -30,6 +30,7 @@ __all__ = [
     "is_compiled_with_cuda",
     "on_device",
     "transfers",
+    "why_no_gpu",
 ]
 
 
@@ -85,7 +86,7 @@ class CUDAPlace(Place):
     def __init__(self, device_id: int) -> None:
         count = get_cuda_device_count()
         if not 0 <= device_id < count:
-            reason = "CuPy or a CUDA driver is missing" if not count else f"there are {count} GPUs"
+            reason = f"the visible GPUs are 0 to {count - 1}" if count else why_no_gpu()
             raise RuntimeError(f"CUDAPlace({device_id}) does not exist: {reason}")
         self.device_id = device_id
 
@@ -120,6 +121,24 @@ def get_cuda_device_count() -> int:
 def is_compiled_with_cuda() -> bool:
     """Whether GPUs can be used: CuPy is installed and sees at least one."""
     return get_cuda_device_count() > 0
+
+
+def why_no_gpu() -> str:
+    """What is missing where no GPU can be used, and how to get it."""
+    try:
+        cupy = importlib.import_module("cupy")
+    except ModuleNotFoundError:
+        return "CuPy is not installed: pip install dpexec[gpu] (CUDA 13) or dpexec[gpu12] (CUDA 12)"
+    except ImportError as error:
+        return f"CuPy is installed, but cannot be imported: {error}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES={visible} hides all GPUs: unset it"
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CuPy finds no GPU: {error}; see whether nvidia-smi lists one, and its driver"
+    return "CuPy finds no GPU: see whether nvidia-smi lists one"
 
 
 def array_module(place: Place) -> Any:
@@ -191,18 +210,26 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
 
     Raises:
         AssertionError: no GPU can be used.
+        ValueError: ``FLAGS_selected_gpus`` is no list of numbers.
+        RuntimeError: one of these GPUs does not exist.
     """
-    assert is_compiled_with_cuda(), "Not compiled with CUDA: no GPU is visible to CuPy"
+    assert is_compiled_with_cuda(), f"Not compiled with CUDA: {why_no_gpu()}"
     if device_ids is None:
-        selected = os.environ.get("FLAGS_selected_gpus")  # noqa: SIM112 - Paddle's name
-        device_ids = (
-            [int(i) for i in selected.split(",")]
-            if selected
-            else list(range(get_cuda_device_count()))
-        )
+        device_ids = _selected_gpus() or range(get_cuda_device_count())
     elif isinstance(device_ids, int):
         device_ids = [device_ids]
     return [CUDAPlace(i) for i in device_ids]
+
+
+def _selected_gpus() -> list[int]:
+    """The GPUs that ``FLAGS_selected_gpus`` names; nothing if it is not set."""
+    text = os.environ.get("FLAGS_selected_gpus", "")  # noqa: SIM112 - Paddle's name
+    try:
+        return [int(number) for number in text.split(",")] if text else []
+    except ValueError:
+        raise ValueError(
+            f"FLAGS_selected_gpus={text!r} is no list of numbers of GPUs such as 0,1"
+        ) from None
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
@@ -211,5 +238,5 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
     Raises:
         AssertionError: no GPU can be used.
     """
-    assert is_compiled_with_cuda(), "Not compiled with CUDA: no GPU is visible to CuPy"
+    assert is_compiled_with_cuda(), f"Not compiled with CUDA: {why_no_gpu()}"
     return [CUDAPinnedPlace()] * len(cpu_places(device_count))
