@@ -17,9 +17,10 @@ from dpexec.kernels import onednn
 from dpexec.kernels.lowering import Code, Late, Value
 from dpexec.kernels.machine import count, floats, intrinsic, kernel, number
 
-__all__ = ["emit", "execute", "product"]
+__all__ = ["emit", "execute", "product", "turn"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
+_SQUARE = 16
 
 
 @intrinsic
@@ -130,6 +131,22 @@ def product(p: int) -> int:
             for j in range(n):
                 out[i * n + j] += bias[j]
     return status
+
+
+@kernel
+def turn(p: int) -> int:
+    """``out = a.T``, in squares that the processor keeps at hand.
+
+    Arguments: rows and columns of out, a, out.
+    """
+    rows, columns = count(p, 0), count(p, 1)
+    a, out = floats(p, 2), floats(p, 3)
+    for top in range(0, rows, _SQUARE):
+        for left in range(0, columns, _SQUARE):
+            for i in range(top, min(top + _SQUARE, rows)):
+                for j in range(left, min(left + _SQUARE, columns)):
+                    out[i * columns + j] = a[j * rows + i]
+    return 0
 
 
 def emit(

@@ -21,9 +21,11 @@ AVX2 kernels on this processor):
 | 256x400 . 400x1       |       15 |             4 |     15 | as a row: 7      |               |
 | (256x400).T . 256x1   |       16 |             3 |     25 | as a row: 3      |               |
 
-A primitive (matmul) takes 0.15 to 0.3 ms to make, for every size of a batch anew; sgemm needs none.
+A primitive (matmul) takes 0.15 to 0.8 ms to make, for every size of a batch anew; sgemm needs none.
 So sgemm computes what it computes as fast: all but long products, where primitives pay, and those
-with a right operand that is transposed (64x2000 . (256x2000).T: 400 us, matmul 300).
+with a large right operand that is transposed, since it copies that to turn it (64x2000 .
+(256x2000).T: 391 us, matmul 290). If the rows are long, the left operand is the smaller one by far:
+then that is turned, and so is the result, in about 300 us.
 
 Packing weights for every step does not pay. Halves are bfloat16 numbers that float32 sums are made
 of; every operand is rounded once, however many products read it.
@@ -95,13 +97,14 @@ def _by_onednn(
     apart: tuple[bool, bool, bool],
 ) -> None:
     m, n, k = sizes
-    if times == 1 and not code.halves and _needs_no_primitive(m, n, k, flips[1]):
-        code.emit(
-            onednn_calls.product,
-            *(*onednn.thread_functions(), onednn.sgemm_address(), *flips, m, n, k, float(alpha)),
-            *(a, m if flips[0] else k, b, k if flips[1] else n, out),
-            *(code.bias is not None, 0 if code.bias is None else code.bias),
-        )
+    plain = times == 1 and not code.halves
+    if plain and _needs_no_primitive(m, n, k, flips[1]):
+        _by_sgemm(code, a, b, out, sizes, flips, alpha)
+        return
+    if plain and not code.bias and flips[1] and _has_long_rows(m, n, k):
+        turned = code.scratch(n, m)
+        _by_sgemm(code, b, a, turned, (n, m, k), (False, not flips[0]), alpha)
+        code.emit(onednn_calls.turn, m, n, turned, out)
         return
     if n == 1:  # a column is computed as a row
         m, n, a, b = n, m, b, a
@@ -133,12 +136,39 @@ def _by_onednn(
     onednn_calls.emit(code, arguments, primitive, Rows.of(m, n, k, times))
 
 
-_FEW, _MANY = 2**22, 2**26
+def _by_sgemm(
+    code: Code,
+    a: Value,
+    b: Value,
+    out: Value,
+    sizes: tuple[int, int, int],
+    flips: tuple[bool, bool],
+    alpha: float,
+) -> None:
+    m, n, k = sizes
+    code.emit(
+        onednn_calls.product,
+        *(*onednn.thread_functions(), onednn.sgemm_address(), *flips, m, n, k, float(alpha)),
+        *(a, m if flips[0] else k, b, k if flips[1] else n, out),
+        *(code.bias is not None, 0 if code.bias is None else code.bias),
+    )
+
+
+_FEW, _MORE, _MANY = 2**22, 2**24, 2**26
+_IN_CACHE = 2**18
+"""Elements of a matrix that is copied in no time."""
 
 
 def _needs_no_primitive(m: int, n: int, k: int, flipped: bool) -> bool:
     """Whether sgemm is as fast: else, or for long products, making a primitive pays."""
-    return n == 1 or m * n * k <= (_FEW if flipped else _MANY)
+    if not flipped:
+        return n == 1 or m * n * k <= _MANY
+    return n == 1 or m * n * k <= (_MORE if n * k <= _IN_CACHE else _FEW)
+
+
+def _has_long_rows(m: int, n: int, k: int) -> bool:
+    """Whether turning left operand and result pays, rather than the right operand."""
+    return m <= n and k >= 4 * n and m * n * k <= _MANY
 
 
 def _half(code: Code, value: Value) -> Value:

@@ -107,6 +107,14 @@ def test_product_of_rounded_operands(sizes, flips, options):
     np.testing.assert_array_less(abs(out - expected), 2.01 * ROUNDING * size)
 
 
+@NEEDS_ONEDNN
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_product_of_long_rows_needs_no_primitive(flip, monkeypatch):
+    monkeypatch.setattr(onednn, "product", None)
+    out, expected, size = product((33, 130, 2100), (flip, True), alpha=0.5)
+    np.testing.assert_array_less(abs(out - expected), 1e-6 * size)
+
+
 @NEEDS_HALVES
 def test_an_operand_is_rounded_once_until_it_changes():
     code = Code(halves=True)
