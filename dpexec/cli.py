@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,9 +68,20 @@ def _add_run_options(parser: argparse.ArgumentParser, devices: int | None) -> No
     )
     parser.add_argument(
         "--scheduler",
-        choices=("threads", "sync"),
-        help="dask's threaded scheduler, or one thread for debugging (default: threads)",
+        type=_scheduler,
+        metavar="S",
+        help="threads, sync (one thread, for debugging), or the address of a cluster's scheduler "
+        "(default: threads)",
     )
+
+
+def _scheduler(text: str) -> str:
+    """Read the value of ``--scheduler``."""
+    if text not in ("threads", "sync") and "://" not in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not threads, sync, or an address like tcp://host:8786"
+        )
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,14 +136,15 @@ def _demo(options: argparse.Namespace) -> int:
     from dpexec.examples.example import MissingPackageError
     from dpexec.examples.training import Settings
 
-    settings = Settings(
-        devices=options.devices,
-        mode=_mode(options.mode),
-        scheduler=options.scheduler or "threads",
-        epochs=options.epochs,
-    )
     try:
-        outcome = demo.run(demo.find(options.name), settings, options.out)
+        with _connected(options.scheduler or "threads") as scheduler:
+            settings = Settings(
+                devices=options.devices,
+                mode=_mode(options.mode),
+                scheduler=scheduler,
+                epochs=options.epochs,
+            )
+            outcome = demo.run(demo.find(options.name), settings, options.out)
     except MissingPackageError as error:
         raise CommandError(f"{error}: pip install 'dpexec[demo]'") from error
     except OSError as error:
@@ -148,9 +161,24 @@ def _run(options: argparse.Namespace) -> int:
         os.environ["CPU_NUM"] = str(options.devices)
     if options.mode is not None:
         DEFAULTS.reduce_strategy = _mode(options.mode)
-    if options.scheduler is not None:
-        DEFAULTS.scheduler = options.scheduler
-    return run.run(options)
+    with _connected(options.scheduler) as DEFAULTS.scheduler:
+        return run.run(options)
+
+
+@contextlib.contextmanager
+def _connected(scheduler: Any) -> Iterator[Any]:
+    """What strategies call a scheduler; with an address, a client is active meanwhile."""
+    if scheduler is None or "://" not in scheduler:
+        yield scheduler
+        return
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout=10)
+    except OSError as error:
+        raise CommandError(f"no dask scheduler answers at {scheduler}: {error}") from error
+    with client:
+        yield "distributed"
 
 
 def collect_info() -> dict[str, Any]:

@@ -9,11 +9,12 @@ import numpy as np
 
 from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.core.dtypes import VarType, dtype_name, to_numpy
-from dpexec.core.places import CUDAPlace, Place, cpu_places, cuda_places
+from dpexec.core.places import CUDAPlace, Place, cuda_places
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Variable
+from dpexec.runtime.placement import cpu_places
 
 __all__ = [
     "DataFeeder",

@@ -12,7 +12,6 @@ from dpexec.core.places import (
     CPUPlace,
     CUDAPinnedPlace,
     CUDAPlace,
-    cpu_places,
     cuda_pinned_places,
     cuda_places,
     is_compiled_with_cuda,
@@ -30,6 +29,7 @@ from dpexec.ir.program import (
 )
 from dpexec.ir.roles import grad_name as grad_var_name
 from dpexec.ir.variable import Parameter, Variable
+from dpexec.runtime.placement import cpu_places
 
 __all__ = [
     "Block",

@@ -28,6 +28,7 @@ examples:
   dpexec run train.py
   dpexec run train.py --devices 4 --mode reduce
   dpexec run --scheduler sync train.py --epochs 3      one thread, for a debugger
+  dpexec run --scheduler tcp://host:8786 train.py      on the workers of a dask cluster
   dpexec run train.py --report out.html                where the time and the memory went
   dpexec run train.py -- --devices mine                an option of the script itself
 """

@@ -68,9 +68,10 @@ def run(example: Example, settings: Settings, out: Path) -> Outcome:
     held_out = len(next(iter(data.test.values())))
     _say("demo", f"{example.name}: {example.summary}")
     _say("data", f"{data.samples} samples and {held_out} held-out ones of {data.source}")
+    where = "workers of a cluster" if settings.scheduler == "distributed" else "CPU threads"
     _say(
         "devices",
-        f"{settings.devices} on CPU threads, {settings.mode.name}, batches of "
+        f"{settings.devices} on {where}, {settings.mode.name}, batches of "
         f"{example.batch_size}, dask scheduler {settings.scheduler!r}",
     )
     trainer = Trainer(net, settings, settings.devices)

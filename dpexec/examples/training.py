@@ -29,7 +29,7 @@ class Settings:
     Args:
         devices: Number of replicas.
         mode: How gradients are aggregated.
-        scheduler: "threads" or "sync".
+        scheduler: "threads", "sync", or "distributed" for the active client.
         epochs: How often to go through the data; None for what the example proposes.
     """
 

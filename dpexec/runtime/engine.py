@@ -33,6 +33,7 @@ from dpexec.runtime.inner import (
     splitter,
 )
 from dpexec.runtime.local_runner import LocalRunner
+from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
@@ -92,6 +93,9 @@ class Engine:
         self.places = list(places)
         self.build_strategy = build_strategy
         self.execution_strategy = execution_strategy
+        self.scheduler = "sync"
+        if execution_strategy is not None:
+            self.scheduler = scheduler_in_force(execution_strategy.scheduler)
         self.compilation = Compilation.of(
             program, self.places, build_strategy, scale_loss_grad, self._on_cluster
         )
@@ -99,6 +103,7 @@ class Engine:
         self.places = list(self.graph.places)
         if self.graph.bodies and execution_strategy is None:
             execution_strategy = self.execution_strategy = ExecutionStrategy()
+            self.scheduler = "threads"
         if build_strategy is not None and build_strategy.debug_graphviz_path:
             self.compilation.write_graphviz(build_strategy.debug_graphviz_path, self.graph)
         self.prepare = splitter(self.graph)
@@ -106,7 +111,8 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        self.local = LocalRunner(execution_strategy, self.num_threads, self.replicas, self.label)
+        threads = 0 if self.scheduler == "sync" else self.num_threads
+        self.local = LocalRunner(execution_strategy, threads, self.replicas, self.label)
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
@@ -143,8 +149,7 @@ class Engine:
 
     @property
     def _on_cluster(self) -> bool:
-        strategy = self.execution_strategy
-        return strategy is not None and not isinstance(strategy.scheduler, str)
+        return not isinstance(self.scheduler, str)
 
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
@@ -362,7 +367,7 @@ class Engine:
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            client = self.execution_strategy.scheduler
+            client = self.scheduler
             limit = float(self.execution_strategy.collective_timeout) if self._gang else None
             self._cluster = ClusterRunner(client, self.compilation, limit)
             from dpexec import dashboard  # imported when it is used

@@ -33,7 +33,7 @@ class LocalRunner:
 
     Args:
         strategy: how; None runs all tasks on the calling thread, one after another.
-        num_threads: size of the thread pool.
+        num_threads: size of the thread pool; 0: the calling thread does everything.
         replicas: the persistable variables.
         label: the program whose runs are counted.
 
@@ -149,8 +149,7 @@ class LocalRunner:
     @functools.cached_property
     def _scheduler(self) -> LocalScheduler:
         assert self._strategy is not None
-        threads = 0 if self._strategy.scheduler == "sync" else self._num_threads
-        return LocalScheduler(threads, self._strategy.use_experimental_executor)
+        return LocalScheduler(self._num_threads, self._strategy.use_experimental_executor)
 
     def _run_task(self, plan: Plan, number: int) -> None:
         assert self.binding is not None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import CPUPlace, CUDAPlace, cpu_places, cuda_places, is_compiled_with_cuda
+from dpexec.core.places import CPUPlace, CUDAPlace, cuda_places, is_compiled_with_cuda
 from dpexec.core.scope import Scope, global_scope
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.executor import Executor
+from dpexec.runtime.placement import cpu_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
@@ -24,7 +25,7 @@ class ParallelExecutor:
     """Runs replicas of a program on several devices and keeps them equal.
 
     Args:
-        use_cuda: GPUs (all visible ones) or CPU threads (``CPU_NUM`` of them).
+        use_cuda: GPUs (all visible ones) or CPU devices (see :func:`dpexec.cpu_places`).
         loss_name: name of the loss, when the program trains.
         main_program: None takes the default main program.
         share_vars_from: an executor whose parameters are used: train with one, test with the other.
@@ -62,7 +63,10 @@ class ParallelExecutor:
             build_strategy.trainer_id = trainer_id
         if share_vars_from is not None:
             sys.stderr.write("share_vars_from is set, scope is ignored.\n")
-        self._devices = len(cuda_places() if use_cuda else cpu_places())
+        execution = ExecutionStrategy() if exec_strategy is None else exec_strategy
+        scheduler = scheduler_in_force(execution.scheduler)
+        places = cuda_places() if use_cuda else cpu_places_on(scheduler)
+        self._devices = len(places)
         shared: CompiledProgram | None = None
         if share_vars_from is not None:
             shared = share_vars_from._compiled_program
@@ -73,8 +77,9 @@ class ParallelExecutor:
         self._compiled_program: CompiledProgram = CompiledProgram(program).with_data_parallel(
             loss_name=loss_name,
             build_strategy=build_strategy,
-            exec_strategy=exec_strategy,
+            exec_strategy=execution,
             share_vars_from=shared,
+            places=places,
         )
         self._executor = Executor(CUDAPlace(0) if use_cuda else CPUPlace())
 

@@ -41,7 +41,7 @@ class StrategyDefaults:
     """What new strategy objects start from; ``dpexec run --mode`` and ``--scheduler`` set it."""
 
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
-    scheduler: Any = "threads"
+    scheduler: Any = None
 
 
 DEFAULTS = StrategyDefaults()
@@ -188,10 +188,12 @@ def _collectives(name: str, value: Any) -> str:
 
 
 def _scheduler(name: str, value: Any) -> Any:
-    if value in ("threads", "sync") or hasattr(value, "scheduler_info"):
+    known = (None, "threads", "sync", "distributed")
+    if hasattr(value, "scheduler_info") or value in known:
         return value
     raise ValueError(
-        f"{name} is 'threads', 'sync' or a dask.distributed.Client, but received {value!r}"
+        f"{name} is None, 'threads', 'sync', 'distributed' or a dask.distributed.Client, but "
+        f"received {value!r}"
     )
 
 
@@ -324,7 +326,9 @@ class ExecutionStrategy(_Strategy):
     """How the plan is run.
 
     ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
-    thread, for a debugger), or a ``dask.distributed.Client``. ``trace`` records what ran when.
+    thread, for a debugger), ``"distributed"`` (the active ``dask.distributed.Client``), or a
+    client. With None it is what dask itself would take: a local scheduler that ``dask.config``
+    names, else an active client, else the threads. ``trace`` records what ran when.
 
     With ``collectives = "gang"`` every worker of a cluster gets one task for all steps of a run
     (``num_iteration_per_run``), inside of which the workers exchange gradients: through shared
@@ -336,7 +340,9 @@ class ExecutionStrategy(_Strategy):
     num_threads = _Field(0, int, "Size of the thread pool; 0 means 4 per device.")
     num_iteration_per_drop_scope = _Field(1, int, "Runs between clean-ups of temporaries.")
     num_iteration_per_run = _Field(1, int, "Steps per call of run.")
-    scheduler = _Field("threads", _scheduler, "'threads', 'sync' or a distributed Client.")
+    scheduler = _Field(
+        None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
+    )
     collectives = _Field("tasks", _collectives, "On a cluster: dask 'tasks', or inside a 'gang'.")
     collective_timeout = _Field(120, int, "Seconds that a gang waits for a silent replica.")
     use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")

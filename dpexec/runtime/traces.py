@@ -43,10 +43,9 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
 
 def _facts(engine: Engine) -> dict[str, Any]:
     strategy = engine.execution_strategy
-    scheduler = "sync" if strategy is None else strategy.scheduler
     return {
         "version": __version__,
-        "scheduler": scheduler if isinstance(scheduler, str) else "distributed",
+        "scheduler": engine.scheduler if isinstance(engine.scheduler, str) else "distributed",
         "num_threads": engine.num_threads if strategy is not None else 1,
         "cpus": available_cpus(),
         "devices": len(engine.places),

@@ -58,7 +58,7 @@ def test_executor_and_parallel_executor_go_on_with_the_same_bits(tmp_path, kind,
 
 @pytest.fixture(scope="module")
 def clusters():
-    options = {"threads_per_worker": 1, "dashboard_address": ":0"}
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
     with (
         Client(n_workers=2, processes=True, **options) as two_workers,
         Client(n_workers=1, processes=False, **options) as one_worker,

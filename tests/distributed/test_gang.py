@@ -73,13 +73,13 @@ def cluster_of(workers):
 
 @pytest.fixture(scope="module")
 def pair():
-    with cluster_of(2) as cluster, Client(cluster) as client:
+    with cluster_of(2) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def three():
-    with cluster_of(3) as cluster, Client(cluster) as client:
+    with cluster_of(3) as cluster, Client(cluster, set_as_default=False) as client:
         yield client
 
 

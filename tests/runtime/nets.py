@@ -94,6 +94,7 @@ def strategies(mode: Any = AllReduce, **options: Any) -> tuple[Any, Any]:
     """Build and execution strategy with some fields set."""
     build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
     build.reduce_strategy = mode
+    execution.scheduler = "threads"  # also while a test has a client
     for name, value in options.items():
         setattr(build if name in type(build).fields() else execution, name, value)
     return build, execution

@@ -21,9 +21,8 @@ from tests.runtime.nets import (
 
 @pytest.fixture(scope="module")
 def client():
-    with Client(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-    ) as client:
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
+    with Client(n_workers=2, processes=True, **options) as client:
         yield client
 
 

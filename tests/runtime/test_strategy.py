@@ -24,7 +24,7 @@ def test_execution_strategy_defaults():
     made = ExecutionStrategy()
     assert made.num_threads == 0
     assert made.num_iteration_per_drop_scope == 1 and made.num_iteration_per_run == 1
-    assert made.scheduler == "threads" and made.trace is False
+    assert made.scheduler is None and made.trace is False
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
+from dpexec.runtime.placement import place_replicas, workers_of
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Shard
@@ -53,10 +54,7 @@ class ClusterRunner:
         self.client = client
         self.spec = spec
         self.token = uuid.uuid4().hex
-        addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        if not addresses:
-            raise RuntimeError("the cluster of ExecutionStrategy.scheduler has no workers")
-        self.address = [addresses[d % len(addresses)] for d in range(len(spec.places))]
+        self.address = place_replicas(len(spec.places), workers_of(client))
         self._steps = itertools.count()
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
         self._recordings: dict[Binding, ClusterRecording] = {}

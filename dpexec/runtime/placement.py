@@ -1,0 +1,146 @@
+"""Where a program runs: on which scheduler, on how many devices, and on which workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+
+from dpexec.core import places
+from dpexec.core.places import CPUPlace
+from dpexec.runtime.strategy import DEFAULTS
+
+__all__ = [
+    "active_client",
+    "cpu_places",
+    "cpu_places_on",
+    "place_replicas",
+    "scheduler_in_force",
+    "workers_of",
+]
+
+_LOCAL = {
+    "threads": "threads",
+    "threading": "threads",
+    "sync": "sync",
+    "synchronous": "sync",
+    "single-threaded": "sync",
+}
+"""What ``dask.config`` calls the schedulers of one process."""
+
+
+def scheduler_in_force(asked: Any = None) -> Any:
+    """What runs a program, by dask's convention.
+
+    Args:
+        asked: ``ExecutionStrategy.scheduler``. None takes the local scheduler that
+            ``dask.config`` names, else the active client, else the threads.
+
+    Returns:
+        ``"threads"``, ``"sync"``, or a ``distributed.Client``.
+
+    Raises:
+        RuntimeError: ``"distributed"`` was asked for, and there is no active client.
+    """
+    if asked is None:
+        local = _LOCAL.get(dask.config.get("scheduler", None))
+        return local or active_client() or "threads"
+    if asked != "distributed":
+        return asked
+    client = active_client()
+    if client is None:
+        raise RuntimeError(
+            "ExecutionStrategy.scheduler is 'distributed', but there is no active client: create "
+            "a dask.distributed.Client first"
+        )
+    return client
+
+
+def active_client() -> Any:
+    """The ``distributed.Client`` that dask itself would use here, or None.
+
+    Inside of a dask task there is none: a worker whose threads wait for tasks on the same workers
+    could wait for itself.
+    """
+    distributed = sys.modules.get("distributed")  # nobody has a client who has not imported it
+    if distributed is None or _inside_a_task(distributed):
+        return None
+    try:
+        return distributed.Client.current()
+    except ValueError:
+        return None
+
+
+def _inside_a_task(distributed: Any) -> bool:
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """One ``CPUPlace`` per CPU device.
+
+    With an active dask client, or another one that ``dpexec run --scheduler`` set, these are the
+    devices of its cluster: one per worker, or ``CPU_NUM`` per worker.
+
+    Args:
+        device_count: how many; None takes ``CPU_NUM``, else the CPUs available to the process,
+            or all devices of the cluster.
+
+    Raises:
+        ValueError: ``CPU_NUM`` is not an integer.
+        RuntimeError: the cluster has no workers.
+    """
+    if device_count is not None:
+        return places.cpu_places(device_count)
+    return cpu_places_on(scheduler_in_force(DEFAULTS.scheduler))
+
+
+def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
+    """All CPU devices that a scheduler has, see :func:`cpu_places`.
+
+    Args:
+        scheduler: what :func:`scheduler_in_force` found.
+    """
+    if isinstance(scheduler, str):
+        return places.cpu_places()
+    return [CPUPlace()] * (len(workers_of(scheduler)) * int(os.environ.get("CPU_NUM", "1")))
+
+
+def workers_of(client: Any) -> list[str]:
+    """Addresses of the workers of a cluster, in the order in which replicas are placed.
+
+    Args:
+        client: a connected ``distributed.Client``.
+
+    Raises:
+        RuntimeError: there are none.
+    """
+    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    if not addresses:
+        raise RuntimeError(f"the cluster of {client} has no workers")
+    return addresses
+
+
+def place_replicas(count: int, workers: Sequence[str]) -> list[str]:
+    """The worker of each replica: blocks of neighbours, as equal as possible.
+
+    Sums of gradients go in the order of the replicas, so those of a block can be added up before
+    anything travels. With fewer replicas than workers, the last workers get none.
+
+    Args:
+        count: of replicas.
+        workers: their addresses.
+
+    Example:
+        >>> place_replicas(5, ["a", "b"])
+        ['a', 'a', 'a', 'b', 'b']
+    """
+    share, more = divmod(count, len(workers))
+    sizes = [share + (number < more) for number in range(len(workers))]
+    return [worker for worker, size in zip(workers, sizes, strict=True) for _ in range(size)]
