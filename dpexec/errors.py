@@ -7,7 +7,17 @@ dpexec raises the same class for the same mistake, so that ``except`` clauses ke
 
 from __future__ import annotations
 
-__all__ = ["EOFException", "EnforceNotMet", "MissingGradientError", "MissingKernelError"]
+from collections.abc import Mapping
+
+__all__ = [
+    "ClusterError",
+    "EOFException",
+    "EnforceNotMet",
+    "MissingGradientError",
+    "MissingKernelError",
+    "SchedulerLostError",
+    "WorkerLostError",
+]
 
 
 class EnforceNotMet(Exception):
@@ -27,3 +37,27 @@ class MissingKernelError(EnforceNotMet, ValueError):
 
 class MissingGradientError(EnforceNotMet):
     """A gradient was asked through an operator that has none."""
+
+
+class ClusterError(RuntimeError):
+    """The cluster that a program runs on has failed."""
+
+
+class WorkerLostError(ClusterError):
+    """Workers have left the cluster or do not answer.
+
+    Args:
+        message: who, and what was awaited.
+        lost: what is wrong, by address; empty if dask gave up for a reason that is not known.
+    """
+
+    def __init__(self, message: str, lost: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.lost = dict(lost)
+
+    def __reduce__(self) -> tuple[type[WorkerLostError], tuple[str, dict[str, str]]]:
+        return type(self), (str(self), self.lost)
+
+
+class SchedulerLostError(ClusterError):
+    """The scheduler of the cluster does not answer."""

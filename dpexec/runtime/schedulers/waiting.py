@@ -1,0 +1,228 @@
+"""How the client talks to the workers of a cluster: no wait is without a limit.
+
+A worker that is gone or silent would be waited for for ever: dask keeps a task that is pinned to
+it, and a call of it has no timeout. So while something is awaited, the workers that it needs are
+looked after. A worker may work for as long as it likes; its event loop must answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from distributed import CancelledError, KilledWorker
+from distributed.comm import CommClosedError
+from distributed.scheduler import NoValidWorkerError
+
+from dpexec.errors import SchedulerLostError, WorkerLostError
+
+__all__ = ["Contact", "Homes"]
+
+Homes = Mapping[str, Sequence[int]]
+"""Addresses of workers, with the replicas that live there."""
+
+_LOOK = 0.5  # seconds between looks at who is still there
+_DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
+
+
+class Contact:
+    """Calls workers and takes their results, and says who did not answer.
+
+    Args:
+        client: a connected ``distributed.Client``.
+        limit: seconds in which a worker has to answer.
+    """
+
+    def __init__(self, client: Any, limit: float) -> None:
+        self.client, self.limit = client, limit
+
+    def ask(
+        self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
+    ) -> dict[str, Any]:
+        """Call a function on workers, beside their tasks.
+
+        Args:
+            function: what is called; one with a parameter ``dask_worker`` gets the worker.
+            args: its arguments.
+            homes: the workers.
+            what: why they are asked, for errors.
+
+        Returns:
+            Their answers, by address.
+
+        Raises:
+            WorkerLostError: some have left or are silent; the others were asked nevertheless.
+            SchedulerLostError: the scheduler is.
+            Exception: what the function raised.
+        """
+        answers, lost = self.reach(function, *args, homes=homes, what=what)
+        if lost:
+            raise self._worker_lost(lost, homes, what)
+        return answers
+
+    def reach(
+        self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Call a function on those workers that are still there, see :meth:`ask`.
+
+        Args:
+            function: what is called.
+            args: its arguments.
+            homes: the workers.
+            what: why they are asked.
+
+        Returns:
+            The answers by address, and what is wrong with those who gave none.
+        """
+        answers, lost = self.client.sync(self._reach, function, args, homes, what)
+        return answers, lost
+
+    def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
+        """The results of tasks, however long these take, as long as their workers answer.
+
+        Args:
+            futures: the tasks.
+            homes: the workers that they need.
+            what: what they do, for errors.
+
+        Returns:
+            Their results. If there is an error, the tasks are cancelled.
+
+        Raises:
+            WorkerLostError: some workers have left or are silent, or dask has given tasks up.
+            SchedulerLostError: the scheduler is.
+            Exception: what a task raised.
+        """
+        results: list[Any] = self.client.sync(self._gather, futures, homes, what)
+        return results
+
+    def workers(self) -> list[str]:
+        """The addresses of all workers that the scheduler knows, sorted.
+
+        Raises:
+            SchedulerLostError: it does not answer.
+        """
+        return sorted(self.client.sync(self._present, "to say who is there"))
+
+    # ---- on the event loop of the client
+
+    async def _reach(
+        self, function: Callable[..., Any], args: Sequence[Any], homes: Homes, what: str
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        calls = {
+            address: asyncio.ensure_future(self._call(address, function, args, what))
+            for address in homes
+        }
+        try:
+            lost = await self._wait(calls, what)
+        finally:
+            for call in calls.values():
+                call.cancel()
+        answers: dict[str, Any] = {}
+        for address, call in calls.items():
+            if address in lost:
+                continue
+            if isinstance(answer := call.result(), OSError):
+                lost[address] = f"cannot be reached ({answer})"
+            elif isinstance(answer, Exception):
+                raise answer
+            else:
+                answers[address] = answer
+        return answers, lost
+
+    async def _call(
+        self, address: str, function: Callable[..., Any], args: Sequence[Any], what: str
+    ) -> Any:
+        """What a worker answers, or the error: one that stops the others loses none of them."""
+        try:
+            answers = await self.client.run(
+                function, *args, workers=[address], on_error="return", asynchronous=True
+            )
+        except OSError:
+            return self._scheduler_lost(what)
+        return answers[address]
+
+    async def _wait(self, calls: Mapping[str, asyncio.Future[Any]], what: str) -> dict[str, str]:
+        """Wait for calls, up to the limit; returns what is wrong with those that did not end."""
+        loop = asyncio.get_running_loop()
+        deadline, waiting = loop.time() + self.limit, dict(calls)
+        lost: dict[str, str] = {}
+        while waiting:
+            left = max(deadline - loop.time(), 0.0)
+            await asyncio.wait(waiting.values(), timeout=min(_LOOK, left))
+            waiting = {address: call for address, call in waiting.items() if not call.done()}
+            there = await self._present(what) if waiting else ()
+            for address in [a for a in waiting if a not in there or not left]:
+                silent = f"did not answer for {self.limit:g} s"
+                lost[address] = silent if address in there else "has left the cluster"
+                del waiting[address]
+        return lost
+
+    async def _present(self, what: str) -> Iterable[str]:
+        """The workers that the scheduler knows."""
+        asking = self.client.nthreads(asynchronous=True)
+        try:
+            found: Mapping[str, int] = await asyncio.wait_for(asking, self.limit)
+        except (OSError, TimeoutError) as error:
+            raise self._scheduler_lost(what) from error
+        return found
+
+    async def _gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
+        results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
+        watching = asyncio.ensure_future(self._watch(homes, what))
+        try:
+            await asyncio.wait([results, watching], return_when=asyncio.FIRST_COMPLETED)
+            found: list[Any] = results.result() if results.done() else watching.result()
+            return found
+        except _DASK_GAVE_UP as error:
+            await self._look(homes, what)
+            raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
+        finally:
+            watching.cancel()
+            if not results.done():
+                await self._give_up(futures, results)
+
+    async def _give_up(self, futures: Sequence[Any], results: asyncio.Future[Any]) -> None:
+        """Cancel tasks, which ends the wait for them: its own cancellation would leave parts."""
+        await self.client.cancel(futures, asynchronous=True, force=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(results, return_exceptions=True), self.limit)
+
+    async def _watch(self, homes: Homes, what: str) -> Any:
+        while True:
+            await asyncio.sleep(_LOOK)
+            await self._look(homes, what)
+
+    async def _look(self, homes: Homes, what: str) -> None:
+        """Make sure that workers are there.
+
+        Raises:
+            WorkerLostError: they are not.
+        """
+        _, lost = await self._reach(_here, (), homes, what)
+        if lost:
+            raise self._worker_lost(lost, homes, what)
+
+    # ---- errors
+
+    def _worker_lost(self, lost: Mapping[str, str], homes: Homes, what: str) -> WorkerLostError:
+        parts = [f"{_named(address, homes)} {why}" for address, why in lost.items()]
+        return WorkerLostError(f"{', '.join(parts)}, awaited {what}", lost)
+
+    def _scheduler_lost(self, what: str) -> SchedulerLostError:
+        return SchedulerLostError(
+            f"the scheduler {self.client.scheduler.address} did not answer for {self.limit:g} s, "
+            f"awaited {what}"
+        )
+
+
+def _named(address: str, homes: Homes) -> str:
+    devices = homes[address]
+    plural = "s" if len(devices) > 1 else ""
+    return f"worker {address} (replica{plural} {', '.join(map(str, devices))})"
+
+
+def _here() -> None:
+    """A worker that answers this is alive."""

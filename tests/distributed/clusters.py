@@ -1,0 +1,90 @@
+"""Clusters of processes that tests kill, stop and start."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distributed import Client, LocalCluster
+
+from tests.waiting import until
+
+
+class Workers:
+    """The workers of a cluster on this machine, each a process of its own.
+
+    Args:
+        cluster: what starts them.
+        client: is connected to them.
+    """
+
+    def __init__(self, cluster: LocalCluster, client: Client) -> None:
+        self.cluster, self.client = cluster, client
+        self.pids: dict[str, int] = client.run(os.getpid)
+        self._stopped: set[str] = set()
+
+    def addresses(self) -> list[str]:
+        """Those that the scheduler knows."""
+        return sorted(self.client.nthreads())
+
+    def kill(self, address: str) -> None:
+        """Kill a worker at once."""
+        os.kill(self._pid(address), signal.SIGKILL)
+
+    def lose(self, address: str) -> None:
+        """Kill a worker, and wait until the scheduler knows."""
+        self.kill(address)
+        until(lambda: address not in self.client.nthreads())
+
+    def stop(self, address: str) -> None:
+        """Let a worker do nothing any more, with its connections open."""
+        os.kill(self._pid(address), signal.SIGSTOP)
+        self._stopped.add(address)
+
+    def go_on(self, address: str) -> None:
+        """Let a stopped worker go on."""
+        os.kill(self._pid(address), signal.SIGCONT)
+        self._stopped.discard(address)
+
+    def wait_for(self, count: int) -> list[str]:
+        """Wait for so many workers; returns their addresses."""
+        self.client.wait_for_workers(count, timeout=30)
+        return until(lambda: len(found := self.addresses()) == count and found)
+
+    def _pid(self, address: str) -> int:
+        if address not in self.pids:
+            self.pids.update(self.client.run(os.getpid, workers=[address]))
+        return self.pids[address]
+
+    def close(self) -> None:
+        """Let all go on that were stopped, so that they can end."""
+        for address in list(self._stopped):
+            self.go_on(address)
+
+
+@contextmanager
+def workers(count: int, restart: bool = False, **options: object) -> Iterator[Workers]:
+    """A cluster of worker processes.
+
+    Args:
+        count: how many workers.
+        restart: whether nannies start those again that were killed.
+        options: of ``LocalCluster``.
+    """
+    with LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=":0",
+        silence_logs=50,
+        **options,
+    ) as cluster:
+        if not restart:
+            for nanny in cluster.workers.values():
+                nanny.close_gracefully()
+        with Client(cluster) as client:
+            found = Workers(cluster, client)
+            try:
+                yield found
+            finally:
+                found.close()
