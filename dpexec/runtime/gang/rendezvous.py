@@ -3,19 +3,16 @@
 Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind;
 others at a TCP socket where dask's worker listens, with its TLS settings. Both are open only
 until the gang is complete. Before anything else is read, either side must show that it knows the
-secret of the run: it answers a random challenge with an HMAC, and the secret itself never travels
-between members.
+secret of the run (:mod:`handshake`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import queue
 import secrets
 import socket
-import struct
 import sys
 import threading
 import time
@@ -25,12 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from dpexec.runtime.gang.handshake import admit, introduce
 from dpexec.runtime.gang.wire import Channel, GangError
 
 __all__ = ["Door", "Member", "host_id"]
 
-_NONCE = 32
-_RANK = struct.Struct("<I")
 _PATIENCE = 5.0  # seconds that a stranger has to answer the challenge
 _RETRY = 0.02
 
@@ -152,7 +148,7 @@ class Door:
                 continue
             try:
                 sock.settimeout(max(deadline - time.monotonic(), _RETRY))
-                self._introduce(sock, rank)
+                introduce(sock, self._secret, rank)
                 return Channel(sock, member.name)
             except (OSError, GangError) as error:
                 sock.close()
@@ -182,18 +178,6 @@ class Door:
             sock.close()
             raise
         return sock
-
-    def _introduce(self, sock: socket.socket, rank: int) -> None:
-        """Answer the challenge, and check that who asked knows the secret, too."""
-        theirs = _read(sock, _NONCE)
-        mine = secrets.token_bytes(_NONCE)
-        claim = _RANK.pack(rank)
-        sock.sendall(claim + mine + self._proof(b"visitor", theirs, mine, claim))
-        if not hmac.compare_digest(_read(sock, _NONCE), self._proof(b"host", mine, theirs, claim)):
-            raise GangError("it does not know the secret of the run")
-
-    def _proof(self, role: bytes, *parts: bytes) -> bytes:
-        return hmac.digest(self._secret, b"/".join((b"dpexec-gang-1", role, *parts)), "sha256")
 
     # ---- letting in
 
@@ -254,25 +238,7 @@ class Door:
                 sock = context.wrap_socket(sock, server_side=True)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            mine = secrets.token_bytes(_NONCE)
-            sock.sendall(mine)
-            answer = _read(sock, _RANK.size + 2 * _NONCE)
-            claim, theirs = answer[: _RANK.size], answer[_RANK.size : -_NONCE]
-            proof = self._proof(b"visitor", mine, theirs, claim)
-            (rank,) = _RANK.unpack(claim)
-            if not hmac.compare_digest(answer[-_NONCE:], proof) or rank not in allowed:
-                raise GangError("it does not know the secret of the run")
-            sock.sendall(self._proof(b"host", theirs, mine, claim))
+            rank = admit(sock, self._secret, allowed)
             known.put((rank, sock))
         except (OSError, GangError):
             sock.close()
-
-
-def _read(sock: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = sock.recv(count - len(data))
-        if not more:
-            raise ConnectionResetError("closed before it said who it is")
-        data += more
-    return data

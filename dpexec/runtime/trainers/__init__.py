@@ -1,0 +1,1 @@
+"""Training by several processes that run the same script."""

@@ -1,0 +1,136 @@
+"""Addresses at which processes of a run listen, and connections between them.
+
+A server listens with :func:`listen` and asks who comes in with
+:func:`dpexec.runtime.gang.handshake.admit`; a client comes with :func:`visit`. Where dask's
+configuration requires encryption, its TLS settings hold for these connections, too.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from distributed.security import Security
+
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime.gang.handshake import introduce
+from dpexec.runtime.gang.wire import Channel, GangError
+
+__all__ = ["Endpoint", "listen", "parse_endpoints", "server_context", "visit"]
+
+_RETRY = 0.05  # seconds between attempts to reach who does not listen yet
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a process listens.
+
+    Args:
+        host: name or number of the interface.
+        port: number.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """The endpoint that a text like ``127.0.0.1:6170`` or ``[::1]:6170`` names.
+
+        Raises:
+            EnforceNotMet: it names none.
+        """
+        try:
+            parts = urlsplit(f"//{text.strip()}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if not host or not port:
+            raise EnforceNotMet(f"an endpoint is written ip:port, but received {text!r}")
+        return cls(host, port)
+
+
+def parse_endpoints(text: str) -> list[Endpoint]:
+    """The endpoints of a list like ``127.0.0.1:6170,127.0.0.1:6171``.
+
+    Raises:
+        EnforceNotMet: an item names none, or one comes twice.
+    """
+    found = [Endpoint.parse(item) for item in text.split(",") if item.strip()]
+    if len(set(found)) < len(found):
+        raise EnforceNotMet(f"every process has an endpoint of its own, but received {text!r}")
+    return found
+
+
+def listen(endpoint: Endpoint) -> socket.socket:
+    """A socket that listens at an endpoint.
+
+    Raises:
+        GangError: that is not possible; the message names the endpoint.
+    """
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((endpoint.host, endpoint.port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise GangError(f"cannot listen at {endpoint}: {error}") from error
+    return listener
+
+
+def server_context() -> ssl.SSLContext | None:
+    """What encrypts connections that come in; None: dask's configuration does not ask for it."""
+    security = Security()
+    if not security.require_encryption:
+        return None
+    context: ssl.SSLContext = security.get_listen_args("worker")["ssl_context"]
+    return context
+
+
+def visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
+    """Connect to who listens, or will soon listen, at an endpoint.
+
+    Args:
+        endpoint: where.
+        secret: of the run.
+        rank: which visitor this is.
+        limit: seconds.
+        name: of who listens, as people know it.
+
+    Raises:
+        GangError: nobody who knows the secret answered within the limit; it names the endpoint.
+    """
+    deadline = time.monotonic() + limit
+    last: Exception | None = None
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise GangError(f"{name} at {endpoint} did not answer for {limit:g} s ({last})")
+        try:
+            return _visit(endpoint, secret, rank, left, name)
+        except (OSError, GangError) as error:
+            last = error
+            time.sleep(min(_RETRY, max(left, 0.0)))
+
+
+def _visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
+    sock = socket.create_connection((endpoint.host, endpoint.port), limit)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        security = Security()
+        if security.require_encryption:
+            sock = security.get_connection_args("worker")["ssl_context"].wrap_socket(sock)
+        introduce(sock, secret, rank)
+    except BaseException:
+        sock.close()
+        raise
+    return Channel(sock, f"{name} at {endpoint}")

@@ -1,0 +1,102 @@
+"""Processes find each other at endpoints, and only those of the same run do."""
+
+import contextlib
+import socket
+import stat
+import threading
+
+import pytest
+
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime.gang.handshake import admit
+from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.trainers.endpoints import Endpoint, listen, parse_endpoints, visit
+from dpexec.runtime.trainers.secret import SECRET, secret_of
+
+HERE = [Endpoint("127.0.0.1", 6170), Endpoint("::1", 6171)]
+ELSEWHERE = Endpoint("10.0.0.7", 6170)
+
+
+def free_endpoint():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return Endpoint(*sock.getsockname())
+
+
+@contextlib.contextmanager
+def server(endpoint, secret):
+    """Lets one visitor in; gives the list that will hold its rank."""
+    came = []
+
+    def serve():
+        sock, _ = listener.accept()
+        with sock, contextlib.suppress(GangError, OSError):
+            sock.settimeout(5)
+            came.append(admit(sock, secret, range(2)))
+
+    with listen(endpoint) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield came
+        thread.join()
+
+
+def test_endpoints_are_read_and_written_alike():
+    text = "10.0.0.7:6170,[::1]:6171"
+    assert ",".join(map(str, parse_endpoints(text))) == text
+
+
+@pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:port", ":6170", "a:1,a:1"])
+def test_what_is_no_list_of_endpoints_is_shown(text):
+    with pytest.raises(EnforceNotMet, match=text):
+        parse_endpoints(text)
+
+
+def test_secret_of_the_environment_is_for_all_endpoints(monkeypatch):
+    monkeypatch.setenv(SECRET, "beans")
+    assert secret_of([*HERE, ELSEWHERE]) == b"beans"
+
+
+def test_without_a_secret_others_must_not_reach_an_endpoint(monkeypatch):
+    monkeypatch.delenv(SECRET, raising=False)
+    with pytest.raises(EnforceNotMet, match=rf"{ELSEWHERE} .* {SECRET}"):
+        secret_of([*HERE, ELSEWHERE])
+
+
+def test_processes_of_a_user_share_a_secret_that_only_the_user_reads(monkeypatch, tmp_path):
+    monkeypatch.delenv(SECRET, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = secret_of(HERE)
+    assert len(first) == 64
+    assert secret_of(HERE) == first
+    (file,) = (tmp_path / "dpexec").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)
+    with pytest.raises(EnforceNotMet, match="must belong to this user alone"):
+        secret_of(HERE)
+
+
+def test_visitor_is_known_by_its_rank():
+    endpoint = free_endpoint()
+    with server(endpoint, b"beans") as came:
+        visit(endpoint, b"beans", 1, 5.0, "server").close()
+    assert came == [1]
+
+
+def test_strangers_are_not_let_in():
+    endpoint = free_endpoint()
+    with server(endpoint, b"beans") as came, pytest.raises(GangError, match=str(endpoint)):
+        visit(endpoint, b"peas", 1, 0.3, "server")
+    assert came == []
+
+
+def test_who_does_not_listen_is_named():
+    endpoint = free_endpoint()
+    with pytest.raises(GangError, match=rf"server at {endpoint} did not answer for 0.2 s"):
+        visit(endpoint, b"beans", 0, 0.2, "server")
+
+
+def test_an_endpoint_in_use_is_named():
+    endpoint = free_endpoint()
+    with listen(endpoint), pytest.raises(GangError, match=f"cannot listen at {endpoint}"):
+        listen(endpoint)
