@@ -13,6 +13,8 @@ from dpexec.dashboard.plugin import NAME, DashboardPlugin
 
 __all__ = ["Publisher"]
 
+_PATIENCE = 30.0  # seconds that a scheduler has to take the plugin in
+
 
 class Publisher:
     """Sends what a monitor says to the scheduler: two messages a second at most.
@@ -35,10 +37,12 @@ class Publisher:
         monitor.listener = self.changed
         self.close = weakref.finalize(self, HUB.leave, self._hub)
         try:
-            client.register_plugin(DashboardPlugin(), name=NAME)
+            plugin = DashboardPlugin()
+            client.sync(client.register_plugin, plugin, name=NAME, callback_timeout=_PATIENCE)
         except Exception as error:
             self.close()
-            warnings.warn(f"the scheduler gets no /dpexec page: {error}", stacklevel=2)
+            why = str(error) or "it did not answer"
+            warnings.warn(f"the scheduler gets no /dpexec page: {why}", stacklevel=2)
 
     def changed(self) -> None:
         """A step ended."""
