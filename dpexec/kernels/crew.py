@@ -249,6 +249,8 @@ class Schedule:
             end = at + 1 + width(len(table))  # the thread comes first
             self.notes.append((at, end))
             at = end
+        self.width = at
+        """How many numbers a run notes."""
         self._items = np.array(rows, np.int64).reshape(-1, _FIELDS)
         self._waits = np.array(waits, np.int64)
         self._states = np.zeros(len(rows), np.int64)

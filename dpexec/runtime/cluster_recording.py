@@ -83,13 +83,18 @@ class ClusterRecording:
 
     Args:
         binding: the plan with its specs.
+
+    Attributes:
+        began: when the step began, in nanoseconds.
+        layout: of what workers note; None before :meth:`connect`.
+        behind: seconds to add to each worker's clock.
     """
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
         self.began = 0
         self.layout: Layout | None = None
-        self._behind: dict[str, float] = {}
+        self.behind: dict[str, float] = {}
         self._noted: tuple[Any, ...] = ()
 
     @property
@@ -112,7 +117,7 @@ class ClusterRecording:
         if self.layout is None:
             found = client.run(marks, workers=workers[:1])[workers[0]]
             self.layout = Layout(self.binding.plan, self.binding.specs, found)
-            self._behind = _differences(client, workers)
+            self.behind = _differences(client, workers)
 
     def take(
         self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]
@@ -131,33 +136,7 @@ class ClusterRecording:
     def end(self) -> Kept:
         """The step is over; returns what recorders are to keep."""
         assert self.layout is not None
-        noted = (self.began, *self._noted)
-        return Kept(self.binding, self._record, noted, self.layout.size)
-
-    def _record(
-        self,
-        began: int,
-        sent: int,
-        homes: Sequence[int],
-        addresses: Sequence[str],
-        found: Sequence[Noted],
-        end: int,
-        ident: int,
-    ) -> _ClusterRecord:
-        """What a step recorded: when it began, what :meth:`take` was told, and when and where."""
-        assert self.layout is not None
-        parts = []
-        for device, (address, worker) in enumerate(zip(addresses, found, strict=True)):
-            ran = [
-                at if home == device else None for at, home in zip(worker.ran, homes, strict=True)
-            ]
-            tasks = partial(self.layout.tasks, worker.stamps, ran)
-            received = worker.transfers if address not in addresses[device + 1 :] else ()
-            shift = self._behind[address]
-            parts.append(
-                StepRecord(self.layout, self.lives, tasks, (), received, worker.worker, shift)
-            )
-        return _ClusterRecord(parts, (began, sent, end, ident))
+        return _ClusterNotes(self, self.layout, self.began, *self._noted), 0
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory, as far as their shapes say."""
@@ -167,6 +146,58 @@ class ClusterRecording:
     def _lives(self) -> list[Life]:
         plan = self.binding.plan
         return lives(plan, [[] for _ in plan.tasks], self.binding.specs, {})
+
+
+@dataclass(eq=False, slots=True)
+class _ClusterNotes:
+    """What a step noted.
+
+    Args:
+        recording: of its binding.
+        layout: of what workers noted.
+        began: when the step began.
+        sent: when it had been sent to the workers.
+        homes: the device at whose worker each task ran.
+        addresses: of the worker of each device.
+        found: what it noted until the device was done.
+        end: when the step ended.
+        ident: the thread that waited for it.
+    """
+
+    recording: ClusterRecording
+    layout: Layout
+    began: int
+    sent: int
+    homes: Sequence[int]
+    addresses: Sequence[str]
+    found: Sequence[Noted]
+    end: int
+    ident: int
+
+    @property
+    def binding(self) -> Binding:
+        """What ran."""
+        return self.recording.binding
+
+    @property
+    def size(self) -> int:
+        """Number of events."""
+        return self.layout.size
+
+    def record(self, row: int) -> _ClusterRecord:
+        """What the step recorded; it is the only one."""
+        parts = [self._part(device) for device in range(len(self.addresses))]
+        return _ClusterRecord(parts, (self.began, self.sent, self.end, self.ident))
+
+    def _part(self, device: int) -> StepRecord:
+        """What the worker of a device did for it."""
+        worker, address = self.found[device], self.addresses[device]
+        here = zip(worker.ran, self.homes, strict=True)
+        ran = [at if home == device else None for at, home in here]
+        tasks = partial(self.layout.tasks, worker.stamps, ran)
+        received = worker.transfers if address not in self.addresses[device + 1 :] else ()
+        recording, shift = self.recording, self.recording.behind[address]
+        return StepRecord(self.layout, recording.lives, tasks, (), received, worker.worker, shift)
 
 
 @dataclass(slots=True)

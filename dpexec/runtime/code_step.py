@@ -9,28 +9,26 @@ from where they lie.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core import tensors
 from dpexec.core.tensors import LoDTensor
-from dpexec.kernels import stamps
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_items import Computed, NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.records import TaskSpans, spans_of
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 
-__all__ = ["CodeStep", "code_step"]
+if TYPE_CHECKING:
+    from dpexec.runtime.code_notes import CodeNotes
 
-_NOTES_AT_ONCE = 64
-_WORDS_AT_ONCE = 1 << 17
+__all__ = ["CodeStep", "code_step"]
 
 
 def code_step(binding: Binding, feeds: Feeds, threads: int) -> CodeStep | None:
@@ -55,6 +53,10 @@ class CodeStep:
         feeds: a batch of its shapes.
         threads: how many work together.
 
+    Attributes:
+        parts: per item of the schedule, its task and what that does.
+        notes: where runs note when their kernels run.
+
     Raises:
         NotCodeError: some of it is not code.
     """
@@ -65,12 +67,11 @@ class CodeStep:
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._kept = made.kept
-        self._parts = made.parts
+        self.parts = made.parts
         self._updates = [
             item for item, (task, _) in enumerate(made.parts) if task.id in plan.updates
         ]
-        self.notes = np.zeros((0, 0), np.int64)
-        self.row = self.until = 0
+        self.notes: CodeNotes | None = None
         self._numbers = made.numbers
         self._computed = made.computed
         self._fed = [o for o in made.outside if o.name in feeds.values[o.device]]
@@ -137,34 +138,14 @@ class CodeStep:
 
     # ---- recording
 
-    def begin_notes(self) -> None:
-        """Let runs note when their kernels run: in rows of ``notes``, from ``row`` to ``until``."""
-        if self.row == len(self.notes):
-            width = self.schedule.notes[-1][1] if self.schedule.notes else 0
-            number = max(1, min(_NOTES_AT_ONCE, _WORDS_AT_ONCE // max(width, 1)))
-            self.notes, self.row = np.zeros((number, width), np.int64), 0
-        self.until = len(self.notes)
-        self.schedule.note(self.notes.ctypes.data + self.row * self.notes.strides[0])
-
-    def end_notes(self) -> None:
-        """Let runs note nothing any more."""
-        self.until = 0
-        self.schedule.note(0)
-
-    def tasks(
-        self, notes: np.ndarray[Any, Any], row: int, idents: Sequence[int]
-    ) -> Iterator[TaskSpans]:
-        """The tasks that ran, one for each thread that worked on it, with what they did.
+    def note(self, notes: CodeNotes | None) -> None:
+        """Let runs note when their kernels run.
 
         Args:
-            notes: what they noted, and other runs.
-            row: of the run.
-            idents: the threads that work together.
+            notes: where, from its next row on; None: not any more.
         """
-        for (task, parts), (at, end) in zip(self._parts, self.schedule.notes, strict=True):
-            times = stamps.times_of(notes[row, at + 1 : end]).tolist()
-            ran = times[0], times[-1], idents[notes[row, at]]
-            yield task, ran, spans_of(parts, times)
+        self.schedule.note(0 if notes is None else notes.address)
+        self.notes = notes
 
     # ---- after a run
 

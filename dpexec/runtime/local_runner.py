@@ -225,8 +225,8 @@ class LocalRunner:
             if self._recording is not None:
                 done = self._recording.run_code(code, self._crew)
             else:
-                if code.until:
-                    code.end_notes()
+                if code.notes is not None:
+                    code.note(None)
                 done = self._crew.run(code.schedule)
             if not done:
                 code.check_begun()

@@ -12,11 +12,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpexec.runtime.code_notes import CodeNotes
 from dpexec.runtime.env import Env
 from dpexec.runtime.memory_use import Life, Measured, lives, measure
 from dpexec.runtime.partition import Task
@@ -51,7 +53,8 @@ class Recording:
         self._inner: list[Inner] = []
         self._around: list[Around] = []
         self._ran: list[Ran | None] = []
-        self._noted: tuple[Any, ...] | None = None
+        self._is_code = False
+        self._notes: CodeNotes | None = None
         self.began = 0
         at = 0
         self._steps: list[list[Step]] = []
@@ -63,7 +66,7 @@ class Recording:
 
     def begin(self) -> None:
         """A step begins."""
-        self._noted, self._ran = None, []
+        self._is_code, self._ran = False, []
         self.began = time.perf_counter_ns()
 
     def begin_tasks(self) -> None:
@@ -97,20 +100,25 @@ class Recording:
         Returns:
             False if one of them refused its values.
         """
-        if code.row >= code.until:
-            code.begin_notes()
-            crew.idents[0] = threading.get_ident()
+        notes = code.notes
+        if notes is None or notes is not self._notes or notes.row == notes.rows:
+            notes = self._make_room(code, crew)
         try:
-            done = crew.run(code.schedule)
-        except BaseException:
-            code.end_notes()
-            raise
-        if done:
-            self._noted = code, code.notes, code.row, crew.idents, self.began
-            code.row += 1
-        else:
-            code.end_notes()
-        return done
+            self._is_code = crew.run(code.schedule)
+        finally:
+            if self._is_code:
+                notes.row += 1
+            else:
+                code.note(None)
+        return self._is_code
+
+    def _make_room(self, code: CodeStep, crew: Crew) -> CodeNotes:
+        """Let runs of code note something where there is room."""
+        crew.idents[0] = threading.get_ident()
+        if self._notes is None or self._notes.row == self._notes.rows:
+            self._notes = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
+        code.note(self._notes)
+        return self._notes
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
         """Note something around the tasks that ended now.
@@ -136,42 +144,13 @@ class Recording:
 
     def end(self) -> Kept:
         """The step is over; returns what recorders are to keep."""
-        size = self.layout.size
-        if self._noted is not None:
-            noted = (*self._noted, time.perf_counter_ns())
-            return Kept(self.binding, self._record_code, noted, size)
+        notes = self._notes
+        if self._is_code and notes is not None:
+            row = notes.row - 1
+            notes.began[row], notes.ended[row] = self.began, time.perf_counter_ns()
+            return notes, row
         self._envs = ()
-        return Kept(self.binding, self._record_tasks, self.noted, size + len(self._inner))
-
-    def _record_tasks(
-        self,
-        stamps: np.ndarray[Any, Any],
-        ran: Sequence[Ran | None],
-        inner: Sequence[Inner],
-        around: Sequence[Around],
-    ) -> StepRecord:
-        """What a step recorded whose tasks ran one by one: see :attr:`noted`."""
-        tasks = partial(self.layout.tasks, stamps, ran)
-        return StepRecord(self.layout, self.lives, tasks, inner, around)
-
-    def _record_code(
-        self,
-        code: CodeStep,
-        notes: np.ndarray[Any, Any],
-        row: int,
-        idents: Sequence[int],
-        began: int,
-        end: int,
-    ) -> StepRecord:
-        """What a step of code recorded: what :meth:`run_code` noted, and when it ended."""
-        tasks = partial(code.tasks, notes, row, idents)
-        times = [when for _, when, _ in tasks()]
-        start, stop = min(when[0] for when in times), max(when[1] for when in times)
-        around: list[Around] = [
-            ("Feed", "feed", began, start, idents[0], {}),
-            ("Fetch", "fetch", stop, end, idents[0], {}),
-        ]
-        return StepRecord(self.layout, self.lives, tasks, (), around)
+        return _TaskNotes(self, *self.noted), 0
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
@@ -217,3 +196,38 @@ class Recording:
             env.record = None
 
         return call
+
+
+@dataclass(eq=False, slots=True)
+class _TaskNotes:
+    """What a step noted whose tasks ran one by one.
+
+    Args:
+        recording: of its binding.
+        stamps: the times that steps noted.
+        ran: when tasks ran.
+        inner: operators of bodies.
+        around: what was fed and fetched.
+    """
+
+    recording: Recording
+    stamps: np.ndarray[Any, Any]
+    ran: Sequence[Ran | None]
+    inner: Sequence[Inner]
+    around: Sequence[Around]
+
+    @property
+    def binding(self) -> Binding:
+        """What ran."""
+        return self.recording.binding
+
+    @property
+    def size(self) -> int:
+        """Number of events."""
+        return self.recording.layout.size + len(self.inner)
+
+    def record(self, row: int) -> StepRecord:
+        """What the step recorded; it is the only one."""
+        layout = self.recording.layout
+        tasks = partial(layout.tasks, self.stamps, self.ran)
+        return StepRecord(layout, self.recording.lives, tasks, self.inner, self.around)

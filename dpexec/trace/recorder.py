@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Kept", "Recorded", "Recorder", "Row"]
+__all__ = ["EVENTS_KEPT", "Kept", "Notes", "Recorded", "Recorder", "Row"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -28,20 +29,50 @@ class Recorded(Protocol):
         """The memory that was taken and given back."""
 
 
-class Kept(NamedTuple):
-    """A recorded step in the form that is quick to write; what it means is found out when asked.
+class Notes(Protocol):
+    """What steps noted, as is quick to write; what that means is found out when asked."""
+
+    @property
+    def binding(self) -> Any:
+        """What ran."""
+
+    @property
+    def size(self) -> int:
+        """Number of events of a step."""
+
+    def record(self, row: int) -> Recorded:
+        """What a step recorded.
+
+        Args:
+            row: which of the steps.
+        """
+
+
+Kept = tuple[Notes, int]
+"""A recorded step: the notes, and which of their steps it is."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Some steps that noted one after another in one place.
 
     Args:
-        binding: what ran.
-        record: makes what the step recorded of what it noted.
-        noted: the arguments.
-        size: number of events.
+        notes: the place.
+        first: row of the first of them.
+        end: one behind the row of the last.
     """
 
-    binding: Any
-    record: Callable[..., Recorded]
-    noted: tuple[Any, ...]
-    size: int
+    notes: Notes
+    first: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.first
+
+    @property
+    def size(self) -> int:
+        """The number of events."""
+        return len(self) * self.notes.size
 
 
 class Recorder:
@@ -51,44 +82,48 @@ class Recorder:
         limit: About how many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_dropped", "_limit", "_lock", "_room", "_steps")
+    __slots__ = ("_dropped", "_limit", "_lock", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._steps: deque[Kept] = deque()
+        self._steps: deque[_Rows] = deque()
         self._dropped = 0
-        self._room = 0  # up to which number of steps the events need not be counted
 
     def keep(self, step: Kept) -> None:
         """Add what a step recorded; forget the oldest ones where these are too many.
 
         Args:
-            step: what it noted, and what that means.
+            step: where it noted that.
         """
-        self._steps.append(step)
-        if len(self._steps) > self._room:
-            self._trim()
-
-    def _trim(self) -> None:
+        notes, row = step
         with self._lock:
-            size = len(self)
-            if size > self._limit:  # some more, so that this is seldom
-                while size > self._limit * 15 // 16 and len(self._steps) > 1:
-                    size -= self._steps.popleft().size
-                    self._dropped += 1
-            largest = max((step.size for step in list(self._steps)), default=1)
-            self._room = len(self._steps) + max(0, self._limit - size) // max(largest, 1)
+            if self._steps:  # nearly always it follows the one before
+                last = self._steps[-1]
+                if last.notes is notes and last.end == row:
+                    last.end = row + 1
+                    return
+            self._steps.append(_Rows(notes, row, row + 1))
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the oldest steps; the lock is held."""
+        size = sum(rows.size for rows in self._steps)
+        while size > self._limit and len(self._steps) > 1:
+            gone = self._steps.popleft()
+            size -= gone.size
+            self._dropped += len(gone)
 
     def __len__(self) -> int:
         """The number of events."""
-        return sum(step.size for step in list(self._steps))
+        with self._lock:
+            return sum(rows.size for rows in self._steps)
 
     @property
     def binding(self) -> Any:
         """What ran in the last step; None if there was none."""
         with self._lock:
-            return self._steps[-1].binding if self._steps else None
+            return self._steps[-1].notes.binding if self._steps else None
 
     @property
     def latest(self) -> Recorded | None:
@@ -96,14 +131,14 @@ class Recorder:
         with self._lock:
             if not self._steps:
                 return None
-            step = self._steps[-1]
-        return step.record(*step.noted)
+            notes, row = self._steps[-1].notes, self._steps[-1].end - 1
+        return notes.record(row)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
             self._steps.clear()
-            self._room = self._dropped = 0
+            self._dropped = 0
 
     def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
         """Return what was recorded so far, ordered by start.
@@ -120,15 +155,15 @@ class Recorder:
             The trace.
         """
         with self._lock:
-            kept, dropped = list(self._steps), self._dropped
-        steps = [step.record(*step.noted) for step in kept]
+            kept, dropped = [(s.notes, s.first, s.end) for s in self._steps], self._dropped
+        steps = [notes.record(row) for notes, first, end in kept for row in range(first, end)]
         memory = [item for recorded in steps for item in recorded.allocations()]
         memory.sort(key=lambda item: item.time)
-        facts = {**meta, "steps": dropped + len(kept)}
+        facts = {**meta, "steps": dropped + len(steps)}
         if dropped:
             facts["dropped_steps"] = dropped
             facts["note"] = (
-                f"the first {dropped} of {dropped + len(kept)} steps are not in the trace: the "
+                f"the first {dropped} of {dropped + len(steps)} steps are not in the trace: the "
                 f"latest {self._limit} events are kept"
             )
         return Trace(_events(steps, dropped, bool(graph)), facts, graph, tuple(memory))
