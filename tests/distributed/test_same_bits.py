@@ -1,0 +1,76 @@
+"""Clusters give the losses and parameters of threads, bit by bit."""
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from tests.distributed.nets import NETS
+from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
+
+both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+every_net = pytest.mark.parametrize("name", NETS)
+both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
+
+
+@pytest.fixture
+def sockets(three):
+    """Workers that take each other for other hosts."""
+
+    def set_host(host):
+        from dpexec.runtime.gang import rendezvous
+
+        if host is None:
+            rendezvous.host_id = rendezvous.original
+        else:
+            rendezvous.original, rendezvous.host_id = rendezvous.host_id, lambda: host
+
+    three.run(set_host, "")
+    yield three
+    three.run(set_host, None)
+
+
+@both_collectives
+@both_modes
+@every_net
+def test_processes(client, expected, name, mode, collectives):
+    devices = len(client.nthreads())
+    run = train(*NETS[name](), devices, mode, scheduler=client, collectives=collectives)
+    assert_same_bits(run, expected(name, devices))
+
+
+@both_modes
+@every_net
+def test_gang_over_sockets(sockets, expected, name, mode):
+    run = train(*NETS[name](), 3, mode, scheduler=sockets, collectives="gang")
+    assert_same_bits(run, expected(name, 3))
+
+
+@both_collectives
+@both_modes
+@pytest.mark.parametrize("name", ["mlp", "word2vec"])
+def test_more_replicas_than_workers(pair, expected, name, mode, collectives):
+    run = train(*NETS[name](), 3, mode, scheduler=pair, collectives=collectives)
+    assert_same_bits(run, expected(name, 3))
+
+
+@both_collectives
+@every_net
+def test_several_steps_of_a_run(pair, name, collectives):
+    net, (feed, *_) = NETS[name]()
+    once = train(net, [feed] * 6, 2)
+    options = {"collectives": collectives, "num_iteration_per_run": 3}
+    run = train(net, [feed] * 2, 2, scheduler=pair, **options)
+    np.testing.assert_array_equal(run.losses, [once.losses[2], once.losses[5]])
+    for key, value in once.state.items():
+        np.testing.assert_array_equal(run.state[key], value, err_msg=key)
+
+
+@both_collectives
+@both_modes
+@pytest.mark.parametrize("name", ["mlp", "word2vec"])
+def test_workers_of_one_process(expected, name, mode, collectives):
+    with Client(
+        n_workers=2, threads_per_worker=2, processes=False, dashboard_address=":0"
+    ) as client:
+        run = train(*NETS[name](), 3, mode, scheduler=client, collectives=collectives)
+    assert_same_bits(run, expected(name, 3))
