@@ -140,7 +140,7 @@ class _Member:
             return None
         made = self.binding.closed(samples)
         try:
-            assert made.steps is not None
+            assert made.lates is not None
         except TypeError:  # a primitive needs more memory than those for other numbers of rows
             return None
         return made

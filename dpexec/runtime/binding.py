@@ -18,7 +18,7 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
-    from dpexec.runtime.native import PlanCode
+    from dpexec.runtime.native import Lates, PlanCode
 
 __all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
 
@@ -68,6 +68,7 @@ class Binding:
         memory: what such code works in.
         halves: matrix products in code round their operands to bfloat16.
         rows: of every device's batch, if the specs leave them open.
+        opened: the binding that left them open, which serves other numbers, too.
         code: if it was made.
         runs: how often it ran, or began to.
     """
@@ -78,6 +79,7 @@ class Binding:
     memory: Memory
     halves: bool = False
     rows: Sequence[int] = ()
+    opened: Binding | None = None
     code: PlanCode | None = None
     runs: int = 0
 
@@ -105,7 +107,21 @@ class Binding:
             return self.plan.steps
         with no_cycles_sought():
             code = self.code or self.make_code()
-            return code.steps(self.memory, self.rows or [0] * len(self.given))
+            return code.steps(self.memory, self._counts, self.lates)
+
+    @property
+    def _counts(self) -> Sequence[int]:
+        return self.rows or [0] * len(self.given)
+
+    @functools.cached_property
+    def lates(self) -> Lates:
+        """What code needs that is made for one number of rows.
+
+        Raises:
+            TypeError: it needs more memory than for other numbers.
+        """
+        assert self.code is not None
+        return self.code.late(self._counts)
 
     def make_code(self, rows: Rows | None = None) -> PlanCode:
         """Make code for what can be code.
@@ -123,7 +139,7 @@ class Binding:
 
     def closed(self, rows: Sequence[int]) -> Binding:
         """The same for a number of rows on every device, which was left open."""
-        return replace(self, rows=rows)
+        return replace(self, rows=rows, opened=self)
 
     @functools.cached_property
     def recording(self) -> Recording:

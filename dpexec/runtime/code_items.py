@@ -9,11 +9,13 @@ import numpy as np
 
 from dpexec.core.places import CUDAPlace
 from dpexec.graph.ssa import OpNode
+from dpexec.ir.sizes import at_most
 from dpexec.kernels import collectives
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import Kernel
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_run import CodeRun
+from dpexec.runtime.code_sizes import OpenParts
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
@@ -81,6 +83,7 @@ class Items:
         waits: per item, the items that it waits for.
         threads: per item, the thread that is to look at it first.
         parts: per item, its task and what it does.
+        open: what depends on how many rows there are.
         kept: what must live as long as the code.
     """
 
@@ -91,6 +94,7 @@ class Items:
         self.waits: list[list[int]] = []
         self.threads: list[int] = []
         self.parts: list[tuple[Task, list[Part]]] = []
+        self.open = OpenParts()
         self.kept: list[Any] = []
         self._plan = plan
         self._limits = limits
@@ -139,6 +143,7 @@ class Items:
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
         for source in code.brought:
             self._bring(device, source.value, [first + at for at in source.positions])
+        self.open.take(task, code, first)
         self._alone.update((device, name) for name in code.alone)
         for name, array in code.dense:
             if not array.flags.c_contiguous:
@@ -176,6 +181,7 @@ class Items:
                 total = self._sum(task, node, values, name, binding, rows)
                 for target in targets:
                     self.computed[target][made] = total
+                    self.open.forget(target, made)
         parts = [rows] if task.device is not None else _divided(rows, self._number_of_threads)
         for thread, part in enumerate(parts):
             table = self.add(task, (), thread if task.device is None else task.device)
@@ -235,7 +241,8 @@ class Items:
         assert isinstance(value, Sparse)
         if value.dtype != "float32":
             raise NotCodeError
-        room = max((limits.get(name, 0) for limits in self._limits), default=0)  # of the sum
+        rooms = [limits.get(name, 0) for limits in self._limits]
+        room = max(map(at_most, rooms), default=0)  # of the sum
         if not room:
             raise NotCodeError
         made = Sparse.like(value.shape, value.dtype, room, name, own=False)
@@ -262,7 +269,7 @@ def items_of(binding: Binding, threads: int) -> Items:
     plan = binding.plan
     if any(isinstance(place, CUDAPlace) for place in plan.graph.places):
         raise NotCodeError
-    items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.specs))
+    items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.given))
     for task, steps in zip(plan.tasks, binding.steps, strict=True):
         if task.is_collective:
             items.take_collective(task, binding)

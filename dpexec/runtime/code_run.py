@@ -15,7 +15,7 @@ from dpexec.ir.sizes import Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
-from dpexec.runtime.code_table import word_of
+from dpexec.runtime.code_table import CodeTable, word_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
@@ -34,6 +34,7 @@ class Place:
         inner: where the block begins in it that only this code uses.
         lasting: where each of the lasting buffers begins.
         rows: of the device's batch, on which sizes may depend.
+        late: what was made for that number, per table.
     """
 
     def __init__(
@@ -43,22 +44,29 @@ class Place:
         inner: int,
         lasting: Sequence[int],
         rows: int,
+        late: Mapping[CodeTable, Sequence[Any]],
     ) -> None:
         self.code = code
         self.memory = memory
-        self.rows = rows
+        self.rows, self.late = rows, late
         address = memory.ctypes.data
         self.starts = address + inner, address + np.array(lasting, np.int64)
         self._places = {buffer: inner + at for buffer, at in code.places.items()}
         self._places.update(zip(code.lasting, lasting, strict=True))
 
-    def arrays(self, value: Value | Sparse) -> list[np.ndarray[Any, Any]]:
-        """The memory of all parts of a value that code computes."""
-        return [self._array(part) for part in value.parts]
+    def arrays(self, value: Value | Sparse, rows: int | None = None) -> list[np.ndarray[Any, Any]]:
+        """The memory of all parts of a value that code computes.
 
-    def _array(self, value: Value) -> np.ndarray[Any, Any]:
+        Args:
+            value: the value.
+            rows: another number of rows.
+        """
+        count = self.rows if rows is None else rows
+        return [self._array(part, count) for part in value.parts]
+
+    def _array(self, value: Value, rows: int) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
-        shape = [at(size, self.rows) for size in value.shape]
+        shape = [at(size, rows) for size in value.shape]
         if value.buffer not in self._places:  # of size 0, or no kernel needs it
             return np.empty(shape, value.dtype)
         start = self._places[value.buffer]
@@ -121,20 +129,22 @@ class CodeRun:
             for steps, end in piece.steps
         ]
         """The steps that it does, together where one kernel does several, and behind which row."""
-        self.words, kept = table.words(place.rows, *place.starts)
+        self.made_by = table
+        late = place.late[table]
+        self.words = table.words(place.rows, late, *place.starts)
         self.table = table.rows(self.words.ctypes.data)
-        self._kept = [place.memory, table, *kept]  # the words are addresses
+        self._kept = [place.memory, *late]  # the words are addresses
         self.numbers = table.numbers
         self.brought = [
             _Brought(place.closed(value), found) for value, found in table.brought.items()
         ]
         self.made = piece.made
-        self._place = place
-        published = [(name, value, place.arrays(value)) for name, value in piece.published]
-        self.dense = [(name, a[0]) for name, v, a in published if isinstance(v, Value)]
-        self.alone = [v.name for _, v, _ in published if place.code.alone(v)]
+        self.place = place
+        self.published = [(name, value, place.arrays(value)) for name, value in piece.published]
+        self.dense = [(name, a[0]) for name, v, a in self.published if isinstance(v, Value)]
+        self.alone = [v.name for _, v, _ in self.published if place.code.alone(v)]
         """Values in whose memory nothing else lies that is needed outside of the task."""
-        self.sparse = [(name, v, a) for name, v, a in published if isinstance(v, Sparse)]
+        self.sparse = [(name, v, a) for name, v, a in self.published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
@@ -177,8 +187,8 @@ class CodeRun:
         What no kernel needs has no bytes.
         """
         for name, value in self.made.items():
-            for part, array in zip(value.parts, self._place.arrays(value), strict=True):
-                nbytes = array.nbytes if self._place.holds(part) else 0
+            for part, array in zip(value.parts, self.place.arrays(value), strict=True):
+                nbytes = array.nbytes if self.place.holds(part) else 0
                 yield name, array.__array_interface__["data"][0], nbytes
 
     def _refused(self, row: int, env: Env) -> None:
@@ -186,7 +196,7 @@ class CodeRun:
         step = next(steps[0] for steps, end in self.parts if end > row)
         inner = Env(env.shard, around=env)
         inner.update(
-            {name: result_of(value, self._place.arrays(value)) for name, value in self.made.items()}
+            {name: result_of(value, self.place.arrays(value)) for name, value in self.made.items()}
         )
         assert step.node.op is not None
         try:

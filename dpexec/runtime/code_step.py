@@ -8,8 +8,9 @@ from where they lie.
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.code_items import Computed, NotCodeError, items_of
+from dpexec.runtime.code_items import NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.replicas import Replicas
@@ -65,7 +66,12 @@ class CodeStep:
         plan = self.plan = binding.plan
         made = items_of(binding, threads)
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
+        self._all_words = made.words
         self._words = memoryview(made.words.data)  # written to much faster than an array
+        self._open = made.open
+        self._sized: weakref.WeakKeyDictionary[Binding, Any] = weakref.WeakKeyDictionary()
+        self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
+        self._lates: Any = None  # words are their addresses; the first ones live in what is kept
         self._kept = made.kept
         self.parts = made.parts
         self._updates = [
@@ -81,7 +87,7 @@ class CodeStep:
         self._moves = -1
         self._numbered = False
         self._written: dict[str, LoDTensor] = {}
-        self._results = [self._lasting(computed) for computed in made.computed]
+        self._results = self._lasting()
         self._others = [
             (device, name)
             for device, found in enumerate(self._results)
@@ -92,6 +98,27 @@ class CodeStep:
         """Whether it needs to know the shards at every run; else at the first."""
 
     # ---- before a run
+
+    def resize(self, binding: Binding) -> None:
+        """Make it the code for other numbers of rows.
+
+        Args:
+            binding: for them; what left them open is the same as before.
+        """
+        if self._sized_for() is binding:
+            return
+        if binding not in self._sized:
+            self._sized[binding] = self._open.words(binding.rows, binding.lates)
+        self._all_words[self._open.positions] = self._sized[binding]
+        self._lates = binding.lates
+        fetched = itertools.product(range(len(self._computed)), self.plan.fetch)
+        wanted = (*fetched, *self.plan.commits)
+        for device, name, value, arrays in self._open.arrays(wanted, binding.rows):
+            self._computed[device][name] = value, arrays
+        self._results = self._lasting()
+        self._numbered = False
+        self.note(None)
+        self._sized_for = weakref.ref(binding)
 
     def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
         """Say where feeds and stored variables lie.
@@ -172,12 +199,16 @@ class CodeStep:
                 found[device][name] = value
         return found
 
-    def _lasting(self, computed: Mapping[str, Computed]) -> Env:
-        """Of what is fetched, the arrays that are the same at every run."""
-        dense = {name: arrays[0] for name, (v, arrays) in computed.items() if isinstance(v, Value)}
-        env = Env()
-        env.update({name: dense[name] for name in self.plan.fetch if name in dense})
-        return env
+    def _lasting(self) -> list[Env]:
+        """Of what is fetched, the arrays that are the same at every run, per device."""
+        envs = []
+        for computed in self._computed:
+            envs.append(Env())
+            for name in self.plan.fetch:
+                value, arrays = computed.get(name, (None, []))
+                if isinstance(value, Value):
+                    envs[-1][name] = arrays[0]
+        return envs
 
     def _value(self, device: int, name: str, fed: Mapping[str, Any], replicas: Replicas) -> Any:
         if name in self._computed[device]:

@@ -40,8 +40,7 @@ class CodeTable:
         self._late: list[tuple[int, Late | Quotient]] = []
         self._inside: list[int] = []  # positions of addresses
         self._outside: tuple[list[int], list[int]] = ([], [])  # and numbers of lasting buffers
-        self._sizes: list[int] = []
-        self._slopes: list[int] = []
+        self._sizes: list[tuple[int, Size]] = []
         words: list[int] = []
         starts: list[int] = []
         for _, arguments in calls:
@@ -57,9 +56,8 @@ class CodeTable:
         if isinstance(argument, Value):
             return self._address(position, argument)
         if isinstance(argument, Size):
-            self._sizes.append(position)
-            self._slopes.append(argument.slope)
-            return argument.offset
+            self._sizes.append((position, argument))
+            return 0
         if isinstance(argument, Late | Quotient):
             self._late.append((position, argument))
             return 0
@@ -80,26 +78,48 @@ class CodeTable:
         self._inside.append(position)
         return self._inner.get(buffer, 0)
 
-    def words(
-        self, rows: int, inner: int, lasting: np.ndarray[Any, Any]
-    ) -> tuple[np.ndarray[Any, Any], list[Any]]:
-        """All words, and what they are addresses of.
+    @property
+    def open(self) -> list[int]:
+        """Positions of the words that depend on how many rows there are."""
+        return [position for position, _ in (*self._sizes, *self._late)]
+
+    def late(self, rows: int) -> list[Any]:
+        """What is made for a number of rows, such as primitives; words are its addresses.
 
         Args:
             rows: of the device's batch.
+
+        Raises:
+            TypeError: it needs more memory than for other numbers.
+        """
+        return [argument.at(rows) for _, argument in self._late]
+
+    def sized(self, rows: int, late: Sequence[Any]) -> list[int]:
+        """The words at the open positions.
+
+        Args:
+            rows: of the device's batch.
+            late: what was made for them.
+        """
+        return [*(size.at(rows) for _, size in self._sizes), *map(word_of, late)]
+
+    def words(
+        self, rows: int, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """All words.
+
+        Args:
+            rows: of the device's batch.
+            late: what was made for them.
             inner: address of the memory for what only code uses.
             lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
-        if self._sizes:
-            made[self._sizes] += np.multiply(self._slopes, rows)
+        made[self.open] = self.sized(rows, late)
         made[self._inside] += inner
         positions, numbers = self._outside
         made[positions] = lasting[numbers]
-        kept = [argument.at(rows) for _, argument in self._late]
-        for (position, _), found in zip(self._late, kept, strict=True):
-            made[position] = word_of(found)
-        return made, kept
+        return made
 
     def rows(self, words: int) -> np.ndarray[Any, Any]:
         """The table for :func:`dpexec.kernels.machine.run`, for words at an address.

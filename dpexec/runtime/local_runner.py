@@ -193,13 +193,17 @@ class LocalRunner:
         again = binding.runs > 1 or binding.rows  # sizes that are left open rarely come twice
         if not again or feeds.persistable or not binding.native or not usual:
             return None
-        if binding not in self._code:
+        home = binding.opened or binding
+        if home not in self._code:
             from dpexec.runtime.code_step import code_step
 
-            self._code[binding] = code_step(binding, feeds, self._crew.size)
+            self._code[home] = code_step(binding, feeds, self._crew.size)
             if self._recording is not None:
                 self._recording.begin()  # that was no part of the step
-        return self._code[binding]
+        code = self._code[home]
+        if code is not None and binding.rows:
+            code.resize(binding)
+        return code
 
     @functools.cached_property
     def _crew(self) -> Crew:

@@ -20,12 +20,16 @@ from dpexec.ir.sizes import Rows
 from dpexec.ir.spec import Spec
 from dpexec.runtime.arena import Arena, arena_of
 from dpexec.runtime.binding import Memory
+from dpexec.runtime.code_table import CodeTable
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step
 from dpexec.runtime.task_code import TaskCode
 
-__all__ = ["PlanCode", "make_code"]
+__all__ = ["Lates", "PlanCode", "make_code"]
+
+Lates = Mapping[int, Mapping[CodeTable, Sequence[Any]]]
+"""By task and table, what was made for a number of rows."""
 
 
 @dataclass(eq=False)
@@ -44,22 +48,39 @@ class PlanCode:
     chains: Mapping[int, Sequence[int]]
     arenas: Mapping[int, Arena]
 
-    def steps(self, memory: Memory, rows: Sequence[int]) -> list[list[Step]]:
+    def late(self, rows: Sequence[int]) -> Lates:
+        """What is made for a number of rows, by task.
+
+        Args:
+            rows: of every device's batch.
+
+        Raises:
+            TypeError: it needs more memory than for other numbers.
+        """
+        return {task: code.late(rows[self._device(task)]) for task, code in self.codes.items()}
+
+    def _device(self, task: int) -> int:
+        device = self.plan.tasks[task].device
+        assert device is not None
+        return device
+
+    def steps(self, memory: Memory, rows: Sequence[int], lates: Lates) -> list[list[Step]]:
         """The steps of all tasks, where values have a place.
 
         Args:
             memory: where values lie.
             rows: of every device's batch, on which sizes may depend.
+            lates: what was made for them.
         """
         found = list(self.plan.steps)
         for home, chain in self.chains.items():
             arena = self.arenas[home]
             block = memory.block(("arena", home), arena.nbytes)
             for number, inner, lasting in zip(chain, arena.inner, arena.lasting, strict=True):
-                device = self.plan.tasks[number].device
-                assert device is not None
+                place = block, inner, lasting
+                count = rows[self._device(number)]
                 code = self.codes[number]
-                found[number] = code.finish(block, inner, lasting, found[number], rows[device])
+                found[number] = code.finish(*place, found[number], count, lates[number])
         return found
 
 

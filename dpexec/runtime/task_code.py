@@ -359,13 +359,23 @@ class TaskCode:
 
     # ---- steps
 
+    def late(self, rows: int) -> dict[CodeTable, list[Any]]:
+        """What is made for a number of rows, see :meth:`CodeTable.late`.
+
+        Args:
+            rows: of the device's batch.
+        """
+        pieces = (item for item in self.order if isinstance(item, Piece))
+        return {piece.table: piece.table.late(rows) for piece in pieces}
+
     def finish(
         self,
         memory: np.ndarray[Any, Any],
         inner: int,
         lasting: Sequence[int],
         steps: Sequence[Step],
-        rows: int = 0,
+        rows: int,
+        late: Mapping[CodeTable, Sequence[Any]],
     ) -> list[Step]:
         """The steps of a task, when there is memory for its values.
 
@@ -375,8 +385,9 @@ class TaskCode:
             lasting: where each of the lasting buffers begins.
             steps: of the task, which is this one or one of another device.
             rows: of the device's batch, if sizes depend on them.
+            late: what :meth:`late` made for them.
         """
-        place = Place(self, memory, inner, lasting, rows)
+        place = Place(self, memory, inner, lasting, rows, late)
         own = {id(mine.node): theirs for mine, theirs in zip(self.steps, steps, strict=True)}
         return [
             Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)

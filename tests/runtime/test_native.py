@@ -69,7 +69,8 @@ class Task:
         self.inner_bytes = self.code.layout()
         arena = arena_of([self.code], [{}])
         memory = aligned(arena.nbytes)
-        self.steps = self.code.finish(memory, arena.inner[0], arena.lasting[0], self.before)
+        place = memory, arena.inner[0], arena.lasting[0]
+        self.steps = self.code.finish(*place, self.before, 0, self.code.late(0))
 
     @property
     def kinds(self):

@@ -156,3 +156,17 @@ def test_the_first_rows_of_few_and_of_many():
     main, out = reshaped(lambda x: fluid.layers.slice(x, axes=[0], starts=[0], ends=[10]))
     for x, found in zip(*run(main, out, [20, 30, 25, 5, 3, 10, 11, 9]), strict=True):
         assert np.array_equal(found, 2 * x[:10])
+
+
+def test_recorded_steps_of_many_sizes_are_whole():
+    sizes = [12, 8, 9, 8, 30, 12, 9, 31]
+    recorded = train(classifier(), feeds(sizes), 2, trace=True)
+    assert_same_bits(recorded, train(classifier(), feeds(sizes), 2))
+    trace = recorded.compiled.trace
+    ran = [
+        sorted(event.name for event in trace.events if event.step == step and event.node)
+        for step in trace.steps
+    ]
+    assert len(ran) == len(sizes)
+    assert ran[0]
+    assert all(names == ran[0] for names in ran)
