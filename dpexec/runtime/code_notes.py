@@ -41,8 +41,7 @@ class CodeNotes:
     Attributes:
         row: of the run that is next.
         rows: how many runs there is room for.
-        began: when the steps of the runs began, in nanoseconds.
-        ended: when they were over.
+        times: when the steps of the runs began and were over, in nanoseconds.
     """
 
     def __init__(
@@ -58,9 +57,7 @@ class CodeNotes:
         width = max(code.schedule.width, 1)
         self.row, self.rows = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.rows, width), np.int64)
-        self.began, self.ended = (
-            memoryview(array.data) for array in np.zeros((2, self.rows), np.int64)
-        )
+        self.times = [(0, 0)] * self.rows
 
     @property
     def address(self) -> int:
@@ -74,11 +71,12 @@ class CodeNotes:
             row: of its run.
         """
         tasks = partial(self._tasks, row)
-        times = [when for _, when, _ in tasks()]
-        start, stop = min(when[0] for when in times), max(when[1] for when in times)
+        began, ended = self.times[row]
+        ran = [when for _, when, _ in tasks()]
+        start, stop = min(when[0] for when in ran), max(when[1] for when in ran)
         around: list[Around] = [
-            ("Feed", "feed", self.began[row], start, self._idents[0], {}),
-            ("Fetch", "fetch", stop, self.ended[row], self._idents[0], {}),
+            ("Feed", "feed", began, start, self._idents[0], {}),
+            ("Fetch", "fetch", stop, ended, self._idents[0], {}),
         ]
         return StepRecord(self._layout, self._lives, tasks, (), around)
 

@@ -322,7 +322,8 @@ class Engine:
         return results
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if self.recorder is None and not self._sampled and profile.active() is None:
+        profiler = profile.active()
+        if self.recorder is None and profiler is None and not self._sampled:
             return self._run_step(binding, feeds, merged, None)
         recording: Recording | ClusterRecording = (
             binding.recording if self._cluster is None else self._cluster.recording(binding)
@@ -330,9 +331,12 @@ class Engine:
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
         kept = recording.end()
-        for recorder in (self.recorder, profile.active(), *self._sampled):
-            if recorder is not None:
-                recorder.keep(kept)
+        if self.recorder is not None:
+            self.recorder.keep(kept)
+        if profiler is not None:
+            profiler.keep(kept)
+        for sampler in self._sampled:
+            sampler.keep(kept)
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:

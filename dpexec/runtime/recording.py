@@ -147,7 +147,7 @@ class Recording:
         notes = self._notes
         if self._is_code and notes is not None:
             row = notes.row - 1
-            notes.began[row], notes.ended[row] = self.began, time.perf_counter_ns()
+            notes.times[row] = self.began, time.perf_counter_ns()
             return notes, row
         self._envs = ()
         return _TaskNotes(self, *self.noted), 0

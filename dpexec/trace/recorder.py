@@ -82,13 +82,14 @@ class Recorder:
         limit: About how many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_dropped", "_limit", "_lock", "_steps")
+    __slots__ = ("_dropped", "_limit", "_lock", "_size", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._steps: deque[_Rows] = deque()
         self._dropped = 0
+        self._size = 0  # events of all but the last rows, which more will follow
 
     def keep(self, step: Kept) -> None:
         """Add what a step recorded; forget the oldest ones where these are too many.
@@ -103,21 +104,17 @@ class Recorder:
                 if last.notes is notes and last.end == row:
                     last.end = row + 1
                     return
+                self._size += last.size
             self._steps.append(_Rows(notes, row, row + 1))
-            self._forget()
-
-    def _forget(self) -> None:
-        """Forget the oldest steps; the lock is held."""
-        size = sum(rows.size for rows in self._steps)
-        while size > self._limit and len(self._steps) > 1:
-            gone = self._steps.popleft()
-            size -= gone.size
-            self._dropped += len(gone)
+            while self._size + notes.size > self._limit and len(self._steps) > 1:
+                gone = self._steps.popleft()
+                self._size -= gone.size
+                self._dropped += len(gone)
 
     def __len__(self) -> int:
         """The number of events."""
         with self._lock:
-            return sum(rows.size for rows in self._steps)
+            return self._size + (self._steps[-1].size if self._steps else 0)
 
     @property
     def binding(self) -> Any:
@@ -138,7 +135,7 @@ class Recorder:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
             self._steps.clear()
-            self._dropped = 0
+            self._dropped = self._size = 0
 
     def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
         """Return what was recorded so far, ordered by start.
