@@ -44,12 +44,11 @@ def scale(
     """``scale * x + bias``, or ``scale * (x + bias)``. Source: Paddle op ``scale``."""
     if isinstance(x, SelectedRows):
         return SelectedRows(x.row_array, x.height_, x.value * x.value.dtype.type(scale))
-    if factor is not None:
-        scale = factor.reshape(())
     kind = x.dtype.type
+    by = kind(scale) if factor is None else factor.reshape(()).astype(x.dtype)
     if not bias_after_scale:
-        return (x + kind(bias)) * kind(scale)
-    out = x * kind(scale)
+        return (x + kind(bias)) * by
+    out = x * by
     if bias:
         out += kind(bias)
     return out

@@ -63,8 +63,19 @@ def scatter(xp: Any, x: Any, ids: Any, updates: Any, *, overwrite: bool = True) 
     rows = ids.reshape(-1)
     check_rows(xp, rows, x.shape[0], "Ids")
     out = x.copy()
-    out[rows] = updates if overwrite else added_rows(xp, rows, updates, x.shape)[rows]
+    if not overwrite:
+        updates = added_rows(xp, rows, updates, x.shape)[rows]
+    elif xp is not np:  # CuPy leaves it open which of several updates stays
+        updates = updates[_last_updates(xp, rows, x.shape[0])]
+    out[rows] = updates
     return out
+
+
+def _last_updates(xp: Any, rows: Any, height: int) -> Any:
+    """For every update the number of the last one of the same row."""
+    last = xp.zeros(height, np.int32)
+    xp.maximum.at(last, rows, xp.arange(rows.size, dtype=np.int32))
+    return last[rows]
 
 
 @scatter.grad("Ids", "Updates", "Out@GRAD", outputs="X@GRAD Updates@GRAD",
@@ -87,9 +98,8 @@ def scatter_grad(
     if needs[1]:
         d_updates = d_out[rows]
         if overwrite:
-            last = xp.zeros(d_out.shape[0], np.int64)
-            last[rows] = xp.arange(len(rows))
-            d_updates[last[rows] != xp.arange(len(rows))] = 0
+            last = _last_updates(xp, rows, d_out.shape[0])
+            d_updates[last != xp.arange(rows.size)] = 0
     return d_x, d_updates
 
 

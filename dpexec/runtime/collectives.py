@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.copies import array_on
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
@@ -43,12 +44,19 @@ def bind_collective(
         for name, devices, made, receivers in sums:
             home = places[receivers[0]]
             values = [on_place(envs[device][name], places[device], home) for device in devices]
-            total = add_in_order(values, array_module(home), buffers.get(name))
+            total = _sum_on(home, values, buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
             for target in receivers:
                 envs[target][made] = on_place(total, home, places[target])
 
     return call
+
+
+def _sum_on(home: Place, values: list[Any], buffer: Any) -> Any:
+    if not isinstance(home, CUDAPlace):
+        return add_in_order(values, np, buffer)
+    with on_device(home):
+        return add_in_order(values, array_module(home), buffer)
 
 
 def sums_of(node: OpNode, missing: set[VarNode]) -> list[tuple[str, list[int], str, list[int]]]:
@@ -102,7 +110,8 @@ def _bind_merge(
 
     def call(envs: Sequence[Env]) -> None:
         parts = [on_place(envs[device][name], places[device], home) for device in devices]
-        together = array_module(home).concatenate(parts) if len(parts) > 1 else parts[0]
+        with on_device(home):
+            together = array_module(home).concatenate(parts) if len(parts) > 1 else parts[0]
         envs[target][made] = together
 
     return call
@@ -148,7 +157,4 @@ def on_place(value: Any, source: Place, target: Place) -> Any:
     if isinstance(value, SelectedRows):
         moved = on_place(value.row_array, source, target), on_place(value.value, source, target)
         return SelectedRows(moved[0], value.height_, moved[1])
-    if isinstance(target, CUDAPlace):
-        with on_device(target):
-            return array_module(target).array(value)
-    return value.get() if isinstance(source, CUDAPlace) else value
+    return array_on(target, value)

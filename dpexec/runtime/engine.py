@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import Place
+from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
@@ -25,6 +25,7 @@ from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.cluster_recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds, Splitter, single_feed, split_feed
+from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import (
     busy_devices,
     count_rows,
@@ -112,7 +113,9 @@ class Engine:
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
         threads = 0 if self.scheduler == "sync" else self.num_threads
-        self.local = LocalRunner(execution_strategy, threads, self.replicas, self.label)
+        on_gpus = any(isinstance(place, CUDAPlace) for place in self.places)
+        runner = GpuRunner if on_gpus else LocalRunner
+        self.local = runner(execution_strategy, threads, self.replicas, self.label)
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}

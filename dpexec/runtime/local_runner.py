@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import CUDAPlace, array_module, available_cpus, on_device
+from dpexec.core.places import available_cpus
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
@@ -119,12 +119,12 @@ class LocalRunner:
         for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
             found = ((name, replicas.tensor(device, name)) for name in plan.reads[device])
             stored = {name: tensor.array for name, tensor in found if tensor is not None}
-            place = plan.graph.places[device]
-            if isinstance(place, CUDAPlace):
-                with on_device(place):
-                    values = {n: array_module(place).asarray(array) for n, array in values.items()}
-            envs.append(plan.make_env(shard, {**stored, **values}))
+            envs.append(plan.make_env(shard, {**stored, **self._placed(plan, device, values)}))
         return envs
+
+    def _placed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
+        """What a device is fed, where the device can use it."""
+        return values
 
     def _schedule(self, plan: Plan, merged: bool) -> list[Any]:
         def run_task(number: int) -> None:
@@ -132,9 +132,9 @@ class LocalRunner:
 
         def fetch() -> list[Any]:
             if self._recording is None:
-                return collect(self.envs, plan.fetch, plan.active, merged)
+                return self._collect(plan, merged)
             start = time.perf_counter_ns()
-            results = collect(self.envs, plan.fetch, plan.active, merged)
+            results = self._collect(plan, merged)
             self._recording.note("Fetch", "fetch", start)
             return results
 
@@ -146,6 +146,10 @@ class LocalRunner:
         self._gate.between_tasks = self._scheduler.caller_works
         return self._scheduler.run(graphs[merged])
 
+    def _collect(self, plan: Plan, merged: bool) -> list[Any]:
+        """The fetches, on the host."""
+        return collect(self.envs, plan.fetch, plan.active, merged)
+
     @functools.cached_property
     def _scheduler(self) -> LocalScheduler:
         assert self._strategy is not None
@@ -153,16 +157,13 @@ class LocalRunner:
 
     def _run_task(self, plan: Plan, number: int) -> None:
         assert self.binding is not None
-        task, steps = plan.tasks[number], self.binding.steps[number]
         self._gate.begin_task()
         if number in plan.updates:
             self._gate.begin_updates()
-        place = plan.graph.places[task.device or 0]
-        with on_device(place):
-            if self._recording is None:
-                run_steps(steps, self.envs)
-            else:
-                self._recording.run(number, self.envs)
+        if self._recording is None:
+            run_steps(self.binding.steps[number], self.envs)
+        else:
+            self._recording.run(number, self.envs)
 
     def _commit(self, plan: Plan, feeds: Feeds) -> None:
         replicas = self._replicas
@@ -173,7 +174,7 @@ class LocalRunner:
             if value is None:
                 continue
             if getattr(value, "base", None) is not None or id(value) in held:
-                value = value.copy()  # two variables must never share memory
+                value = self._copy(device, value)  # two variables must never share memory
             held.add(id(value))
             replicas.commit(device, name, value)
         shared = replicas.shared
@@ -181,9 +182,13 @@ class LocalRunner:
         for device, env in enumerate(self.envs[:1] if shared else self.envs):
             for name in feeds.persistable & env.keys():
                 if (name if shared else (device, name)) not in done:
-                    replicas.commit(device, name, env[name].copy())
+                    replicas.commit(device, name, self._copy(device, env[name]))
         names = {name for _, name in (*plan.commits, *plan.overwritten)}
         replicas.written(names | feeds.persistable)
+
+    def _copy(self, device: int, value: Any) -> Any:
+        """A copy of a value of a device."""
+        return value.copy()
 
     # ---- whole steps of code
 

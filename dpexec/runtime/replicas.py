@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core import tensors
-from dpexec.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.core.copies import copy_on
+from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.core.tensors import LoDTensor, SelectedRows
 
@@ -93,7 +94,7 @@ class Replicas:
         place = self.places[device]
         if device == 0:
             if isinstance(place, CUDAPlace) and original.place != place:
-                original.array, original.place = _copy_to(place, original.array), place
+                original.array, original.place = copy_on(place, original.array), place
             return
         if self.shared:
             if self._seen.get(name) != original.version and name in self.scopes[device]._vars:
@@ -102,7 +103,7 @@ class Replicas:
         mine = self.scopes[device]._vars.get(name)
         if mine is None or self._seen.get(name) != original.version:
             tensor = self.scopes[device].var(name).get_tensor()
-            tensor.array, tensor.place = _copy_to(place, original.array), place
+            tensor.array, tensor.place = copy_on(place, original.array), place
 
     # ---- values that replicas do not have in common
 
@@ -134,7 +135,7 @@ class Replicas:
         assert original is not None, f"variable {name} has no value"
         for device, place in enumerate(self.places[1:], 1):
             tensor = self.scopes[device].var(name).get_tensor()
-            tensor.array = _copy_to(place, own.get(device, original.array))
+            tensor.array = copy_on(place, own.get(device, original.array))
             tensor.place = place
         self.generation += 1
         self._seen[name] = original.version
@@ -186,10 +187,3 @@ class Replicas:
 
 def _kind(value: Any) -> tuple[Any, Any]:
     return getattr(value, "shape", None), getattr(value, "dtype", None)
-
-
-def _copy_to(place: Place, array: Any) -> Any:
-    with on_device(place):
-        if not isinstance(place, CUDAPlace) and hasattr(array, "get"):
-            array = array.get()
-        return array_module(place).array(array)

@@ -51,9 +51,13 @@ class SampleCall:
         type: operator type.
         sample: what it is called with.
         dtype: floating point numbers are converted to this type.
+
+    Attributes:
+        xp: what the kernels compute with; the values must be arrays of it.
     """
 
     def __init__(self, type, sample, dtype):
+        self.xp = np
         self.definition = opdef.get(type)
         self.program = Program()
         self.block = self.program.global_block()
@@ -112,7 +116,7 @@ class SampleCall:
             changed: values of inputs that differ from the sample's.
         """
         values = {**self.values, **changed}
-        run(self.op, values)
+        run(self.op, values, self.xp)
         return values
 
     def grad_ops(self, wanted):
@@ -152,7 +156,7 @@ class SampleCall:
             op = self.block.append_op(
                 type=grad_op.type, inputs=inputs, outputs=outputs, attrs=dict(grad_op.attrs)
             )
-            run(op, values)
+            run(op, values, self.xp)
             for names in outputs.values():
                 specs.update({name: self.block.var(name).spec for name in names if name})
         return {name: values[roles.grad_name(name)] for name in wanted}, specs
@@ -164,7 +168,7 @@ class SampleCall:
         return [name for name in names if roles.grad_name(name) in read]
 
 
-def run(op, values):
+def run(op, values, xp=np):
     """Call the kernel of an operator on the values of its variables and store its results."""
     definition = op.definition
     arguments = []
@@ -183,7 +187,7 @@ def run(op, values):
     if definition.is_random:
         keywords["rng"] = RandomStream(seed=7, key=1, run=0)
     with np.errstate(all="ignore"):
-        made = definition(np, *arguments, **keywords)
+        made = definition(xp, *arguments, **keywords)
     made = made if isinstance(made, tuple) else (made,)
     for slot, value in zip(definition.outputs, made, strict=True):
         names = op.outputs.get(slot.name, [])

@@ -1,0 +1,143 @@
+"""Steps of a plan with replicas on GPUs: tasks enqueue, and only a fetch waits."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.copies import array_on
+from dpexec.core.places import CUDAPlace, array_module
+from dpexec.core.tensors import SelectedRows
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.fetch import collect
+from dpexec.runtime.gpu.schedule import Schedule
+from dpexec.runtime.gpu.streams import Streams
+from dpexec.runtime.local_runner import LocalRunner
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.steps import Env, Shard
+
+__all__ = ["GpuRunner"]
+
+
+class GpuRunner(LocalRunner):
+    """Runs plans whose devices are GPUs, or GPUs and the host.
+
+    CuPy's memory pool gives freed memory to the next one who allocates on the same stream, without
+    a look at other streams. So arrays that two streams use are held until the streams have waited
+    for each other at the end of the step. Feeds are held until the end of the next step: the
+    stream that takes them need not wait for the present one.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._streams = Streams(self._replicas.places)
+        self._schedules: weakref.WeakKeyDictionary[Plan, Schedule]
+        self._schedules = weakref.WeakKeyDictionary()
+        self._ends: dict[int, list[Any]] = {}
+        self._shared: list[Any] = []
+        self._late: list[Any] = []
+        self._late_before: list[Any] = []
+        self._end: Any = None
+        self._end_before: Any = None
+
+    def _run_tasks(
+        self, binding: Binding, feeds: Feeds, shards: Sequence[Shard], merged: bool
+    ) -> list[Any]:
+        try:
+            results = super()._run_tasks(binding, feeds, shards, merged)
+        except BaseException:
+            self._streams.synchronize("compute", "exchange", "feed")
+            raise
+        finally:
+            self._ends.clear()
+        self._release()
+        return results
+
+    def _release(self) -> None:
+        """Let go what streams shared in this step, which have waited for each other."""
+        self._shared.clear()
+        if self._end_before is not None:
+            self._streams.wait("feed", self._end_before)
+        self._late_before, self._late, self._end_before = self._late, [], self._end
+
+    def _schedule_of(self, plan: Plan) -> Schedule:
+        if plan not in self._schedules:
+            self._schedules[plan] = Schedule.of(plan)
+        return self._schedules[plan]
+
+    # ---- feeds
+
+    def _placed(self, plan: Plan, device: int, values: dict[str, Any]) -> dict[str, Any]:
+        place = plan.graph.places[device]
+        if not isinstance(place, CUDAPlace) or not values:
+            return values
+        lane = "feed", place.device_id
+        with self._streams.current([lane]):
+            made = {name: array_on(place, array) for name, array in values.items()}
+        self._streams["compute", device].wait_event(self._streams.record(lane))
+        self._late.extend(made.values())
+        return made
+
+    # ---- tasks
+
+    def _run_task(self, plan: Plan, number: int) -> None:
+        schedule = self._schedule_of(plan)
+        lanes = schedule.lanes[number]
+        for before in schedule.waits[number]:
+            for end in self._ends[before]:
+                for lane in lanes:
+                    self._streams[lane].wait_event(end)
+        task = plan.tasks[number]
+        if task.is_collective:
+            self._hold([v for node in task.nodes for v in node.inputs])
+        with self._streams.current(lanes):
+            super()._run_task(plan, number)
+        if task.is_collective:
+            self._hold([v for node in task.nodes for v in node.outputs])
+        if number in schedule.signals:
+            self._ends[number] = [self._streams.record(lane) for lane in lanes]
+
+    def _hold(self, variables: Sequence[Any]) -> None:
+        """Keep the values of variables that a collective reads or writes."""
+        found = (self.envs[v.device].get(v.name) for v in variables if v.kind == "var")
+        self._shared.extend(value for value in found if value is not None)
+
+    # ---- results
+
+    def _collect(self, plan: Plan, merged: bool) -> list[Any]:
+        self._end = self._streams.join(["compute", "exchange"])
+        envs = [self._on_host(device, env, plan.fetch) for device, env in enumerate(self.envs)]
+        if plan.fetch:
+            self._streams.synchronize("compute")
+        return collect(envs, plan.fetch, plan.active, merged)
+
+    def _on_host(self, device: int, env: Env, names: Sequence[str]) -> dict[str, Any]:
+        """Values that are being copied to page-locked memory of the host."""
+        place = self._replicas.places[device]
+        found = {name: env[name] for name in names if name in env}
+        if not isinstance(place, CUDAPlace):
+            return found
+        with self._streams.current([("compute", device)]):
+            return {name: _to_host(place, value) for name, value in found.items()}
+
+    def _copy(self, device: int, value: Any) -> Any:
+        if not isinstance(self._replicas.places[device], CUDAPlace):
+            return value.copy()
+        self._late.append(value)
+        with self._streams.current([("compute", device)]):
+            return value.copy()
+
+
+def _to_host(place: CUDAPlace, value: Any) -> Any:
+    """A copy that is complete when the current stream is."""
+    if isinstance(value, SelectedRows):
+        rows, values = _to_host(place, value.row_array), _to_host(place, value.value)
+        return SelectedRows(rows, value.height_, values)
+    cuda = array_module(place).cuda
+    memory = cuda.alloc_pinned_memory(max(value.nbytes, 1))
+    host = np.ndarray(value.shape, value.dtype, buffer=memory)
+    return value.get(out=host, blocking=False)

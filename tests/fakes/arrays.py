@@ -1,0 +1,328 @@
+"""Arrays on GPUs that do not exist: NumPy computes, what CuPy lacks is refused.
+
+Functions, methods and parameters are those in ``fixtures/cupy_names.json``, which was recorded
+from CuPy itself; behaviour that differs from NumPy's is imitated where dpexec could depend on it:
+reductions give arrays, NumPy's arrays are no operands, ``add.at`` takes few types.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from pathlib import Path
+
+import numpy as np
+
+from tests.fakes.streams import Memory
+
+__all__ = ["NAMES", "ndarray", "refuse_unknown"]
+
+NAMES = json.loads((Path(__file__).parents[1] / "fixtures/cupy_names.json").read_text())
+
+_AT_TYPES = {"int32", "float16", "float32", "float64", "uint32", "uint64"}
+_VIEWS = {"T", "real", "imag", "mT"}
+_PLAIN = {"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"}
+
+
+def refuse_unknown(name, known, kwargs):
+    """Raise TypeError for keyword arguments that a function of CuPy does not take."""
+    takes_all = known is None or any(parameter.startswith("**") for parameter in known)
+    unknown = () if takes_all else kwargs.keys() - set(known)
+    if unknown:
+        raise TypeError(f"cupy.{name} takes no {sorted(unknown)}")
+
+
+class ndarray:
+    """An array of one device.
+
+    Args:
+        host: what NumPy computed.
+        memory: where it lies.
+    """
+
+    __array_priority__ = 100
+    machine = None  # the GPUs; set by who makes the module
+
+    def __init__(self, host, memory=None):
+        self._host = np.asarray(host)
+        self._memory = memory or Memory(self.machine, self.machine.current.device)
+        self.base = None
+
+    @property
+    def device(self):
+        return self.machine.device_object(self._memory.device)
+
+    @property
+    def flags(self):
+        return self._host.flags
+
+    @property
+    def data(self):
+        raise NotImplementedError("the fake has no pointers")
+
+    def _part(self, host):
+        made = ndarray(host, self._memory)
+        made.base = self if self.base is None else self.base
+        return made
+
+    # ---- the host looks
+
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        """A copy on the host; unless it blocks, ``out`` holds garbage until the stream is done."""
+        used, entry = self.machine.enqueue("get", [self._memory], stream=stream and stream._queue)
+        value = np.array(self._host, order=order)
+        if blocking:
+            self.machine.wait(used.clock, "get")
+            if out is None:
+                return value
+            out[...] = value
+            return out
+        out = np.empty_like(value) if out is None else out
+        out.view(np.uint8).fill(0xEE) if out.flags.c_contiguous and out.ndim else None
+        self.machine.pending.append((entry, lambda: np.copyto(out, value)))
+        return out
+
+    def _look(self, what):
+        used, _ = self.machine.enqueue(what, [self._memory])
+        self.machine.wait(used.clock, what)
+        return self._host
+
+    def item(self):
+        return self._look("item").item()
+
+    def tolist(self):
+        return self._look("tolist").tolist()
+
+    def __bool__(self):
+        return bool(self._look("bool"))
+
+    def __int__(self):
+        return int(self._look("int"))
+
+    def __float__(self):
+        return float(self._look("float"))
+
+    def __index__(self):
+        return operator.index(self._look("index")[()])
+
+    def __len__(self):
+        return len(self._host)
+
+    def __iter__(self):
+        return (self[index] for index in range(len(self._host)))
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed: use get()")
+
+    def __format__(self, spec):
+        return format(self._look("format")[()], spec)
+
+    # ---- elements
+
+    def __getitem__(self, index):
+        reads = [self._memory, *_memories(index)]
+        host = self._host[_hosts(index)]
+        if isinstance(host, np.ndarray) and np.may_share_memory(host, self._host):
+            return self._part(host)
+        return _enqueued("getitem", reads, [], lambda: host)
+
+    def __setitem__(self, index, value):
+        _no_numpy(value, "setitem")
+        self.machine.enqueue("setitem", [*_memories(index), *_memories(value)], [self._memory])
+        index, value = _hosts(index), _hosts(value)
+        self._host[index] = value
+        stored = self._host[index]
+        wanted = np.broadcast_to(np.asarray(value, self._host.dtype), stored.shape)
+        if not np.array_equal(wanted, stored, equal_nan=stored.dtype.kind == "f"):
+            raise AssertionError("an element was set twice: CuPy leaves it open which value stays")
+
+    # ---- NumPy's own functions on these arrays become CuPy's
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        function = getattr(self.machine.module, ufunc.__name__)
+        if isinstance(kwargs.get("out"), tuple):
+            kwargs["out"] = kwargs["out"][0] if len(kwargs["out"]) == 1 else kwargs["out"]
+        return (function if method == "__call__" else getattr(function, method))(*inputs, **kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        return getattr(self.machine.module, function.__name__)(*args, **kwargs)
+
+    def copy(self, order="C"):
+        """A copy on the current device, whichever this one is on."""
+        return _enqueued("copy", [self._memory], [], lambda: self._host.copy(order), far=True)
+
+    def astype(self, dtype, order="K", casting=None, subok=None, copy=True):
+        if not copy and self._host.dtype == dtype:
+            return self
+        return _enqueued("astype", [self._memory], [], lambda: self._host.astype(dtype, order))
+
+    def set(self, arr, stream=None):
+        self.machine.enqueue("set", [], [self._memory], stream and stream._queue)
+        self._host[...] = arr
+
+    def fill(self, value):
+        self[...] = value
+
+    def scatter_add(self, slices, value):
+        self.machine.module.add.at(self, slices, value)
+
+    def __repr__(self):
+        return f"<array of device {self._memory.device}, {self._host.dtype}{self._host.shape}>"
+
+
+def _memories(value):
+    if isinstance(value, ndarray):
+        return [value._memory]
+    if isinstance(value, (list, tuple)):
+        return [memory for item in value for memory in _memories(item)]
+    return []
+
+
+def _hosts(value):
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_hosts, value))
+    return value
+
+
+def _no_numpy(value, name):
+    if isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: Unsupported type {np.ndarray}")
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _no_numpy(item, name)
+
+
+def _wrapped(value, arguments=()):
+    """What NumPy made, as arrays of the current device; views of arguments stay views."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wrapped(item, arguments) for item in value)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    for argument in arguments:
+        if value is argument._host:
+            return argument
+        if isinstance(value, np.ndarray) and np.may_share_memory(value, argument._host):
+            return argument._part(value)
+    return ndarray(value)
+
+
+def _arrays(values):
+    found = []
+    for value in values:
+        if isinstance(value, ndarray):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _arrays(value)
+    return found
+
+
+def _enqueued(name, reads, writes, call, arguments=(), far=False):
+    machine = ndarray.machine
+    for memory in () if far else (*reads, *writes):
+        if memory.device != machine.current.device:
+            raise AssertionError(
+                f"{name} runs on device {machine.current.device}, but an array is on device "
+                f"{memory.device}"
+            )
+    with np.errstate(all="ignore"):
+        value = call()
+    made = _wrapped(value, arguments)
+    new = [array._memory for array in _arrays([made]) if array._memory not in reads]
+    machine.enqueue(name, reads, [*writes, *new])
+    return made
+
+
+def call(name, function, args, kwargs):
+    """Call a function of NumPy on arrays of the current device."""
+    if name not in ("array", "asarray", "ascontiguousarray"):
+        _no_numpy([*args, *kwargs.values()], name)
+    given = _arrays([*args, *(v for k, v in kwargs.items() if k != "out")])
+    out = _arrays([kwargs.get("out")])
+    hosts = [_hosts(value) for value in args]
+    options = {key: _hosts(value) for key, value in kwargs.items()}
+    return _enqueued(
+        name,
+        [array._memory for array in given],
+        [array._memory for array in out],
+        lambda: function(*hosts, **options),
+        [*out, *given],
+    )
+
+
+def at(name, function, target, indices, value):
+    """``ufunc.at``, for the types that atomic operations have."""
+    if target.dtype.name not in _AT_TYPES:
+        raise TypeError(f"{name}.at only supports {sorted(_AT_TYPES)}, not {target.dtype.name}")
+    _no_numpy(value, name)
+    reads = [*_memories(indices), *_memories(value)]
+    ndarray.machine.enqueue(f"{name}.at", reads, [target._memory])
+    function.at(target._host, _hosts(indices), _hosts(value))
+
+
+def _method(name, known):
+    def method(self, *args, **kwargs):
+        refuse_unknown(f"ndarray.{name}", known, kwargs)
+        return call(name, getattr(np.ndarray, name), (self, *args), kwargs)
+
+    return method
+
+
+def _attribute(name):
+    return property(lambda array: getattr(array._host, name))
+
+
+def _view(name):
+    return property(lambda array: array._part(getattr(array._host, name)))
+
+
+def _operator(function, reflected):
+    def method(self, other=None):
+        if other is None:
+            return function(self.machine.module)(self)
+        pair = (other, self) if reflected else (self, other)
+        return function(self.machine.module)(*pair)
+
+    return method
+
+
+def _in_place(function):
+    def method(self, other):
+        return function(self.machine.module)(self, other, out=self)
+
+    return method
+
+
+_BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "lshift": "left_shift",
+    "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+}  # fmt: skip
+_COMPARE = {
+    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
+    "ne": "not_equal",
+}  # fmt: skip
+_UNARY = {"neg": "negative", "abs": "absolute", "invert": "invert", "pos": "positive"}
+
+
+def _complete():
+    for short, name in {**_BINARY, "matmul": "matmul"}.items():
+        function = operator.attrgetter(name)
+        setattr(ndarray, f"__{short}__", _operator(function, False))
+        setattr(ndarray, f"__r{short}__", _operator(function, True))
+        if name != "matmul":
+            setattr(ndarray, f"__i{short}__", _in_place(function))
+    for short, name in {**_COMPARE, **_UNARY}.items():
+        setattr(ndarray, f"__{short}__", _operator(operator.attrgetter(name), False))
+    ndarray.__hash__ = object.__hash__
+    for name, known in NAMES["methods"].items():
+        if name in _PLAIN:
+            setattr(ndarray, name, _attribute(name))
+        elif name in _VIEWS:
+            setattr(ndarray, name, _view(name))
+        elif name not in vars(ndarray) and hasattr(np.ndarray, name):
+            setattr(ndarray, name, _method(name, known))
+
+
+_complete()

@@ -1,0 +1,262 @@
+"""A module with CuPy's names whose GPUs do not exist; see streams.py and arrays.py."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+
+from tests.fakes import arrays, streams
+from tests.fakes.arrays import NAMES, ndarray, refuse_unknown
+
+__all__ = ["install", "make_cupy"]
+
+
+class Ufunc:
+    """A ufunc with the methods that CuPy's have."""
+
+    def __init__(self, name):
+        self.__name__ = name
+        self._function = getattr(np, name)
+
+    def __call__(self, *args, **kwargs):
+        refuse_unknown(self.__name__, ["out", "dtype", "where", "casting"], kwargs)
+        return arrays.call(self.__name__, self._function, args, kwargs)
+
+    def at(self, a, indices, b=None):
+        if self.__name__ not in ("add", "subtract", "maximum", "minimum"):
+            raise NotImplementedError(f"{self.__name__}.at")
+        arrays.at(self.__name__, self._function, a, indices, b)
+
+    def reduce(self, array, axis=0, dtype=None, out=None, keepdims=False):
+        names = {"add": "sum", "multiply": "prod"}
+        if self.__name__ not in names:
+            raise NotImplementedError(f"{self.__name__}.reduce")
+        return getattr(array, names[self.__name__])(axis, dtype, out, keepdims)
+
+    def reduceat(self, array, indices, axis=0, dtype=None, out=None):
+        if self.__name__ != "add":
+            raise NotImplementedError(f"{self.__name__}.reduceat")
+        return arrays.call("reduceat", np.add.reduceat, (array, indices, axis), {"dtype": dtype})
+
+
+def _function(name):
+    known = NAMES["functions"][name]
+
+    def function(*args, **kwargs):
+        refuse_unknown(name, known, kwargs)
+        if name in ("sort", "argsort") and kwargs.get("kind") not in (None, "stable"):
+            raise ValueError(f"cupy.{name} is stable, and takes no other kind")
+        kwargs.pop("blocking", None)
+        if name in ("array", "asarray", "ascontiguousarray"):
+            return _as_array(name, *args, **kwargs)
+        return arrays.call(name, getattr(np, name), args, kwargs)
+
+    function.__name__ = name
+    return function
+
+
+def _as_array(name, value, dtype=None, **options):
+    """From the host always a copy; from another GPU, too."""
+    if isinstance(value, ndarray):
+        if name == "array" or value._memory.device != value.machine.current.device:
+            value = value.copy()
+        return arrays.call(name, getattr(np, name), (value, dtype), options)
+    return arrays.call(name, np.array, (value, dtype), options)
+
+
+class Module(types.ModuleType):
+    """``cupy``: only what the real one has."""
+
+    ndarray = ndarray
+
+    def __init__(self, machine):
+        super().__init__("cupy")
+        self.cuda = Cuda(machine)
+
+    def __getattr__(self, name):
+        if name in NAMES["ufuncs"]:
+            found = Ufunc(name)
+        elif name in NAMES["functions"] and hasattr(np, name):
+            found = _function(name)
+        elif name in NAMES["other"] and hasattr(np, name):
+            found = getattr(np, name)
+        else:
+            raise AttributeError(f"module 'cupy' has no attribute {name!r}")
+        setattr(self, name, found)
+        return found
+
+
+class Device:
+    """A GPU, as context."""
+
+    machine = None
+
+    def __init__(self, device=None):
+        device = self.machine.current.device if device is None else device
+        self.id = int(getattr(device, "id", device))
+        if not 0 <= self.id < self.machine.count:
+            raise DriverError("cudaErrorInvalidDevice: invalid device ordinal")
+        self._before = []
+
+    def __enter__(self):
+        self._before.append(self.machine.current.device)
+        self.machine.current.device = self.id
+        return self
+
+    def __exit__(self, *error):
+        self.machine.current.device = self._before.pop()
+
+    def use(self):
+        self.machine.current.device = self.id
+
+    def synchronize(self):
+        for queue in self.machine.streams:
+            if queue.device == self.id:
+                self.machine.wait(queue.clock, "device")
+
+    def __eq__(self, other):
+        return isinstance(other, Device) and self.id == other.id
+
+    def __hash__(self):
+        return self.id
+
+
+class DriverError(RuntimeError):
+    """``cupy.cuda.runtime.CUDARuntimeError``."""
+
+
+class Stream:
+    """A stream of the device that is current when it is made."""
+
+    machine = None
+
+    def __init__(self, null=False, non_blocking=False, ptds=False, priority=None):
+        device = self.machine.current.device
+        if null:
+            self._queue = self.machine.nulls[device]
+        else:
+            self._queue = streams.Stream(self.machine, device, blocking=not non_blocking)
+        self.device_id = device
+        self.ptr = self._queue.number + 1
+        self._before = []
+
+    def __enter__(self):
+        current = self.machine.current
+        if current.device != self.device_id:
+            raise RuntimeError(
+                f"The device that the stream is created on ({self.device_id}) does not match with "
+                f"the current device ({current.device})"
+            )
+        self._before.append(current.streams.get(self.device_id))
+        current.streams[self.device_id] = self._queue
+        return self
+
+    def __exit__(self, *error):
+        before = self._before.pop()
+        self.machine.current.streams[self.device_id] = before or self.machine.nulls[self.device_id]
+
+    def record(self, event=None):
+        event = event or Event()
+        event._event.record(self._queue)
+        event._when = self.machine.tick()
+        return event
+
+    def wait_event(self, event):
+        event._event.hold(self._queue)
+
+    def synchronize(self):
+        self.machine.wait(self._queue.clock, "stream")
+
+
+class Event:
+    """A point of a stream; its time is the number of what was enqueued before it."""
+
+    machine = None
+
+    def __init__(self, block=False, disable_timing=False, interprocess=False):
+        self._event = streams.Event()
+        self._timed, self._when = not disable_timing, None
+
+    def record(self, stream=None):
+        (stream or current_stream(self.machine)).record(self)
+
+    def synchronize(self):
+        self.machine.wait(self._event.clock or {}, "event")
+
+    @property
+    def done(self):
+        return all(self.machine.host.covers(*entry) for entry in (self._event.clock or {}).items())
+
+
+def current_stream(machine):
+    """The current stream of the current device as CuPy gives it."""
+    made = Stream.__new__(Stream)
+    made._queue, made._before = machine.stream(), []
+    made.device_id, made.ptr = made._queue.device, made._queue.number + 1
+    return made
+
+
+class Cuda(types.ModuleType):
+    """``cupy.cuda``."""
+
+    def __init__(self, machine):
+        super().__init__("cupy.cuda")
+        for kind in (Device, Stream, Event):
+            kind.machine = machine  # those of the latest module
+            setattr(self, kind.__name__, kind)
+        self.runtime = types.SimpleNamespace(
+            CUDARuntimeError=DriverError, getDeviceCount=lambda: machine.count
+        )
+        self._machine = machine
+
+    def get_current_stream(self):
+        return current_stream(self._machine)
+
+    def get_elapsed_time(self, start, end):
+        """Milliseconds: a thousandth for everything that was enqueued between."""
+        if not (start._timed and end._timed and start.done and end.done):
+            raise DriverError("cudaErrorInvalidResourceHandle or cudaErrorNotReady")
+        return (end._when - start._when) * 1e-3
+
+    def alloc_pinned_memory(self, size):
+        return bytearray(size)
+
+
+class Machine(streams.Machine):
+    """The GPUs with the module that drives them."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        ndarray.machine = self
+        self.module = Module(self)
+
+    def device_object(self, number):
+        return self.module.cuda.Device(number)
+
+    def tick(self):
+        return len(self.log)
+
+
+def make_cupy(count):
+    """A module to be used as ``cupy``; its ``machine`` tells what was enqueued.
+
+    Args:
+        count: number of GPUs.
+    """
+    machine = Machine(count)
+    machine.module.machine = machine
+    return machine.module
+
+
+def install(monkeypatch, count):
+    """Let dpexec find such GPUs; returns the module.
+
+    Args:
+        monkeypatch: pytest's fixture.
+        count: number of GPUs.
+    """
+    module = make_cupy(count)
+    monkeypatch.setattr("dpexec.core.places._cupy", lambda: module)
+    monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: count)
+    return module

@@ -1,0 +1,211 @@
+"""Streams, events and memory of GPUs that do not exist: who could see what, and when.
+
+What is enqueued is done at once, but noted as if it took time. Every piece of work is an entry
+``(stream, number)``, and every stream knows how far it has come to be ordered behind the others
+(a vector clock). Reading or writing what another stream wrote without such an order is a
+:class:`Race`, as is memory that is used again while somebody may still use it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+__all__ = ["Event", "Machine", "Memory", "Race", "Stream"]
+
+
+class Race(AssertionError):
+    """On a real GPU the result would depend on who is faster."""
+
+
+class Clock(defaultdict):
+    """How far each stream is known to have come, by the stream's number."""
+
+    def __init__(self, known=()):
+        super().__init__(int, known)
+
+    def join(self, other):
+        for stream, count in other.items():
+            self[stream] = max(self[stream], count)
+
+    def covers(self, stream, count):
+        return self.get(stream, 0) >= count
+
+
+class Current(threading.local):
+    """What is current on a thread: a device, and a stream of every device."""
+
+    def __init__(self):
+        self.device = 0
+        self.streams = {}
+
+
+class Machine:
+    """Some GPUs of one process.
+
+    Args:
+        count: how many.
+
+    Attributes:
+        log: what was enqueued, in order: (device, stream, name of the work).
+        reads: names of what made the host wait for a value.
+    """
+
+    def __init__(self, count):
+        self.count = count
+        self.lock = threading.RLock()
+        self.host = Clock()
+        self.current = Current()
+        self.streams = []
+        self.log = []
+        self.reads = []
+        self.pending = []
+        self.nulls = [Stream(self, device, "null") for device in range(count)]
+
+    def stream(self):
+        """The current stream of the current device."""
+        device = self.current.device
+        return self.current.streams.get(device, self.nulls[device])
+
+    def enqueue(self, name, reads=(), writes=(), stream=None):
+        """Note a piece of work; returns its stream and number.
+
+        Raises:
+            Race: it reads or writes what another stream may still write or read.
+        """
+        with self.lock:
+            stream = stream or self.stream()
+            stream.begin()
+            for memory in reads:
+                memory.check(name, stream, write=False)
+            for memory in writes:
+                memory.check(name, stream, write=True)
+            entry = stream.number, stream.clock[stream.number]
+            for memory in reads:
+                memory.uses[stream.number] = entry[1]
+            for memory in writes:
+                memory.written, memory.uses = entry, dict([entry])
+            self.log.append((stream.device, stream.name, name))
+            return stream, entry
+
+    def wait(self, clock, name):
+        """The host waits until all work that a clock covers is done."""
+        with self.lock:
+            self.host.join(clock)
+            self.reads.append(name)
+            done = [item for item in self.pending if self.host.covers(*item[0])]
+            self.pending = [item for item in self.pending if not self.host.covers(*item[0])]
+        for _, deliver in done:
+            deliver()
+
+    def synchronize(self):
+        """The host waits for everything."""
+        for stream in list(self.streams):
+            self.wait(stream.clock, "device")
+
+
+class Stream:
+    """A queue of work of one device.
+
+    Args:
+        machine: the GPUs.
+        device: index of the GPU.
+        name: for messages and the log.
+        blocking: whether it and the null stream wait for each other.
+    """
+
+    def __init__(self, machine, device, name="", blocking=True):
+        with machine.lock:
+            self.number = len(machine.streams)
+            machine.streams.append(self)
+        self.machine, self.device, self.blocking = machine, device, blocking
+        self.name = name or f"stream {self.number}"
+        self.clock = Clock()
+        self.freed = []
+
+    @property
+    def is_null(self):
+        return self is self.machine.nulls[self.device]
+
+    def begin(self):
+        """Another piece of work begins: behind all that was enqueued here and that it waits for."""
+        null = self.machine.nulls[self.device]
+        if self.is_null:
+            for other in self.machine.streams:
+                if other.device == self.device and other.blocking:
+                    self.clock.join(other.clock)
+        elif self.blocking:
+            self.clock.join(null.clock)
+        self.clock.join(self.machine.host)
+        self.clock[self.number] += 1
+
+    def knows(self, entry):
+        """Whether a piece of work is sure to be done before the next one here."""
+        return self.clock.covers(*entry) or self.machine.host.covers(*entry)
+
+
+@dataclass
+class Event:
+    """A point of a stream."""
+
+    clock: Clock | None = None
+    number: int = field(default_factory=itertools.count(1).__next__)
+
+    def record(self, stream):
+        with stream.machine.lock:
+            stream.begin()
+            self.clock = Clock(stream.clock)
+
+    def hold(self, stream):
+        """Let a stream wait for it; like CUDA, one that was never recorded holds nobody."""
+        with stream.machine.lock:
+            stream.begin()
+            stream.clock.join(self.clock or {})
+
+
+class Memory:
+    """A block of a pool: it belongs to the stream that was current when it was allocated.
+
+    When it is freed the pool gives it to whoever allocates next on that stream, without waiting
+    for other streams that use it.
+    """
+
+    def __init__(self, machine, device):
+        self.machine, self.device = machine, device
+        with machine.lock:
+            self.home = machine.stream()
+            if self.home.device != device:
+                raise AssertionError("memory is allocated on the current device")
+            self.home.begin()
+            self.written = self.home.number, self.home.clock[self.home.number]
+            self.uses = dict([self.written])
+            self._take_freed()
+        weakref.finalize(self, _free, self.home, vars(self)).atexit = False
+
+    def _take_freed(self):
+        for uses in self.home.freed:
+            users = [use[0] for use in uses.items() if not self.home.knows(use)]
+            if users:
+                names = sorted(self.machine.streams[number].name for number in users)
+                raise Race(
+                    f"memory of stream {self.home.name!r} of device {self.device} was freed and is "
+                    f"used again while {names} may still use it"
+                )
+        self.home.freed.clear()
+
+    def check(self, name, stream, write):
+        for entry in self.uses.items() if write else [self.written]:
+            if not stream.knows(entry):
+                other = self.machine.streams[entry[0]]
+                raise Race(
+                    f"{name} on stream {stream.name!r} of device {stream.device} uses what stream "
+                    f"{other.name!r} of device {other.device} may still "
+                    f"{'use' if write else 'write'}: no event orders them"
+                )
+
+
+def _free(home, block):
+    home.freed.append(dict(block["uses"]))

@@ -1,0 +1,127 @@
+"""The GPUs that do not exist find what would be wrong on real ones."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from tests.fakes.cupy import make_cupy
+from tests.fakes.streams import Race
+
+
+@pytest.fixture
+def cupy():
+    return make_cupy(2)
+
+
+def test_results_are_those_of_numpy(cupy):
+    x = cupy.asarray(np.arange(6.0).reshape(2, 3))
+    y = x * 2 + cupy.ones((3,))
+    y[0] = 7
+    y[:, 1] += 1
+    expected = np.array([[7, 8, 7], [7, 10, 11.0]])
+    np.testing.assert_array_equal(y.get(), expected)
+    total = y.sum()
+    assert isinstance(total, cupy.ndarray) and float(total) == expected.sum()
+
+
+def test_streams_need_an_event_between_them(cupy):
+    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
+    with first:
+        x = cupy.ones(3)
+    with second, pytest.raises(Race, match="may still write: no event orders them"):
+        x + 1
+    second.wait_event(first.record())
+    with second:
+        y = x + 1
+    with first, pytest.raises(Race, match="may still use"):
+        x += 1
+    assert y.get(second).tolist() == [2, 2, 2]
+    with first:
+        x += 1  # the host has waited
+
+
+def test_the_null_stream_orders_all_but_those_that_do_not_block(cupy):
+    with cupy.cuda.Stream():
+        x = cupy.ones(3)
+    assert (x + 1).get().tolist() == [2, 2, 2]
+    with cupy.cuda.Stream(non_blocking=True):
+        y = cupy.ones(3)
+    with pytest.raises(Race):
+        y + 1
+
+
+def test_arrays_are_used_on_their_device(cupy):
+    x = cupy.ones(3)
+    with cupy.cuda.Device(1):
+        with pytest.raises(AssertionError, match="runs on device 1, but an array is on device 0"):
+            x + 1
+        with pytest.raises(Race):
+            x.copy()
+        cupy.cuda.Device(0).synchronize()
+        assert (x.copy() + 1).device.id == 1
+        stream = cupy.cuda.Stream()
+    with pytest.raises(RuntimeError, match="does not match with the current device"), stream:
+        pass
+
+
+def test_memory_that_another_stream_uses_is_not_given_away(cupy):
+    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
+    with first:
+        x = cupy.ones(3)
+    second.wait_event(first.record())
+    with second:
+        kept = x + 1
+    del x
+    gc.collect()
+    with first, pytest.raises(Race, match="was freed and is used again"):
+        cupy.ones(3)
+    first.wait_event(second.record())
+    with first:
+        cupy.ones(3)
+    assert kept is not None
+
+
+def test_what_comes_from_the_host_is_a_copy(cupy):
+    host = np.zeros(3)
+    x = cupy.asarray(host)
+    x += 1
+    host[...] = 7
+    assert x.get().tolist() == [1, 1, 1] and cupy.asarray(x) is x
+
+
+def test_order_of_equal_positions_is_open(cupy):
+    x = cupy.zeros(3)
+    x[cupy.asarray([1, 1])] = 5.0
+    with pytest.raises(AssertionError, match="set twice"):
+        x[cupy.asarray([1, 1])] = cupy.asarray([5.0, 6.0])
+
+
+def test_asynchronous_copies_give_garbage_before_their_end(cupy):
+    stream = cupy.cuda.Stream()
+    with stream:
+        x = cupy.ones(3)
+    out = np.zeros(3)
+    x.get(stream, out=out, blocking=False)
+    assert out.tolist() != [1, 1, 1]
+    stream.synchronize()
+    assert out.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cp, x: cp.no_such_function(x),
+        lambda cp, x: cp.max(x, initial=0.0),
+        lambda cp, x: x + np.ones(3),
+        lambda cp, x: np.asarray(x),
+        lambda cp, x: cp.add.at(x.astype(np.int64), x.astype(np.int64), 1),
+        lambda cp, x: cp.multiply.at(x, x.astype(np.int64), 2.0),
+        lambda cp, x: cp.maximum.reduceat(x, [0]),
+        lambda cp, x: cp.sort(x, kind="quicksort"),
+        lambda cp, x: x.partition_rows(),
+    ],
+)
+def test_what_cupy_lacks_is_refused(cupy, call):
+    with pytest.raises((AttributeError, TypeError, ValueError, NotImplementedError)):
+        call(cupy, cupy.ones(3))

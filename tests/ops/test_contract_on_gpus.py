@@ -1,0 +1,50 @@
+"""Every kernel with CuPy's interface: it gives what it gives with NumPy.
+
+The GPU does not exist (tests/fakes); tests/gpu runs the same comparison on real ones.
+"""
+
+import numpy as np
+import pytest
+
+from dpexec.core.tensors import SelectedRows
+from tests.fakes.cupy import install
+from tests.ops.calls import SampleCall, parts, samples
+from tests.ops.test_contract import TYPES, differentiable
+
+
+def on_gpu(cupy, value):
+    if isinstance(value, SelectedRows):
+        return SelectedRows(cupy.asarray(value.row_array), value.height_, cupy.asarray(value.value))
+    return cupy.asarray(value)
+
+
+def compared(type, cupy, rtol):
+    """Run the samples of an operator, and its gradient, with NumPy and with CuPy."""
+    for number, sample in enumerate(samples(type)):
+        calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
+        calls[1].xp = cupy
+        calls[1].values = {n: on_gpu(cupy, v) for n, v in calls[1].values.items()}
+        found, made = calls[0].forward(), calls[1].forward()
+        _assert_same(found, made, cupy, rtol, f"sample {number} of {type}")
+        wanted = calls[0].wanted_inputs(sample) if differentiable(type) else []
+        sources = calls[0].read_output_grads(wanted) if wanted else []
+        if sources:
+            rng = np.random.default_rng(number)
+            weights = {n: rng.standard_normal(np.shape(found[n])).astype("f4") for n in sources}
+            grads, _ = calls[0].backward(found, weights, wanted)
+            on = {name: on_gpu(cupy, weight) for name, weight in weights.items()}
+            made_grads, _ = calls[1].backward(made, on, wanted)
+            _assert_same(grads, made_grads, cupy, rtol, f"gradient, sample {number} of {type}")
+
+
+def _assert_same(expected, found, cupy, rtol, what):
+    for name, value in expected.items():
+        for a, b in zip(parts(value), parts(found[name]), strict=True):
+            assert isinstance(b, cupy.ndarray), f"{what}: {name} is no array of the GPU, but {b!r}"
+            assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{what}: {name}"
+            np.testing.assert_allclose(b.get(), a, rtol, rtol, err_msg=f"{what}: {name}")
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
+def test_kernel_needs_nothing_that_cupy_lacks(type, monkeypatch):
+    compared(type, install(monkeypatch, 1), rtol=1e-6)
