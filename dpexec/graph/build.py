@@ -26,6 +26,8 @@ from dpexec.ir.program import Program
 
 __all__ = ["ReplicationOptions", "build_ssa_graph"]
 
+_OF_MADE = (roles.ROLE, roles.NAME_SCOPE)  # what an operator has of the one it is made for
+
 
 @dataclass(frozen=True)
 class ReplicationOptions:
@@ -33,6 +35,8 @@ class ReplicationOptions:
 
     Args:
         mode: ``"all_reduce"`` or ``"reduce"``.
+        merge_rows: add up rows of a sparse gradient that repeat on a device before they go to
+            others.
         scale_loss_grad: seed the loss gradient per device (False: as the program says).
         keep_loss_grad: leave the seeding operator out, the user feeds the gradient.
         shared_memory: devices share persistable variables, so updated parameters need no
@@ -40,6 +44,7 @@ class ReplicationOptions:
     """
 
     mode: str = "all_reduce"
+    merge_rows: bool = False
     scale_loss_grad: bool = True
     keep_loss_grad: bool = False
     shared_memory: bool = True
@@ -168,6 +173,8 @@ class _Builder:
         pairs = op.role_var
         for param, grad in zip(pairs[::2], pairs[1::2], strict=True):
             sparse = self.block.vars[grad].type == VarType.SELECTED_ROWS
+            if sparse and self.options.merge_rows:
+                self._merge_rows(op, grad)
             if self.reduce:
                 _require_one_state(op)
                 owner = self._choose_owner(param, grad)
@@ -178,6 +185,14 @@ class _Builder:
                 self._collective("broadcast", grad, [0], list(self.devices))
             else:
                 self._collective("all_reduce", grad, list(self.devices), list(self.devices))
+
+    def _merge_rows(self, op: Operator, grad: str) -> None:
+        """Let every device add up what it has for the same row: less to send and to apply."""
+        attrs = {name: op.attrs[name] for name in _OF_MADE if name in op.attrs}
+        slots = {"X": [grad]}, {"Out": [grad]}
+        merge = Operator(op.block, "merge_selected_rows", *slots, attrs, op.callsite)
+        for device in self.devices:
+            self.graph.add_compute(merge, device)
 
     def _choose_owner(self, param: str, grad: str) -> int:
         """The device with the smallest load so far, the first of equals."""

@@ -21,8 +21,9 @@ __all__ = ["append", "merged"]
 inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_DIGITS = 2048
 _BITS = 11
+_BITS_OF_FEW = 8
+_FEW = 2048  # rows: one more pass over them takes less than to go through larger digits
 
 
 # ---- joined
@@ -70,21 +71,22 @@ def _merge(p: int) -> int:
         if rows[i] < 0 or rows[i] >= height:
             return 1
         order[i] = i
-    shift = 0
+    shift, bits = 0, _BITS_OF_FEW if n < _FEW else _BITS
+    digits = 1 << bits
     while height >> shift:
-        for digit in range(_DIGITS):
+        for digit in range(digits):
             starts[digit] = 0
         for i in range(n):
-            starts[(rows[i] >> shift) & (_DIGITS - 1)] += 1
+            starts[(rows[i] >> shift) & (digits - 1)] += 1
         start = 0
-        for digit in range(_DIGITS):
+        for digit in range(digits):
             start, starts[digit] = start + starts[digit], start
         for i in range(n):
-            digit = (rows[order[i]] >> shift) & (_DIGITS - 1)
+            digit = (rows[order[i]] >> shift) & (digits - 1)
             other[starts[digit]] = order[i]
             starts[digit] += 1
         order, other = other, order
-        shift += _BITS
+        shift += bits
     last = -1
     for i in range(n):
         source = order[i]
@@ -111,7 +113,7 @@ def merged(code: Code, grad: Sparse, out: Sparse | None = None) -> Sparse:
     shape = (grad.height, *grad.value.shape[1:])
     made = Sparse.like(shape, grad.dtype, grad.room) if out is None else out
     orders = [code.scratch(grad.room, dtype=np.int64) for _ in range(2)]
-    starts = code.scratch(_DIGITS, dtype=np.int64)
+    starts = code.scratch(1 << _BITS, dtype=np.int64)
     code.emit(_merge, grad.height, grad.width, *grad.parts, *made.parts, *orders, starts)
     return made
 

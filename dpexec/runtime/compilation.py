@@ -7,7 +7,7 @@ cluster build the very graph and plans that the client has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
@@ -100,6 +100,7 @@ class Compilation:
         one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
         options = ReplicationOptions(
             mode="reduce" if reduce else "all_reduce",
+            merge_rows=True,
             scale_loss_grad=scale_loss_grad,
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
             shared_memory=reduce and one_memory,
@@ -177,9 +178,13 @@ class Compilation:
         shared = self.options.shared_memory
         return make_plan(graph, fetch, fed, idle, shared, self.planning, checked, busy)
 
-    def write_graphviz(self, path: str, graph: SSAGraph) -> None:
-        """Write the files of ``BuildStrategy.debug_graphviz_path``."""
+    def write_graphviz(self, path: str) -> None:
+        """Write the files of ``BuildStrategy.debug_graphviz_path``.
+
+        They hold the nodes that fluid's files hold, so without those that merge sparse rows.
+        """
         alone = ReplicationOptions(scale_loss_grad=False)
         original = build_ssa_graph(self.program, self.places[:1], alone)
         fused, _ = self._replicated(self.places[:1], alone)
+        graph, _ = self._replicated(self.places, replace(self.options, merge_rows=False))
         write_graphviz(path, original, fused, graph)

@@ -106,7 +106,7 @@ class Engine:
             execution_strategy = self.execution_strategy = ExecutionStrategy()
             self.scheduler = "threads"
         if build_strategy is not None and build_strategy.debug_graphviz_path:
-            self.compilation.write_graphviz(build_strategy.debug_graphviz_path, self.graph)
+            self.compilation.write_graphviz(build_strategy.debug_graphviz_path)
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None

@@ -68,6 +68,21 @@ def test_sparse_gradients_are_gathered_and_broadcast():
     assert gather.inputs[0].name == spread.inputs[0].name == "embedding_0.w_0@GRAD"
 
 
+def test_rows_that_repeat_on_a_device_are_added_up_before_others_get_them():
+    for mode in ("all_reduce", "reduce"):
+        graph = replicate(words(), devices=2, mode=mode, merge_rows=True)
+        gather = next(n for n in labels(graph, "reduce") if "embedding" in n.inputs[0].name)
+        merges = [var.writer for var in gather.inputs]
+        assert [(node.name, node.device) for node in merges] == [
+            ("merge_selected_rows", 0),
+            ("merge_selected_rows", 1),
+        ]
+        assert [node.inputs[0].writer.name for node in merges] == ["lookup_table_v2_grad"] * 2
+    assert replicate(words(), devices=1, merge_rows=True).counts() == (
+        replicate(words(), devices=1).counts()
+    )
+
+
 def test_one_device_has_no_collectives():
     graph = replicate(classifier(), devices=1, mode="reduce")
     assert not any(node.is_collective for node in graph.ops)

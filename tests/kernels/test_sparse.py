@@ -57,11 +57,12 @@ def brought(rows, height):
     return sparse, dict(zip(sparse.parts, kinds, strict=True))
 
 
+@pytest.mark.parametrize("number", [200, 3000])
 @pytest.mark.parametrize("height", [1, 7, 2048, 5_000_000])
-def test_rows_are_merged_in_the_order_of_appearance(height):
+def test_rows_are_merged_in_the_order_of_appearance(height, number):
     rng = np.random.default_rng(height)
-    rows = rng.integers(max(0, height - 30), height, 200)
-    grad = SelectedRows(rows, height, rng.normal(size=(200, 3)).astype("float32"))
+    rows = rng.integers(max(0, height - 30), height, number)
+    grad = SelectedRows(rows, height, rng.normal(size=(number, 3)).astype("float32"))
     code = Code()
     sparse, arrays = brought(grad, height)
     out = merged(code, sparse)
