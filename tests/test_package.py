@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import pkgutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -32,6 +34,26 @@ def test_every_room_is_listed_for_the_wheel():
     packages = pkgutil.walk_packages([str(ROOT / "dpexec")], "dpexec.")
     found = {"dpexec", "dpexec.viz"} | {p.name for p in packages if p.ispkg}
     assert sorted(found) == sorted(PYPROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_a_process_without_a_cluster_loads_no_distributed():
+    code = """
+import sys
+import numpy as np
+import dpexec as fluid
+x = fluid.data("x", [None, 1], "float32")
+loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+fluid.optimizer.SGD(0.1).minimize(loss)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+    loss.name, places=fluid.cpu_places(2)
+)
+for _ in range(2):
+    exe.run(program, feed={"x": np.ones((2, 1), "float32")}, fetch_list=[loss])
+sys.exit("distributed" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_viz_lies_beside_dpexec():

@@ -38,7 +38,6 @@ from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.distributed import ClusterRunner
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
@@ -47,6 +46,7 @@ from dpexec.trace import live, profile
 from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
+    from dpexec.runtime.schedulers.distributed import ClusterRunner
     from dpexec.trace.events import Trace
 
 __all__ = ["Engine"]
@@ -376,9 +376,10 @@ class Engine:
             assert self.execution_strategy is not None
             client = self.scheduler
             limit = float(self.execution_strategy.collective_timeout) if self._gang else None
-            self._cluster = ClusterRunner(client, self.compilation, limit)
-            from dpexec import dashboard  # imported when it is used
+            from dpexec import dashboard  # these take 20 MB, and are imported when they are used
+            from dpexec.runtime.schedulers.distributed import ClusterRunner
 
+            self._cluster = ClusterRunner(client, self.compilation, limit)
             dashboard.attach(client, self, self._cluster.token[:8])
         return self._cluster
 
