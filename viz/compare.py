@@ -16,7 +16,7 @@ from .compare_svg import render
 from .load import as_trace
 from .page_data import CompareData
 from .schedule import Schedule, Slice
-from .units import percent, seconds_text
+from .units import counted, percent, seconds_text
 from .view import View
 
 _Key = tuple[Any, ...]
@@ -131,8 +131,8 @@ class Comparison(View):
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(
-                f"{lone[0]} operators are only in {self.names[0]}, {lone[1]} only in "
-                f"{self.names[1]}."
+                f"Only in {self.names[0]}: {counted(lone[0], 'operator')}; only in "
+                f"{self.names[1]}: {lone[1]}."
             )
         return notes
 
@@ -177,7 +177,7 @@ class Comparison(View):
                 f"{seconds_text(change.after):>9}{ratio}"
             )
         if len(self.changes) > 20:
-            lines.append(f"and {len(self.changes) - 20} others")
+            lines.append(f"and {len(self.changes) - 20} more")
         for name, lone in zip(self.names, (self.only_before, self.only_after), strict=True):
             lines += [f"only in {name}: {x.label}, {seconds_text(x.seconds)}" for x in lone]
         return "\n".join(lines)

@@ -27,7 +27,7 @@ def render(found: Comparison) -> str:
     _bars(canvas, shown)
     if len(found.changes) > len(shown):
         canvas.y += 16
-        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} others", "faint")
+        canvas.text(MARGIN, canvas.y, f"and {len(found.changes) - len(shown)} more", "faint")
     for name, lone in zip(found.names, (found.only_before, found.only_after), strict=True):
         _alone(canvas, name, lone)
     return canvas.svg()
@@ -69,7 +69,7 @@ def _alone(canvas: Canvas, name: str, lone: Sequence[Lone]) -> None:
         canvas.text(MARGIN + 12, canvas.y, text, "tick")
     if len(lone) > _ROWS:
         canvas.y += 17
-        canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} others", "faint")
+        canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} more", "faint")
 
 
 def _short(text: str) -> str:

@@ -14,7 +14,7 @@ from .findings_svg import render
 from .load import as_trace
 from .page_data import BarData, FigureData, SectionData, SentenceData, TextData
 from .schedule import Schedule
-from .units import percent, seconds_text
+from .units import counted, percent, seconds_text
 from .view import View
 from .words import PARTS
 
@@ -39,7 +39,7 @@ class Findings(View):
         self.notes = schedule.left_out
         count = len(self.analysis.steps) - self.analysis.left_out
         self.title = (
-            f"Where the time goes · {count} step{'s' * (count != 1)}, "
+            f"Where the time goes · {counted(count, 'step')}, "
             f"median {seconds_text(self.analysis.median)}"
         )
 

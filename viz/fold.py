@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from .groups import KINDS, Group
 from .model import Box, Diagram, Link, with_notes
-from .units import bytes_text
+from .units import bytes_text, counted
 
 AT_A_GLANCE = 80
 """A folded picture is opened as far as it has no more boxes than this."""
@@ -49,7 +49,8 @@ def fold(diagram: Diagram, groups: Sequence[Group], closed: Collection[int]) -> 
     kinds = {groups[group].kind for group in group_of.values()}
     names = " and ".join(f"{kind}s" for kind in KINDS if kind in kinds)
     note = (
-        f"folded into {names}: {diagram.operators} operators are drawn as {len(folded.boxes)} boxes"
+        f"folded into {names}: {counted(diagram.operators, 'operator')} drawn as "
+        f"{len(folded.boxes)} boxes"
     )
     return with_notes(folded, note)
 
@@ -184,7 +185,7 @@ def _folded(number: int, boxes: list[Box], group: Group) -> Box:
         f"{detail}, {bytes_text(size)}" if size else detail,
         first.role,
         first.device,
-        "\n".join([f"{group.kind} {group.label}: {len(boxes)} operators", *common]),
+        "\n".join([f"{group.kind} {group.label}: {counted(len(boxes), 'operator')}", *common]),
         tuple(node for box in boxes for node in box.nodes),
         tuple(sorted({device for box in boxes for device in box.reaches})),
         first.task,

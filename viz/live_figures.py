@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from .live_parts import fit, more, number, rect, svg
-from .units import bytes_text, round_steps, seconds_text, size_ticks
+from .units import bytes_text, counted, round_steps, seconds_text, size_ticks
 
 __all__ = ["figures", "loss", "memory", "moved", "throughput"]
 
@@ -43,10 +43,10 @@ def figures(board: Any) -> str:
         tiles.append(("failed steps", f"{board.failed:,}"))
     cells = "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in tiles)
     mode = {"all_reduce": "AllReduce", "reduce": "Reduce"}.get(board.mode, board.mode)
-    devices = f"{len(board.devices)} device{'s' * (len(board.devices) != 1)}"
+    devices = counted(len(board.devices), "device")
     ops, tasks = sum(b["ops"] for b in board.boxes), sum(len(b["keys"]) for b in board.boxes)
     folded = f", drawn as {len(board.boxes)} phases" if tasks > len(board.boxes) else ""
-    note = f"{devices}, {mode}; {ops:,} operators in {tasks:,} tasks{folded}"
+    note = f"{devices}, {mode}; {counted(ops, 'operator')} in {counted(tasks, 'task')}{folded}"
     return f'<dl class="tiles">{cells}</dl><p class="note">{escape(note)}</p>'
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from .live_parts import CHARACTER, fit, framed, more, rect, svg
 from .style import ROLE_NAMES
-from .units import bytes_text, seconds_text, time_ticks
+from .units import bytes_text, counted, seconds_text, time_ticks
 
 __all__ = ["graph", "lanes"]
 
@@ -51,7 +51,7 @@ def graph(board: Any) -> str:
 
 def _box(board: Any, box: Mapping[str, Any], x: float, y: float, width: float) -> str:
     state, slow, took = board.state(box), board.slowdown(box), board.seconds_of(box)
-    facts = [f"{box['ops']:,} op{'s' * (box['ops'] != 1)}"]
+    facts = [counted(box["ops"], "operator")]
     if box["bytes"]:
         facts.append(bytes_text(box["bytes"]))
     if took is not None:

@@ -217,7 +217,7 @@ class Memory(View):
                 lines.append(f"  {bytes_text(part.bytes):>10}  {part.kind:<10} {part.name}")
             if len(used.peak.parts) > 10:
                 rest = sum(part.bytes for part in used.peak.parts[10:])
-                lines.append(f"  {bytes_text(rest):>10}  {len(used.peak.parts) - 10} others")
+                lines.append(f"  {bytes_text(rest):>10}  {len(used.peak.parts) - 10} more")
         return "\n".join(lines)
 
 

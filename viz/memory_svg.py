@@ -228,7 +228,7 @@ def _parts(canvas: Canvas, peak: Peak) -> None:
         canvas.text(
             left,
             canvas.y + 11,
-            f"and {len(peak.parts) - len(shown)} others, {bytes_text(rest)}",
+            f"and {len(peak.parts) - len(shown)} more, {bytes_text(rest)}",
             "faint",
         )
         canvas.y += 18

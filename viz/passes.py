@@ -17,6 +17,7 @@ from .load import FileError, as_graph
 from .page_data import PassesData
 from .plot import MARGIN, Canvas, number, text_width, wrap
 from .style import ROLE_NAMES
+from .units import counted
 from .view import View
 
 _WIDTH = 1080.0
@@ -157,7 +158,7 @@ def _recorded(data: Mapping[str, Any]) -> tuple[list[Member], list[Stage]]:
     for record in data["passes"]:
         added, removed, changed = (numbers(record[k]) for k in ("added", "removed", "changed"))
         present = {k: None for k in (*present, *added, *changed) if k not in removed}
-        sentence = f"{record['before']} operators before, {record['after']} after"
+        sentence = f"{counted(record['before'], 'operator')} before, {record['after']} after"
         stages.append(Stage(record["name"], sentence, tuple(present), (), added, removed, changed))
     return members, stages
 
@@ -220,7 +221,9 @@ class _Picture:
         top = canvas.y
         count = len(stage.nodes)
         first = stage is self.view.stages[0]
-        sizes = f"{count} operators" if first else f"{before} → {count} operators"
+        sizes = (
+            counted(count, "operator") if first else f"{before:,} → {counted(count, 'operator')}"
+        )
         canvas.y += 22
         canvas.text(MARGIN + 12, canvas.y, stage.name, "lane-name")
         canvas.text(_WIDTH - MARGIN - 12, canvas.y, sizes if count else "", "faint end")

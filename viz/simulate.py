@@ -30,7 +30,7 @@ from .predict import REASONS, Link, Mode, Model, Prediction, Reason
 from .schedule import Schedule
 from .simulate_svg import render
 from .template import templates
-from .units import bytes_text, percent, seconds_text
+from .units import bytes_text, counted, percent, seconds_text
 from .view import View
 
 SCANNED = (1, 2, 4, 8, 16, 32, 64)
@@ -85,7 +85,7 @@ class Simulation(View):
         own = Model(self.recorded_mode, self.recorded_mode, Link(), recorded_cores, threads)
         self.replayed = own.step(self._templates, recorded)
         self.title = (
-            f"What if · {_devices(self.devices)}, {self.mode}: step "
+            f"What if · {counted(self.devices, 'device')}, {self.mode}: step "
             f"{seconds_text(self.prediction.step)}, {self.prediction.throughput:.2f} times one "
             "device"
         )
@@ -148,8 +148,8 @@ class Simulation(View):
         }[following.reason]
         gain = following.throughput / self.end.throughput
         return (
-            f"Scaling ends at {_devices(self.end.devices)}: {following.devices} do {gain:.2f} "
-            f"times the work, because {why} ({following.reason or 'none alone'})."
+            f"Scaling ends at {counted(self.end.devices, 'device')}: {following.devices} do "
+            f"{gain:.2f} times the work, because {why} ({following.reason or 'none alone'})."
         )
 
     @property
@@ -163,10 +163,11 @@ class Simulation(View):
         cores = "cores for all" if math.isinf(self.cores) else f"{self.cores:g} cores"
         return [
             self.verdict,
-            f"Replay of the recorded {_devices(self.recorded_devices)} ({self.recorded_mode}): "
-            f"{seconds_text(self.replayed)}, measured {seconds_text(self.measured)} "
-            f"({self.error:+.1%}). Assumed: {self.mode}, {connection}, {cores}; every device gets "
-            "as many samples as recorded, and is fed and fetched from one after another.",
+            f"Replay of the recorded {counted(self.recorded_devices, 'device')} "
+            f"({self.recorded_mode}): {seconds_text(self.replayed)}, measured "
+            f"{seconds_text(self.measured)} ({self.error:+.1%}). Assumed: {self.mode}, "
+            f"{connection}, {cores}; every device gets as many samples as recorded, and is fed and "
+            "fetched from one after another.",
             *self._left_out,
         ]
 
@@ -244,10 +245,6 @@ class Simulation(View):
             for p in self.scan
         ]
         return "\n".join(lines)
-
-
-def _devices(number: int) -> str:
-    return f"{number} device{'s' * (number != 1)}"
 
 
 def _threads(trace: Trace) -> float:

@@ -18,7 +18,7 @@ from .load import as_trace
 from .page_data import ColumnData, TableData, Unit
 from .schedule import Schedule, Slice
 from .table_svg import render
-from .units import figure_text
+from .units import counted, figure_text
 from .view import View
 
 By = Literal["type", "node", "layer", "task", "role"]
@@ -245,7 +245,7 @@ def table_of(
     rows = [_row(schedule, key, group, whole, critical, by) for key, group in groups.items()]
     rows = [row for row in rows if row.total > 0 or row.name != _BETWEEN]
     count = len(schedule.counted)
-    title = f"Time by {by} · {count} step{'s' * (count != 1)}"
+    title = f"Time by {by} · {counted(count, 'step')}"
     return Table(rows, title, notes=schedule.left_out).sorted("total")
 
 

@@ -16,7 +16,7 @@ from .runs import runs_of
 from .schedule import Schedule, Slice
 from .style import ROLE_NAMES
 from .timeline_svg import render
-from .units import seconds_text
+from .units import counted, seconds_text
 from .view import View
 
 _NANO = 1e9
@@ -38,8 +38,12 @@ class Timeline(View):
         self._schedule = Schedule.of(trace, steps)
         schedule = self._schedule
         chosen = schedule.steps
-        times = f"{len(chosen)} steps" if len(chosen) > 1 else f"step {chosen[0].number}"
-        parts = [f"{len(schedule.devices)} devices", times, seconds_text(schedule.typical.seconds)]
+        times = counted(len(chosen), "step") if len(chosen) > 1 else f"step {chosen[0].number}"
+        parts = [
+            counted(len(schedule.devices), "device"),
+            times,
+            seconds_text(schedule.typical.seconds),
+        ]
         self.title = "Timeline · " + " · ".join(parts) + (" each" if len(chosen) > 1 else "")
 
     @cached_property

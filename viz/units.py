@@ -41,6 +41,16 @@ def bytes_text(size: float) -> str:
     return f"{size:.0f} B" if factor == 1 else f"{_digits(size / factor)} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return how many of something there are.
+
+    Example:
+        >>> counted(1, "operator"), counted(1536, "operator"), counted(0, "step")
+        ('1 operator', '1,536 operators', '0 steps')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def percent(share: float) -> str:
     """Return a share in percent.
 

@@ -56,7 +56,7 @@ def test_operators_without_a_partner_are_listed():
     found = compare(one, Trace((*without.events, *extra), {}, one.graph))
     assert [(x.name, x.device) for x in found.only_before] == [("sgd → w", 1), ("sgd → w", 0)]
     assert [(x.name, x.seconds) for x in found.only_after] == [("relu", 0.5)]
-    assert "2 operators are only in before, 1 only in after." in found.notes
+    assert "Only in before: 2 operators; only in after: 1." in found.notes
     assert "only in before: sgd → w · device 1, 2.50 s" in str(found)
     assert "only in after" in found.svg
     assert found.payload()["unmatched"] == (
