@@ -41,6 +41,8 @@ class ReplicationOptions:
         keep_loss_grad: leave the seeding operator out, the user feeds the gradient.
         shared_memory: devices share persistable variables, so updated parameters need no
             broadcast.
+        trainers: processes that train together, each with replicas of its own: sums go over all
+            of them, so they are there for a single device, too.
     """
 
     mode: str = "all_reduce"
@@ -48,6 +50,7 @@ class ReplicationOptions:
     scale_loss_grad: bool = True
     keep_loss_grad: bool = False
     shared_memory: bool = True
+    trainers: int = 1
 
 
 def build_ssa_graph(
@@ -58,7 +61,8 @@ def build_ssa_graph(
 ) -> SSAGraph:
     """Replicate the global block of ``program`` over ``places``.
 
-    With one device there is nothing to aggregate and no collective, besides those of ParallelDos.
+    With one device of one trainer there is nothing to aggregate and no collective, besides those
+    of ParallelDos.
 
     Args:
         program: what is replicated.
@@ -85,10 +89,12 @@ class _Builder:
         self.ops = operators.ops
         self.options = options
         self.devices = range(len(places))
-        self.reduce = options.mode == "reduce" and len(places) > 1
+        self.sums = len(places) * options.trainers > 1
+        self.reduce = options.mode == "reduce" and self.sums
         everywhere, bodies = inner_devices(program, places)
         self.graph = SSAGraph(program, everywhere, options.mode, bodies)
         self.graph.removed = operators.removed
+        self.graph.trainers = options.trainers
         self.parallel_dos = ParallelDos(self.graph, self._bring, options.shared_memory)
         self.owners = self.graph.owners
         self.load = [0] * len(places)
@@ -164,11 +170,11 @@ class _Builder:
     def _sum_up(self, op: Operator) -> None:
         """Add up what operators on all devices need the sum of, before the next one."""
         everywhere = list(self.devices)
-        for name in op.attrs.get("sum_over_devices", ()) if len(everywhere) > 1 else ():
+        for name in op.attrs.get("sum_over_devices", ()) if self.sums else ():
             self._collective("all_sum", name, everywhere, everywhere)
 
     def _aggregate(self, op: Operator) -> None:
-        if len(self.devices) < 2 or not op.role & roles.BACKWARD:
+        if not self.sums or not op.role & roles.BACKWARD:
             return
         pairs = op.role_var
         for param, grad in zip(pairs[::2], pairs[1::2], strict=True):
@@ -182,7 +188,8 @@ class _Builder:
                 self.home[grad] = owner
             elif sparse:
                 self._collective("reduce", grad, list(self.devices), [0])
-                self._collective("broadcast", grad, [0], list(self.devices))
+                if len(self.devices) > 1:
+                    self._collective("broadcast", grad, [0], list(self.devices))
             else:
                 self._collective("all_reduce", grad, list(self.devices), list(self.devices))
 

@@ -117,6 +117,8 @@ class SSAGraph:
         """Variables that the program computes, but the graph does not, since passes rewrote it."""
         self.owners: dict[str, int] = {}
         """In Reduce mode: the device that updates a parameter, by parameter and gradient name."""
+        self.trainers = 1
+        """Processes that train together, each with replicas of its own: sums go over all."""
 
     @property
     def replicas(self) -> range:

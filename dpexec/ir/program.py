@@ -43,6 +43,7 @@ class Program(Prunable):
         self._loaders: list[Any] = []  # what feeds it in place of the user
         self._feed_names: list[str] = []  # of an inference model
         self._fetch_names: list[str] = []
+        self._trainers_endpoints: list[str] = []  # of those that train together
 
     # ---- content
 
@@ -170,6 +171,7 @@ class Program(Prunable):
         made._appending_grad_times = self._appending_grad_times
         made._feed_names, made._fetch_names = list(self._feed_names), list(self._fetch_names)
         made._loaders = list(self._loaders)
+        made._trainers_endpoints = list(self._trainers_endpoints)
         made.current_block_idx = self.current_block_idx
         made.blocks = [Block(made, block.idx, block.parent_idx) for block in self.blocks]
         for block, twin in zip(self.blocks, made.blocks, strict=True):

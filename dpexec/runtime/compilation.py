@@ -104,6 +104,7 @@ class Compilation:
             scale_loss_grad=scale_loss_grad,
             keep_loss_grad=strategy.gradient_scale_strategy == customized,
             shared_memory=reduce and one_memory,
+            trainers=strategy.num_trainers,
         )
         before: list[OperatorPass] = [
             SyncBatchNorm(),

@@ -112,10 +112,7 @@ class Engine:
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
-        threads = 0 if self.scheduler == "sync" else self.num_threads
-        on_gpus = any(isinstance(place, CUDAPlace) for place in self.places)
-        runner = GpuRunner if on_gpus else LocalRunner
-        self.local = runner(execution_strategy, threads, self.replicas, self.label)
+        self.local = self._make_runner()
         self._bindings: dict[Any, Binding] = {}
         self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
         self._rows: dict[Any, dict[int, int]] = {}
@@ -165,6 +162,23 @@ class Engine:
             )
         return share_from.replicas
 
+    def _make_runner(self) -> LocalRunner:
+        threads = 0 if self.scheduler == "sync" else self.num_threads
+        strategy, execution = self.build_strategy, self.execution_strategy
+        if strategy is None or strategy.num_trainers == 1 or not self.is_training:
+            on_gpus = any(isinstance(place, CUDAPlace) for place in self.places)
+            runner = GpuRunner if on_gpus else LocalRunner
+            return runner(execution, threads, self.replicas, self.label)
+        if self._on_cluster:
+            raise EnforceNotMet(
+                f"BuildStrategy.num_trainers is {strategy.num_trainers}, and the scheduler is a "
+                "cluster: use either several trainers, or one process with a cluster"
+            )
+        from dpexec.runtime.trainers.runner import TrainerRunner  # imported when it is used
+
+        assert execution is not None
+        return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
+
     def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         fed = frozenset(name for values in feeds.values for name in values)
         checked = bool(flags.globals()["FLAGS_check_nan_inf"])
@@ -199,6 +213,7 @@ class Engine:
             EnforceNotMet: something is wrong; no variable has changed.
         """
         with self._busy:
+            self.local.begin()
             if self.graph.bodies:
                 batches = [self._with_inner(feeds) for feeds in batches]
             ready = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
@@ -231,7 +246,7 @@ class Engine:
         key = (plan, feeds.shapes, merged, self.replicas.forms)
         binding = self._bindings.pop(key, None)
         if binding is None:
-            binding = self._binder.bind(plan, feeds, merged)
+            binding = self.local.bound(self._binder.bind(plan, feeds, merged))
         self._bindings[key] = binding  # the latest used is last
         if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._bindings[next(iter(self._bindings))]
@@ -358,15 +373,15 @@ class Engine:
         run = self.replicas.scope.run_count(self.label) + ahead
         entropy = secrets.randbits(62) + 1
         replicas = self.graph.replicas
-        total = max(sum(feeds.samples[device] for device in replicas), 1)
+        before, total = self.local.extent([feeds.samples[device] for device in replicas])
         one = self.build_strategy is not None and (
             self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
         )
         shards = []
         for device, parts in enumerate(parts_of_rows(self.graph, feeds.rows)):
             samples = feeds.samples[device]
-            first = sum(feeds.samples[:device]) if device in replicas else 0
-            share = samples / total
+            first = before + sum(feeds.samples[:device]) if device in replicas else 0
+            share = samples / max(total, 1)
             weight = 1.0 if one else share
             shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
         return shards

@@ -91,6 +91,23 @@ class LocalRunner:
         results = None if code is None else self._run_code(code, feeds, shards, merged)
         return self._run_tasks(binding, feeds, shards(), merged) if results is None else results
 
+    # ---- what is different when several processes train together
+
+    def begin(self) -> None:
+        """Called before the batches of a run are bound."""
+
+    def bound(self, binding: Binding) -> Binding:
+        """Called with what was bound for new shapes."""
+        return binding
+
+    def extent(self, samples: Sequence[int]) -> tuple[int, int]:
+        """Samples of the batch before those of this process, and of all processes.
+
+        Args:
+            samples: per device.
+        """
+        return 0, sum(samples)
+
     # ---- tasks, one by one
 
     def _run_tasks(

@@ -100,7 +100,7 @@ def make_code(
     """
     facts = _facts(plan)
     places = plan.graph.places
-    limits = row_limits(plan.nodes, plan.missing, specs)
+    limits = row_limits(plan.nodes, plan.missing, specs, plan.graph.trainers > 1)
     specs = _reliable(plan, specs)
     codes: dict[int, TaskCode] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):

@@ -19,11 +19,14 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import to_numpy
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 
-__all__ = ["BUCKET_BYTES", "Busy", "Task", "live_nodes", "partition"]
+__all__ = ["BUCKET_BYTES", "SUMS", "Busy", "Task", "live_nodes", "partition"]
 
 BUCKET_BYTES = 4 << 20
 """Gradients are aggregated in buckets of about this size: large enough to hide a task's overhead
 (0.1 ms, in which a core copies 1 to 2 MB), small enough to overlap with the backward pass."""
+
+SUMS = frozenset({"all_reduce", "all_sum", "reduce"})
+"""Kinds of collectives that add up values of all devices."""
 
 Busy = tuple[tuple[int, int], ...]
 """How many devices of each ParallelDo get rows, by the number of its block."""
@@ -106,6 +109,9 @@ def partition(
 ) -> list[Task]:
     """Group nodes into tasks.
 
+    With several trainers, sums go beyond this process: they come one after another, in the order
+    of the tasks, and nothing is overwritten before.
+
     Args:
         graph: the graph.
         nodes: those of its nodes that run, in order.
@@ -119,12 +125,15 @@ def partition(
     if granularity == "op":
         groups: list[list[OpNode]] = [[node] for node in nodes]
     else:
-        groups = _segments(nodes, in_place, _cuts(graph, nodes, bucket_bytes))
+        cuts = _cuts(graph, nodes, bucket_bytes)
+        groups = _segments(nodes, in_place, cuts, graph.trainers > 1)
     tasks = [
         Task(index, _key(group, index, granularity), group[0].device, group)
         for index, group in enumerate(groups)
     ]
     _connect(tasks, in_place, chain=granularity != "op")
+    if graph.trainers > 1:
+        _in_order(tasks, in_place)
     return tasks
 
 
@@ -132,10 +141,12 @@ def _lane(node: OpNode) -> Hashable:
     return (node.kind, node.device) if node.is_collective else node.device
 
 
-def _segments(nodes: list[OpNode], in_place: set[OpNode], cuts: set[OpNode]) -> list[list[OpNode]]:
+def _segments(
+    nodes: list[OpNode], in_place: set[OpNode], cuts: set[OpNode], sums_first: bool
+) -> list[list[OpNode]]:
     stage: dict[OpNode, int] = {}
     floor: defaultdict[Hashable, int] = defaultdict(int)
-    work: dict[Hashable, int] = {}  # last stage of forward and backward operators by lane
+    work: dict[Hashable, int] = {}  # last stage of what comes before updates by lane
     groups: dict[tuple[Hashable, int], list[OpNode]] = {}
     for node in nodes:
         lane = _lane(node)
@@ -150,8 +161,8 @@ def _segments(nodes: list[OpNode], in_place: set[OpNode], cuts: set[OpNode]) -> 
         groups.setdefault((lane, level), []).append(node)
         if not node.is_collective:
             floor[lane] = max(floor[lane], level)
-            if node.role in ("forward", "backward"):
-                work[lane] = max(work.get(lane, 0), level)
+        if node.role in ("forward", "backward") or (sums_first and node.kind in SUMS):
+            work[lane] = max(work.get(lane, 0), level)
         if node in cuts:
             for device in {n.device for n in nodes if not n.is_collective}:
                 floor[device] += 1
@@ -217,3 +228,16 @@ def _wait_for_work(tasks: list[Task], in_place: set[OpNode], after: dict[int, se
         elif any(node.role in ("forward", "backward") for node in task.nodes):
             ends -= after[task.id]
             ends.add(task.id)
+
+
+def _in_order(tasks: list[Task], in_place: set[OpNode]) -> None:
+    """Let sums wait for those before them, and never come while something is overwritten."""
+    latest: list[int] = []
+    updates: list[int] = []
+    for task in tasks:
+        if task.nodes[0].kind in SUMS:
+            task.after = sorted({*task.after, *latest, *updates})
+            latest, updates = [task.id], []
+        elif not in_place.isdisjoint(task.nodes):
+            task.after = sorted({*task.after, *latest})
+            updates.append(task.id)

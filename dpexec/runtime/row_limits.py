@@ -10,6 +10,7 @@ from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.operator import Operator
 from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
+from dpexec.runtime.partition import SUMS
 
 __all__ = ["row_limits"]
 
@@ -17,7 +18,10 @@ _LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 
 def row_limits(
-    nodes: Iterable[OpNode], missing: Collection[VarNode], specs: Sequence[Mapping[str, Spec]]
+    nodes: Iterable[OpNode],
+    missing: Collection[VarNode],
+    specs: Sequence[Mapping[str, Spec]],
+    beyond: bool = False,
 ) -> list[dict[str, int]]:
     """Follow sparse values through a plan.
 
@@ -25,6 +29,7 @@ def row_limits(
         nodes: what runs, in order.
         missing: variables without a value, on idle devices.
         specs: of every value of a run, per device.
+        beyond: rows of other processes come to those that are added up here.
 
     Returns:
         Per device, the number of rows by name; without the values of which it is not known.
@@ -36,7 +41,8 @@ def row_limits(
         if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):
             continue
         if node.is_collective:
-            _follow_collective(node, missing, targets, limits)
+            unknown = beyond and node.kind in SUMS
+            _follow_collective(node, missing, targets, limits, unknown)
         elif node.op is not None and node.device is not None:
             rows = _rows_of(node.op, specs[node.device], limits[node.device])
             if rows is not None:
@@ -53,8 +59,9 @@ def _follow_collective(
     missing: Collection[VarNode],
     targets: Sequence[VarNode],
     limits: Sequence[dict[str, int]],
+    unknown: bool,
 ) -> None:
-    """The rows of all devices, one after another."""
+    """The rows of all devices, one after another, unless others come to them."""
     found: dict[str, list[int | None]] = {}
     for var in node.inputs:
         if var.kind == "var" and var not in missing:
@@ -62,8 +69,10 @@ def _follow_collective(
     made_of = dict(zip(dict.fromkeys(var.name for var in targets), found.values(), strict=False))
     for var in targets:
         parts = made_of.get(var.name, [None])
-        if None not in parts:
+        if not unknown and None not in parts:
             limits[var.device][var.name] = sum(at_most(part) for part in parts)
+        else:
+            limits[var.device].pop(var.name, None)
 
 
 def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:

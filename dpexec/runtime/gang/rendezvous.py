@@ -36,11 +36,12 @@ class Member:
     """Where a member of a gang can be met.
 
     Args:
-        worker: address of its dask worker.
+        worker: address of its dask worker, or where it listens itself.
         devices: its replicas.
         host: what members of the same host have in common; empty: it meets all over TCP.
         unix: name of its Unix socket.
         tcp: host and port of its TCP socket; None if its worker has no network address.
+        role: what people call it.
     """
 
     worker: str
@@ -48,12 +49,14 @@ class Member:
     host: str
     unix: str
     tcp: tuple[str, int] | None
+    role: str = "worker"
 
     @property
     def name(self) -> str:
         """As people know it."""
         plural = "s" if len(self.devices) > 1 else ""
-        return f"worker {self.worker} (replica{plural} {', '.join(map(str, self.devices))})"
+        devices = f" (replica{plural} {', '.join(map(str, self.devices))})" if self.devices else ""
+        return f"{self.role} {self.worker}{devices}"
 
 
 def host_id() -> str:
@@ -68,34 +71,57 @@ class Door:
     """Where other members come in, until the gang is complete.
 
     Args:
-        worker: the dask worker of this process.
+        worker: the dask worker of this process, or what else has an address and a ``Security``.
         secret: of the run.
+        at: where the others expect it; None: wherever there is room.
+
+    Raises:
+        GangError: others cannot come in there.
     """
 
-    def __init__(self, worker: Any, secret: bytes) -> None:
+    def __init__(self, worker: Any, secret: bytes, at: Member | None = None) -> None:
         self._secret = secret
         self._security = worker.security
         self._listeners: list[tuple[socket.socket, Any]] = []
-        self.host, self.unix, self.tcp = host_id(), "", None
         self._address = worker.address
-        parts = urlsplit(worker.address)
-        if self.host:
-            self.unix = f"dpexec-{secrets.token_hex(16)}"
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._open(listener, f"\0{self.unix}", None)
-        if parts.scheme in ("tcp", "tls"):
-            context = self._security.get_listen_args("worker").get("ssl_context")
-            family = socket.AF_INET6 if ":" in (parts.hostname or "") else socket.AF_INET
-            listener = socket.socket(family, socket.SOCK_STREAM)
-            self._open(listener, (parts.hostname, 0), context if parts.scheme == "tls" else None)
-            self.tcp = listener.getsockname()[:2]
+        self.host, self.unix, self.tcp = host_id(), "", None
+        if at is None:
+            parts = urlsplit(worker.address)
+            if self.host:
+                self._open_unix(f"dpexec-{secrets.token_hex(16)}")
+            if parts.scheme in ("tcp", "tls"):
+                self._open_tcp(parts.hostname or "", 0)
+        else:
+            self.host = at.host
+            if at.unix:
+                self._open_unix(at.unix)
+            elif at.tcp is not None:
+                self._open_tcp(*at.tcp)
         if not self._listeners:
             raise GangError(f"worker {worker.address} has no address that others could connect to")
 
+    def _open_unix(self, name: str) -> None:
+        self.unix = name
+        self._open(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), f"\0{name}", None)
+
+    def _open_tcp(self, host: str, port: int) -> None:
+        context = None
+        if self._address.startswith("tls:"):
+            context = self._security.get_listen_args("worker").get("ssl_context")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._open(listener, (host, port), context)
+        self.tcp = listener.getsockname()[:2]
+
     def _open(self, listener: socket.socket, where: Any, context: Any) -> None:
         self._listeners.append((listener, context))
-        listener.bind(where)
-        listener.listen()
+        try:
+            listener.bind(where)
+            listener.listen()
+        except OSError as error:
+            self.close()
+            raise GangError(f"cannot listen at {self._address}: {error}") from error
 
     def member(self, devices: Sequence[int]) -> Member:
         """What others must know of this member."""

@@ -214,7 +214,14 @@ def exchange(
         for transfers in (sending, receiving):
             for rank in list(transfers):
                 transfer: Any = transfers[rank]
-                moved |= _moved(transfer, channels[rank], tag)
+                try:
+                    moved |= transfer.move(channels[rank])
+                except OSError as error:
+                    if transfers is sending and rank in receiving:
+                        del sending[rank]  # who left may have said why
+                        continue
+                    name = channels[rank].name
+                    raise GangError(f"{name} is gone ({error}) at {tag}") from error
                 if transfer.done:
                     del transfers[rank]
         if moved:
@@ -222,14 +229,6 @@ def exchange(
         elif not _wait([channels[rank] for rank in {*sending, *receiving}], deadline):
             silent = [channels[rank].name for rank in sorted(receiving or sending)]
             raise GangError(f"{', '.join(silent)} did not answer for {limit:g} s at {tag}")
-
-
-def _moved(transfer: Any, channel: Channel, tag: Tag) -> bool:
-    try:
-        moved: bool = transfer.move(channel)
-    except OSError as error:
-        raise GangError(f"{channel.name} is gone ({error}) at {tag}") from error
-    return moved
 
 
 def _wait(channels: Sequence[Channel], deadline: float) -> bool:

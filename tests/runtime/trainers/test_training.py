@@ -1,0 +1,225 @@
+"""Trainers with two replicas each compute the bits of one process with all the replicas."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.trainers.party import part_all
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train, word_batches, words
+from tests.runtime.trainers.test_meeting import free_endpoint
+
+STEPS, ROWS, LIMIT = 3, 12, 5
+
+
+def rows_of(feed, rank, trainers):
+    """The rows of a batch that one trainer is fed."""
+    return {name: np.array_split(array, trainers)[rank] for name, array in feed.items()}
+
+
+class Trainer:
+    """One of the trainers, with a scope of its own, on a thread of the test."""
+
+    def __init__(self, net, endpoints, rank, devices=2, mode=AllReduce, **options):
+        build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
+        build.reduce_strategy = mode
+        build.num_trainers, build.trainer_id = len(endpoints), rank
+        build.trainers_endpoints = [str(endpoint) for endpoint in endpoints]
+        execution.scheduler, execution.collective_timeout = "threads", LIMIT
+        for name, value in options.items():
+            setattr(build if name in type(build).fields() else execution, name, value)
+        self.net, self.scope, self.losses, self.error = net, fluid.Scope(), [], None
+        self.exe = fluid.Executor(fluid.CPUPlace())
+        self.compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, execution, places=fluid.cpu_places(devices)
+        )
+
+    def start(self):
+        self.exe.run(self.net.startup, scope=self.scope)
+
+    def run(self, feeds):
+        try:
+            for feed in feeds:
+                (loss,) = self.exe.run(self.compiled, feed, [self.net.loss], scope=self.scope)
+                self.losses.append(np.array(loss))
+        except Exception as error:
+            self.error = error
+
+    def state(self):
+        stored = [var.name for var in self.net.main.list_vars() if var.persistable]
+        return {name: np.array(self.scope.find_var(name).get_tensor()) for name in stored}
+
+
+def together(trainers, feeds):
+    """Let all trainers run at once."""
+    threads = [
+        threading.Thread(target=trainer.run, args=(fed,))
+        for trainer, fed in zip(trainers, feeds, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.fixture
+def endpoints(monkeypatch):
+    monkeypatch.setenv("DPEXEC_SECRET", "of this test")
+    yield [free_endpoint() for _ in range(2)]
+    part_all()
+
+
+def two(net, endpoints, **options):
+    trainers = [Trainer(net, endpoints, rank, **options) for rank in range(2)]
+    for trainer in trainers:
+        trainer.start()
+    return trainers
+
+
+def check_same(net, feeds, trainers, mode=AllReduce, devices=4, **options):
+    """Losses and state of trainers are those of one process with all the replicas."""
+    together(trainers, [[rows_of(feed, rank, 2) for feed in feeds] for rank in range(2)])
+    assert [trainer.error for trainer in trainers] == [None, None]
+    alone = train(net, feeds, devices, mode, **options)
+    losses = [np.concatenate(found) for found in zip(*(t.losses for t in trainers), strict=True)]
+    np.testing.assert_array_equal(losses, [np.array(loss) for loss in alone.losses])
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(trainers[0].state()[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("native_kernels", [True, False])
+def test_bits_are_those_of_one_process(endpoints, mode, native_kernels):
+    net = classifier(fluid.optimizer.Adam(0.01), dropout=0.3, batch_norm=True)
+    trainers = two(net, endpoints, mode=mode, native_kernels=native_kernels)
+    check_same(net, batches(STEPS, ROWS), trainers, mode, native_kernels=native_kernels)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_one_replica_each(endpoints, mode):
+    net = classifier(fluid.optimizer.Momentum(0.1, 0.9))
+    trainers = two(net, endpoints, mode=mode, devices=1)
+    check_same(net, batches(STEPS, ROWS), trainers, mode, devices=2)
+
+
+def test_sparse_gradients_go_as_rows(endpoints):
+    net = words(fluid.optimizer.Adam(0.1, lazy_mode=True))
+    check_same(
+        net,
+        word_batches(STEPS, ROWS),
+        two(net, endpoints, native_kernels=False),
+        native_kernels=False,
+    )
+
+
+def test_statistics_of_all_trainers(endpoints):
+    net = classifier(batch_norm=True)
+    trainers = two(net, endpoints, sync_batch_norm=True)
+    check_same(net, batches(STEPS, ROWS), trainers, sync_batch_norm=True)
+
+
+def test_without_overwriting_and_operator_by_operator(endpoints):
+    net = classifier()
+    options = {"enable_inplace": False, "task_granularity": "op"}
+    check_same(net, batches(STEPS, ROWS), two(net, endpoints, **options), **options)
+
+
+def test_trainers_weigh_by_their_samples(endpoints):
+    net = classifier()
+    (feed,) = batches(1, 14)
+    parts = [{n: a[:10] for n, a in feed.items()}, {n: a[10:] for n, a in feed.items()}]
+    trainers = two(net, endpoints, devices=1)
+    together(trainers, [[part] for part in parts])
+    alone = train(net, [parts], 2)
+    assert [trainer.error for trainer in trainers] == [None, None]
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(trainers[1].state()[name], value)
+
+
+def test_parameters_of_trainer_0_are_where_all_begin(endpoints):
+    trainers = [Trainer(classifier(seed=seed), endpoints, rank) for rank, seed in enumerate((5, 6))]
+    for trainer in trainers:
+        trainer.start()
+    before = [trainer.state() for trainer in trainers]
+    feeds = batches(1, ROWS)
+    together(trainers, [[rows_of(feed, rank, 2) for feed in feeds] for rank in range(2)])
+    first, second = (trainer.state() for trainer in trainers)
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+    assert any((before[0][name] != before[1][name]).any() for name in first)
+
+
+def test_programs_with_replicas_of_other_numbers_are_refused(endpoints):
+    net = classifier()
+    trainers = [Trainer(net, endpoints, rank, devices=1 + rank) for rank in range(2)]
+    for trainer in trainers:
+        trainer.start()
+    together(trainers, [batches(1, ROWS)] * 2)
+    for trainer in trainers:
+        assert "same number of replicas, but they have" in str(trainer.error)
+
+
+def test_every_replica_needs_a_sample(endpoints):
+    net = classifier()
+    trainers = two(net, endpoints)
+    (feed,) = batches(1, 5)
+    together(trainers, [[rows_of({n: a[:2] for n, a in feed.items()}, rank, 2)] for rank in (0, 1)])
+    for trainer in trainers:
+        assert "samples for 2 replicas" in str(trainer.error)
+
+
+def test_a_failed_step_changes_nothing_anywhere_and_can_be_made_again(endpoints):
+    net = words()
+    trainers = two(net, endpoints)
+    good, bad = word_batches(1, ROWS)[0], word_batches(1, ROWS)[0]
+    bad["x"][0, 0] = 99  # no row of the table
+    first = [rows_of(good, rank, 2) for rank in range(2)]
+    together(trainers, [[part] for part in first])
+    before = [trainer.state() for trainer in trainers]
+    together(trainers, [[rows_of(bad, rank, 2)] for rank in range(2)])
+    assert isinstance(trainers[0].error, EnforceNotMet)
+    assert "99" in str(trainers[0].error)
+    assert isinstance(trainers[1].error, GangError)
+    assert f"trainer 0 at {endpoints[0]} failed at step 2" in str(trainers[1].error)
+    for trainer, state in zip(trainers, before, strict=True):
+        for name, value in trainer.state().items():
+            np.testing.assert_array_equal(value, state[name])
+        trainer.error = None
+    together(trainers, [[part] for part in first])
+    assert [trainer.error for trainer in trainers] == [None, None]
+    np.testing.assert_array_equal(trainers[0].state()["fc_0.w_0"], trainers[1].state()["fc_0.w_0"])
+
+
+def test_a_missing_trainer_is_named(endpoints):
+    net = classifier()
+    trainer = Trainer(net, endpoints, 0, collective_timeout=1)
+    trainer.start()
+    trainer.run(batches(1, ROWS))
+    assert isinstance(trainer.error, GangError)
+    assert f"{endpoints[1]}" in str(trainer.error)
+    assert "did not come within 1 s" in str(trainer.error)
+
+
+def test_number_and_endpoints_must_fit(endpoints, monkeypatch):
+    monkeypatch.delenv("PADDLE_TRAINER_ENDPOINTS", raising=False)
+    net = classifier()
+    trainer = Trainer(net, endpoints, 0, num_trainers=3)
+    trainer.start()
+    trainer.run(batches(1, ROWS))
+    assert "num_trainers is 3, but there are 2 endpoints" in str(trainer.error)
+
+
+def test_the_test_program_runs_alone(endpoints):
+    net = classifier()
+    trainer = Trainer(net, endpoints, 0)
+    trainer.start()
+    build = fluid.BuildStrategy()
+    build.num_trainers = 2
+    test = fluid.CompiledProgram(net.test).with_data_parallel(
+        build_strategy=build, places=fluid.cpu_places(2)
+    )
+    (found,) = trainer.exe.run(test, batches(1, ROWS)[0], [net.prediction], scope=trainer.scope)
+    assert found.shape == (ROWS, 3)
