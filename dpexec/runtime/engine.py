@@ -424,6 +424,21 @@ class Engine:
         self.local.envs = []
         self._runs_since_drop = 0
 
+    def close(self) -> None:
+        """Free what workers of a cluster hold, after bringing home what nobody has read yet.
+
+        A later run begins with what the scope holds then.
+
+        Raises:
+            ClusterError: the cluster has failed, and values are lost.
+        """
+        with self._busy:
+            if self._cluster is not None and self._cluster.client.status == "running":
+                names = [var.name for var in self.program.list_vars() if var.persistable]
+                self._cluster.values(names, self.replicas)
+                self._cluster.close()
+            self._cluster = None
+
     # ---- views
 
     @property

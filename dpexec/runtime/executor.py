@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from typing import Any
+from weakref import WeakSet
 
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.core.scope import Scope, global_scope
@@ -35,6 +36,7 @@ class Executor:
         self.place = place
         self._closed = False
         self._engines: dict[Any, Engine] = {}
+        self._compiled: WeakSet[Engine] = WeakSet()
 
     def run(
         self,
@@ -123,13 +125,23 @@ class Executor:
     ) -> list[Any]:
         names = fetch_names(fetch_list)
         engine = compiled._compile(scope, self.place)
+        self._compiled.add(engine)
         batches = _batches(engine, feed)
         return engine.run(batches, names, return_merged or not compiled._is_data_parallel)
 
     def close(self) -> None:
-        """Release what the executor holds; it cannot run any more."""
+        """Release what the executor holds, here and on workers; it cannot run any more.
+
+        Variables keep their values.
+
+        Raises:
+            ClusterError: values were on a cluster that has failed.
+        """
         self._closed = True
         self._engines.clear()
+        for engine in self._compiled:
+            engine.close()
+        self._compiled.clear()
 
 
 def _batches(engine: Engine, feed: Any) -> list[Feeds]:
