@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpexec.commands import USAGE_ERROR, CommandError, count, run, viz
+from dpexec.commands import USAGE_ERROR, CommandError, count, launch, run, viz
 from dpexec.version import __version__
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
@@ -155,6 +155,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.trainers is not None:
+        return launch.launch(options)
     from dpexec.runtime.strategy import DEFAULTS
 
     if options.devices is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dpexec.commands import SCRIPT_ERROR, CommandError
+from dpexec.commands import SCRIPT_ERROR, CommandError, count
 
 __all__ = ["add_options", "run", "separate"]
 
@@ -30,16 +30,17 @@ examples:
   dpexec run --scheduler sync train.py --epochs 3      one thread, for a debugger
   dpexec run --scheduler tcp://host:8786 train.py      on the workers of a dask cluster
   dpexec run train.py --report out.html                where the time and the memory went
+  dpexec run train.py --trainers 2 --devices 2         two processes that train together
   dpexec run train.py -- --devices mine                an option of the script itself
 """
-_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace"}
+_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace", "--trainers"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what only this command knows."""
     parser.usage = (
         "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] [--report PAGE] "
-        "[--trace FILE]"
+        "[--trace FILE] [--trainers N]"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python file; ARGS are passed to it")
     parser.add_argument(
@@ -53,6 +54,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="record, and write the trace: JSON that dpexec viz, Perfetto and Chrome open",
+    )
+    parser.add_argument(
+        "--trainers",
+        type=count,
+        metavar="N",
+        help="run the script in N processes, which it tells apart by PADDLE_TRAINER_ID",
     )
 
 

@@ -1,0 +1,133 @@
+"""``dpexec run --trainers N``: real processes that train together, and end together."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+TRAIN = """
+import os
+import numpy as np
+import paddle.fluid as fluid
+
+rank = int(os.environ.get("PADDLE_TRAINER_ID", 0))
+trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", 1))
+fluid.default_startup_program().random_seed = 3
+x = fluid.data("x", [None, 8])
+y = fluid.data("y", [None, 1])
+hidden = fluid.layers.fc(x, 16, act="relu")
+loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
+fluid.optimizer.Adam(0.01).minimize(loss)
+build = fluid.BuildStrategy()
+build.num_trainers, build.trainer_id = trainers, rank
+program = fluid.CompiledProgram(fluid.default_main_program())
+program = program.with_data_parallel(loss.name, build)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+rng = np.random.RandomState(0)
+for step in range(3):
+    batch = rng.randn(8, 8).astype("float32")
+    feed = {"x": batch, "y": batch[:, :1]}
+    feed = {name: np.array_split(array, trainers)[rank] for name, array in feed.items()}
+    print(step, *(float(value).hex() for value in exe.run(program, feed, [loss])[0]))
+"""
+FAIL = """
+import os, sys, time
+rank = int(os.environ["PADDLE_TRAINER_ID"])
+print("pid", os.getpid())
+if rank == 1:
+    sys.exit(7)
+time.sleep(60)
+"""
+TELL = """
+import os, sys
+print(*(os.environ["PADDLE_" + name] for name in ("TRAINER_ID", "TRAINERS_NUM")), sys.argv[1:])
+every = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")
+print(every.index(os.environ["PADDLE_CURRENT_ENDPOINT"]), os.environ["CPU_NUM"], file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def command(path, *arguments):
+    return [sys.executable, "-m", "dpexec", "run", str(path), *arguments]
+
+
+def run(path, *arguments):
+    made = command(path, *arguments)
+    return subprocess.run(made, capture_output=True, text=True, timeout=60, check=False)
+
+
+def losses(output):
+    """By step, the losses of all replicas in the order of the trainers."""
+    found = {}
+    for line in sorted(output.splitlines()):
+        step, *values = re.sub(r"^\[\d\] ", "", line).split()
+        found.setdefault(step, []).extend(values)
+    return found
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_two_processes_compute_what_one_does(script):
+    path = script(TRAIN)
+    together = run(path, "--trainers", "2", "--devices", "2")
+    alone = run(path, "--devices", "4")
+    assert together.returncode == alone.returncode == 0, together.stderr
+    assert losses(together.stdout) == losses(alone.stdout)
+    assert len(losses(together.stdout)) == 3
+
+
+def test_every_process_is_told_who_it_is(script):
+    done = run(script(TELL), "--trainers", "2", "--devices", "3", "--own", "1")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [
+        "[0] 0 2 ['--own', '1']",
+        "[1] 1 2 ['--own', '1']",
+    ]
+    assert sorted(done.stderr.splitlines()) == ["[0] 0 3", "[1] 1 3"]
+
+
+def test_when_one_fails_all_end(script):
+    start = time.monotonic()
+    done = run(script(FAIL), "--trainers", "2")
+    assert time.monotonic() - start < 30
+    assert done.returncode == 7
+    assert "dpexec run: trainer 1 failed with exit code 7" in done.stderr
+    pids = [int(number) for number in re.findall(r"pid (\d+)", done.stdout)]
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_launcher_that_is_terminated_takes_its_processes_along(script):
+    text = FAIL.replace("rank == 1", "rank == 9")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command(script(text), "--trainers", "2"), stdout=pipe) as launcher:
+        assert launcher.stdout is not None
+        pids = [int(launcher.stdout.readline().split()[-1]) for _ in range(2)]
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(30) == 128 + signal.SIGTERM
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_script_that_is_not_there_is_said_once(tmp_path):
+    done = run(tmp_path / "nowhere.py", "--trainers", "2")
+    assert done.returncode == 2
+    assert done.stderr == f"dpexec run: there is no script {tmp_path / 'nowhere.py'}\n"
