@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.dtypes import VarType
+from dpexec.core.ranges import require_range
 from dpexec.ir.opdef import Spec, dims_match, require
 
 
@@ -26,18 +29,17 @@ def positions(xp: Any, label: Any, classes: int, ignore_index: int) -> tuple[Any
     """
     columns = label.reshape(-1)
     rows = xp.arange(columns.size)
-    if not columns.size:
-        return rows, columns, None
-    low, high = columns.min(), columns.max()
     ignored = None
-    if low <= ignore_index <= high:
+    if xp is not np or _may_hold(columns, ignore_index):  # a GPU would make the host wait
         ignored = columns == ignore_index
         columns = xp.where(ignored, 0, columns)
-        low, high = columns.min(), columns.max()
-    if low < 0 or high >= classes:
-        wrong = int(low if low < 0 else high)
-        raise ValueError(f"Label value >= 0 and < {classes} expected, but got {wrong}")
+    message = f"Label value >= 0 and < {classes} expected, but got {{}}"
+    require_range(xp, columns, 0, classes, message)
     return rows, columns, ignored
+
+
+def _may_hold(numbers: Any, number: int) -> bool:
+    return numbers.size and bool(numbers.min() <= number <= numbers.max())
 
 
 def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.core.ranges import require_range
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Spec, require
 from dpexec.ops._shapes import require_integer
@@ -15,11 +16,7 @@ def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
     Raises:
         ValueError: one is negative or not below ``height``.
     """
-    if rows.size:
-        low, high = int(rows.min()), int(rows.max())
-        if low < 0 or high >= height:
-            wrong = low if low < 0 else high
-            raise ValueError(f"{name}: expected >= 0 and < {height}, but got {wrong}")
+    require_range(xp, rows, 0, height, f"{name}: expected >= 0 and < {height}, but got {{}}")
 
 
 def require_row_numbers(rows: Spec, name: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+from dpexec.ops._rows import check_rows
 
 NO_PADDING = -1
 
@@ -58,11 +59,7 @@ def _samples(ids_shape: tuple[int, ...]) -> Any:
 
 
 def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
-    if ids.size:
-        low, high = ids.min(), ids.max()
-        if low < 0 or high >= table.shape[0]:
-            wrong = int(low if low < 0 else high)
-            raise ValueError(f"Ids: expected >= 0 and < {table.shape[0]}, but got {wrong}")
+    check_rows(xp, ids, table.shape[0], "Ids")
     out = table.take(ids, axis=0)
     if padding_idx != NO_PADDING:
         out[ids == padding_idx] = 0

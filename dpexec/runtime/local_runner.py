@@ -18,7 +18,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import LocalGraph, LocalScheduler, inline
-from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.steps import Env, Shard, Step, run_steps
 from dpexec.runtime.strategy import ExecutionStrategy
 
 if TYPE_CHECKING:
@@ -178,9 +178,13 @@ class LocalRunner:
         if number in plan.updates:
             self._gate.begin_updates()
         if self._recording is None:
-            run_steps(self.binding.steps[number], self.envs)
+            self._run_steps(self.binding.steps[number], self.envs)
         else:
-            self._recording.run(number, self.envs)
+            self._recording.run(number, self.envs, self._run_steps)
+
+    def _run_steps(self, steps: Sequence[Step], envs: Sequence[Env]) -> None:
+        """Run the steps of a task."""
+        run_steps(steps, envs)
 
     def _commit(self, plan: Plan, feeds: Feeds) -> None:
         replicas = self._replicas

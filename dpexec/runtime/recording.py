@@ -58,8 +58,10 @@ class Recording:
         self.began = 0
         at = 0
         self._steps: list[list[Step]] = []
+        self._first: list[int] = []
         for task, bound, marks in zip(plan.tasks, steps, self.marks, strict=True):
             self._steps.append([])
+            self._first.append(at)
             for step, mark in zip(bound, marks, strict=True):
                 self._steps[-1].append(self._noting(step, at, task))
                 at += mark.width
@@ -75,20 +77,39 @@ class Recording:
         self._ran = [None] * len(self._steps)
         self.note("Feed", "feed", self.began)
 
-    def run(self, number: int, envs: Sequence[Env]) -> None:
+    def run(
+        self,
+        number: int,
+        envs: Sequence[Env],
+        run: Callable[[Sequence[Step], Sequence[Env]], None] = run_steps,
+    ) -> None:
         """Run a task.
 
         Args:
             number: of the task.
             envs: the values, per device.
+            run: runs its steps.
 
         Raises:
             EnforceNotMet: a kernel failed.
         """
         self._envs = envs
         start = time.perf_counter_ns()
-        run_steps(self._steps[number], envs)
+        run(self._steps[number], envs)
         self._ran[number] = start, time.perf_counter_ns(), threading.get_ident()
+
+    def correct(self, number: int, start: int, ends: Sequence[int], lane: int) -> None:
+        """Replace what the host saw of a task by the times of the GPU that did it.
+
+        Args:
+            number: of the task.
+            start: when it began, in nanoseconds.
+            ends: when each of its steps ended.
+            lane: of the stream, like the number of a thread.
+        """
+        first = self._first[number]
+        self._stamps[first : first + len(ends)] = ends
+        self._ran[number] = start, ends[-1], lane
 
     def run_code(self, code: CodeStep, crew: Crew) -> bool:
         """Run all tasks, which are code.

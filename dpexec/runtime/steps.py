@@ -29,7 +29,16 @@ from dpexec.runtime.half import computes_in_single, rounding, widening
 if TYPE_CHECKING:
     from dpexec.runtime.code_run import CodeRun
 
-__all__ = ["Env", "Shard", "Step", "bind_step", "overwrites", "random_stream", "run_steps"]
+__all__ = [
+    "Env",
+    "Shard",
+    "Step",
+    "bind_step",
+    "kernel_error",
+    "overwrites",
+    "random_stream",
+    "run_steps",
+]
 
 Call = Callable[["Env"], None]
 CollectiveCall = Callable[[Sequence["Env"]], None]
@@ -237,15 +246,23 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
     except EOFException:
         raise
     except BodyError as error:
-        raise _kernel_error(error.op, node, error.env, error.reason) from error.reason
+        raise kernel_error(error.op, node, error.env, error.reason) from error.reason
     except Exception as error:
         assert node.op is not None
-        raise _kernel_error(node.op, node, env, error) from error
+        raise kernel_error(node.op, node, env, error) from error
     for name in step.drops:
         env.pop(name, None)
 
 
-def _kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
+def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
+    """What is raised when a kernel failed.
+
+    Args:
+        op: that it belongs to.
+        node: that runs.
+        env: has the values of its inputs.
+        error: what went wrong.
+    """
     found = {name: env.find(name) for name in op.input_arg_names}
     shown = {name: _describe(value) for name, value in found.items() if value is not None}
     problem = str(error) or type(error).__name__

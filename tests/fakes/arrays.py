@@ -20,6 +20,9 @@ __all__ = ["NAMES", "ndarray", "refuse_unknown"]
 NAMES = json.loads((Path(__file__).parents[1] / "fixtures/cupy_names.json").read_text())
 
 _AT_TYPES = {"int32", "float16", "float32", "float64", "uint32", "uint64"}
+_WAITING = {"argwhere", "bincount", "flatnonzero", "nonzero", "unique"}
+"""What looks at values to know the shape of its result."""
+
 _VIEWS = {"T", "real", "imag", "mT"}
 _PLAIN = {"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"}
 
@@ -121,15 +124,17 @@ class ndarray:
 
     def __getitem__(self, index):
         reads = [self._memory, *_memories(index)]
-        host = self._host[_hosts(index)]
+        host = self._host[_in_range(_hosts(index), self.shape)]
         if isinstance(host, np.ndarray) and np.may_share_memory(host, self._host):
             return self._part(host)
+        if any(item.dtype == bool for item in _arrays([index])):
+            self._look("mask")
         return _enqueued("getitem", reads, [], lambda: host)
 
     def __setitem__(self, index, value):
         _no_numpy(value, "setitem")
         self.machine.enqueue("setitem", [*_memories(index), *_memories(value)], [self._memory])
-        index, value = _hosts(index), _hosts(value)
+        index, value = _in_range(_hosts(index), self.shape), _hosts(value)
         self._host[index] = value
         stored = self._host[index]
         wanted = np.broadcast_to(np.asarray(value, self._host.dtype), stored.shape)
@@ -160,6 +165,11 @@ class ndarray:
         self.machine.enqueue("set", [], [self._memory], stream and stream._queue)
         self._host[...] = arr
 
+    def take(self, indices, axis=None, out=None):
+        reads = [self._memory, *_memories(indices)]
+        host = _hosts(indices)
+        return _enqueued("take", reads, [], lambda: self._host.take(host, axis, mode="wrap"))
+
     def fill(self, value):
         self[...] = value
 
@@ -184,6 +194,18 @@ def _hosts(value):
     if isinstance(value, (list, tuple)):
         return type(value)(map(_hosts, value))
     return value
+
+
+def _in_range(index, shape):
+    """Positions beyond the end come in again at the beginning, which CuPy does silently."""
+    items = index if isinstance(index, tuple) else (index,)
+    if any(item is None or item is Ellipsis for item in items):
+        return index
+    found = tuple(
+        item % size if isinstance(item, np.ndarray) and item.dtype.kind in "iu" else item
+        for item, size in zip(items, shape, strict=False)
+    )
+    return found if isinstance(index, tuple) else found[0]
 
 
 def _no_numpy(value, name):
@@ -242,6 +264,8 @@ def call(name, function, args, kwargs):
     out = _arrays([kwargs.get("out")])
     hosts = [_hosts(value) for value in args]
     options = {key: _hosts(value) for key, value in kwargs.items()}
+    if name in _WAITING:
+        given[0]._look(name)
     return _enqueued(
         name,
         [array._memory for array in given],
@@ -258,7 +282,7 @@ def at(name, function, target, indices, value):
     _no_numpy(value, name)
     reads = [*_memories(indices), *_memories(value)]
     ndarray.machine.enqueue(f"{name}.at", reads, [target._memory])
-    function.at(target._host, _hosts(indices), _hosts(value))
+    function.at(target._host, _in_range(_hosts(indices), target.shape), _hosts(value))
 
 
 def _method(name, known):

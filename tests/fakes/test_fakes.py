@@ -90,6 +90,14 @@ def test_what_comes_from_the_host_is_a_copy(cupy):
     assert x.get().tolist() == [1, 1, 1] and cupy.asarray(x) is x
 
 
+def test_positions_beyond_the_end_are_those_at_the_beginning(cupy):
+    x = cupy.asarray([5.0, 6.0, 7.0])
+    assert x[cupy.asarray([1, 4])].get().tolist() == [6, 6]
+    assert x.take(cupy.asarray([3]), axis=0).get().tolist() == [5]
+    x[cupy.asarray([3])] = 9.0
+    assert x.get().tolist() == [9, 6, 7]
+
+
 def test_order_of_equal_positions_is_open(cupy):
     x = cupy.zeros(3)
     x[cupy.asarray([1, 1])] = 5.0

@@ -6,19 +6,20 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from dpexec.core.copies import array_on
-from dpexec.core.places import CUDAPlace, array_module
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.places import CUDAPlace
+from dpexec.core.ranges import looking_later
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
+from dpexec.runtime.gpu.checks import Checks
+from dpexec.runtime.gpu.copies import to_host
 from dpexec.runtime.gpu.schedule import Schedule
 from dpexec.runtime.gpu.streams import Streams
+from dpexec.runtime.gpu.times import DeviceTimes
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.steps import Env, Shard
+from dpexec.runtime.steps import Env, Shard, Step, run_steps
 
 __all__ = ["GpuRunner"]
 
@@ -37,6 +38,8 @@ class GpuRunner(LocalRunner):
         self._streams = Streams(self._replicas.places)
         self._schedules: weakref.WeakKeyDictionary[Plan, Schedule]
         self._schedules = weakref.WeakKeyDictionary()
+        self._checks = Checks()
+        self._times: DeviceTimes | None = None
         self._ends: dict[int, list[Any]] = {}
         self._shared: list[Any] = []
         self._late: list[Any] = []
@@ -47,13 +50,19 @@ class GpuRunner(LocalRunner):
     def _run_tasks(
         self, binding: Binding, feeds: Feeds, shards: Sequence[Shard], merged: bool
     ) -> list[Any]:
+        if self._recording is not None:
+            self._times = DeviceTimes(self._streams, self._replicas.places)
         try:
             results = super()._run_tasks(binding, feeds, shards, merged)
+            if self._recording is not None and self._times is not None:
+                self._streams.synchronize("compute", "exchange")
+                self._times.tell(self._recording)
         except BaseException:
             self._streams.synchronize("compute", "exchange", "feed")
             raise
         finally:
             self._ends.clear()
+            self._checks, self._times = Checks(), None
         self._release()
         return results
 
@@ -85,21 +94,39 @@ class GpuRunner(LocalRunner):
     # ---- tasks
 
     def _run_task(self, plan: Plan, number: int) -> None:
-        schedule = self._schedule_of(plan)
+        schedule, task = self._schedule_of(plan), plan.tasks[number]
         lanes = schedule.lanes[number]
         for before in schedule.waits[number]:
             for end in self._ends[before]:
                 for lane in lanes:
                     self._streams[lane].wait_event(end)
-        task = plan.tasks[number]
+        if number in plan.updates:
+            self._checks.look()
         if task.is_collective:
             self._hold([v for node in task.nodes for v in node.inputs])
+        if self._times is not None and lanes:
+            self._times.begin(task, lanes[0])
         with self._streams.current(lanes):
             super()._run_task(plan, number)
         if task.is_collective:
             self._hold([v for node in task.nodes for v in node.outputs])
         if number in schedule.signals:
             self._ends[number] = [self._streams.record(lane) for lane in lanes]
+
+    def _run_steps(self, steps: Sequence[Step], envs: Sequence[Env]) -> None:
+        for step in steps:
+            node, inputs = step.node, Env()
+            if node.op is not None and node.op.definition.checks_values:
+                env = envs[node.device or 0]
+                inputs.update((name, env.find(name)) for name in node.op.input_arg_names)
+            with looking_later() as checks:
+                run_steps([step], envs)
+            for check in checks:
+                place = self._replicas.places[node.device or 0]
+                assert isinstance(place, CUDAPlace)
+                self._checks.begin(check, place, step, inputs)
+            if self._times is not None:
+                self._times.end_step(node)
 
     def _hold(self, variables: Sequence[Any]) -> None:
         """Keep the values of variables that a collective reads or writes."""
@@ -110,19 +137,22 @@ class GpuRunner(LocalRunner):
 
     def _collect(self, plan: Plan, merged: bool) -> list[Any]:
         self._end = self._streams.join(["compute", "exchange"])
-        envs = [self._on_host(device, env, plan.fetch) for device, env in enumerate(self.envs)]
-        if plan.fetch:
-            self._streams.synchronize("compute")
+        self._checks.look()
+        copies = [self._on_host(device, env, plan.fetch) for device, env in enumerate(self.envs)]
+        for _, done in (copy for env in copies for copy in env.values()):
+            if done is not None:
+                done.synchronize()
+        envs = [{name: value for name, (value, _) in env.items()} for env in copies]
         return collect(envs, plan.fetch, plan.active, merged)
 
-    def _on_host(self, device: int, env: Env, names: Sequence[str]) -> dict[str, Any]:
-        """Values that are being copied to page-locked memory of the host."""
+    def _on_host(self, device: int, env: Env, names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+        """Values on the host, and the events after which they are complete there."""
         place = self._replicas.places[device]
         found = {name: env[name] for name in names if name in env}
         if not isinstance(place, CUDAPlace):
-            return found
+            return {name: (value, None) for name, value in found.items()}
         with self._streams.current([("compute", device)]):
-            return {name: _to_host(place, value) for name, value in found.items()}
+            return {name: to_host(place, value) for name, value in found.items()}
 
     def _copy(self, device: int, value: Any) -> Any:
         if not isinstance(self._replicas.places[device], CUDAPlace):
@@ -130,14 +160,3 @@ class GpuRunner(LocalRunner):
         self._late.append(value)
         with self._streams.current([("compute", device)]):
             return value.copy()
-
-
-def _to_host(place: CUDAPlace, value: Any) -> Any:
-    """A copy that is complete when the current stream is."""
-    if isinstance(value, SelectedRows):
-        rows, values = _to_host(place, value.row_array), _to_host(place, value.value)
-        return SelectedRows(rows, value.height_, values)
-    cuda = array_module(place).cuda
-    memory = cuda.alloc_pinned_memory(max(value.nbytes, 1))
-    host = np.ndarray(value.shape, value.dtype, buffer=memory)
-    return value.get(out=host, blocking=False)

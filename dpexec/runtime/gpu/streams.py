@@ -48,6 +48,10 @@ class Streams:
         """The stream of a lane."""
         return self._streams[lane]
 
+    def place(self, lane: Lane) -> CUDAPlace:
+        """The GPU of a lane."""
+        return self._places[lane]
+
     @contextlib.contextmanager
     def current(self, lanes: Iterable[Lane]) -> Iterator[None]:
         """Make the streams of some lanes current on their GPUs; the first one's GPU is current.
@@ -62,10 +66,17 @@ class Streams:
                 stack.enter_context(self._streams[lane])
             yield
 
-    def record(self, lane: Lane) -> Any:
-        """An event at the present end of a stream."""
-        with on_device(self._places[lane]):
-            return self._streams[lane].record()
+    def record(self, lane: Lane, timed: bool = False) -> Any:
+        """An event at the present end of a stream.
+
+        Args:
+            lane: of the stream.
+            timed: whether it notes when it happens.
+        """
+        place = self._places[lane]
+        with on_device(place):
+            event = array_module(place).cuda.Event(disable_timing=not timed)
+            return self._streams[lane].record(event)
 
     def join(self, kinds: Sequence[str]) -> Any:
         """Let all streams of some kinds wait for each other.
