@@ -44,6 +44,7 @@ class Program(Prunable):
         self._feed_names: list[str] = []  # of an inference model
         self._fetch_names: list[str] = []
         self._trainers_endpoints: list[str] = []  # of those that train together
+        self._trainer_id: int | None = None  # which of them this is, if Executor.run trains it
 
     # ---- content
 
@@ -172,6 +173,7 @@ class Program(Prunable):
         made._feed_names, made._fetch_names = list(self._feed_names), list(self._fetch_names)
         made._loaders = list(self._loaders)
         made._trainers_endpoints = list(self._trainers_endpoints)
+        made._trainer_id = None if for_test else self._trainer_id
         made.current_block_idx = self.current_block_idx
         made.blocks = [Block(made, block.idx, block.parent_idx) for block in self.blocks]
         for block, twin in zip(self.blocks, made.blocks, strict=True):

@@ -17,6 +17,7 @@ from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
 from dpexec.runtime.loaders import with_loaders
+from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
 __all__ = ["Executor"]
 
@@ -109,11 +110,22 @@ class Executor:
         engine = self._engines.pop(key, None)
         if engine is None or engine.version != program._version:
             source = program if prune is None else _pruned(program, *prune)
-            engine = Engine(source, [self.place], scope, label=program)
+            engine = self._make_engine(source, scope, program)
         self._engines[key] = engine  # the latest used is last
         if len(self._engines) > _ENGINES_KEPT:
             del self._engines[next(iter(self._engines))]
         return engine
+
+    def _make_engine(self, source: Program, scope: Scope, label: Program) -> Engine:
+        if label._trainer_id is None:
+            return Engine(source, [self.place], scope, label=label)
+        strategy = BuildStrategy()
+        strategy.num_trainers = len(label._trainers_endpoints)
+        strategy.trainer_id = label._trainer_id
+        execution = ExecutionStrategy()
+        return Engine(
+            source, [self.place], scope, strategy, execution, scale_loss_grad=True, label=label
+        )
 
     def _run_compiled(
         self,
