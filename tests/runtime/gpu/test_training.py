@@ -5,16 +5,15 @@ import pytest
 
 import dpexec as fluid
 from tests.fakes.cupy import install
-from tests.runtime.nets import (
-    AllReduce,
-    Net,
-    Reduce,
-    batches,
-    classifier,
-    persistables,
-    word_batches,
-    words,
+from tests.runtime.gpu.programs import (
+    NETS,
+    assert_same_bits,
+    feeds_of,
+    regression,
+    trained,
+    without_labels,
 )
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables
 
 
 @pytest.fixture
@@ -22,68 +21,12 @@ def cupy(monkeypatch):
     return install(monkeypatch, 2)
 
 
-def trained(net, places, mode=AllReduce, feeds=None, fetch=True, granularity="segment"):
-    """Losses of some steps, and the parameters after them."""
-    scope, build = fluid.Scope(), fluid.BuildStrategy()
-    build.reduce_strategy = mode
-    build.native_kernels = False  # the GPUs that do not exist compute with NumPy
-    build.task_granularity = granularity
-    run_as = fluid.ExecutionStrategy()
-    run_as.scheduler = "threads"  # also while a test has a client
-    with fluid.scope_guard(scope):
-        exe = fluid.Executor(places[0])
-        exe.run(net.startup)
-        program = fluid.CompiledProgram(net.main).with_data_parallel(
-            loss_name=net.loss.name, build_strategy=build, exec_strategy=run_as, places=places
-        )
-        losses = [
-            exe.run(program, feed, [net.loss.name] if fetch else []) for feed in feeds or batches(4)
-        ]
-        names = [p.name for p in net.main.all_parameters()]
-        return losses, {name: np.array(scope.find_var(name).get_tensor()) for name in names}
-
-
-def assert_same_bits(found, expected):
-    for a, b in zip(found[0], expected[0], strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert found[1].keys() == expected[1].keys()
-    for name, value in expected[1].items():
-        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
-
-
-def regression():
-    """A net that never makes the host look at a value."""
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 3
-    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-        x = fluid.data("x", [None, 8], "float32")
-        hidden = fluid.layers.batch_norm(fluid.layers.fc(x, 16, act="relu"))
-        loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, 3) - 1.0))
-        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
-    return Net(main, startup, loss, main, None)
-
-
-def without_labels(steps):
-    return [{"x": feed["x"]} for feed in batches(steps)]
-
-
-FEEDS = {"sparse": word_batches, "sparse adam": word_batches, "regression": without_labels}
-NETS = {
-    "regression": regression,
-    "momentum": lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9)),
-    "adam and batch norm": lambda: classifier(fluid.optimizer.Adam(0.01), batch_norm=True),
-    "dropout": lambda: classifier(dropout=0.5),
-    "sparse": words,
-    "sparse adam": lambda: words(fluid.optimizer.Adam(0.01, lazy_mode=True)),
-}
-
-
 @pytest.mark.parametrize("gpus", [[0], [0, 1], [0, 0]], ids=str)
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", NETS)
 def test_gpus_compute_what_processors_do(cupy, name, mode, gpus):
     net = NETS[name]()
-    feeds = FEEDS.get(name, batches)(4)
+    feeds = feeds_of(name)
     expected = trained(net, [fluid.CPUPlace()] * len(gpus), mode, feeds)
     found = trained(net, [fluid.CUDAPlace(gpu) for gpu in gpus], mode, feeds)
     assert_same_bits(found, expected)
@@ -94,10 +37,10 @@ def test_gpus_compute_what_processors_do(cupy, name, mode, gpus):
 def test_nothing_overtakes_when_no_fetch_waits(cupy, name, mode):
     """Collectives in many pieces, at the same time as the backward pass."""
     net = NETS[name]()
-    feeds = FEEDS.get(name, batches)(4)
+    feeds = feeds_of(name)
     expected = trained(net, [fluid.CPUPlace()] * 2, mode, feeds)
     gpus = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
-    found = trained(net, gpus, mode, feeds, fetch=False, granularity="op")
+    found = trained(net, gpus, mode, feeds, fetch=False, task_granularity="op")
     assert_same_bits(([], found[1]), ([], expected[1]))
 
 

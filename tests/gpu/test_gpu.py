@@ -1,0 +1,89 @@
+"""What needs a GPU: kernels and training there give what they give on processors.
+
+Tolerances are for float32: GPUs add up in another order, and round products and exponentials
+otherwise.
+"""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
+from tests.ops.calls import samples
+from tests.ops.test_contract import TYPES
+from tests.ops.test_contract_on_gpus import compared
+from tests.runtime.gpu.programs import NETS, assert_same_bits, feeds_of, trained
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier
+
+if not is_compiled_with_cuda():
+    pytest.skip(f"nothing was tested on a GPU: {why_no_gpu()}", allow_module_level=True)
+
+KERNEL, STEPS = 1e-4, 1e-3
+"""Relative tolerances of one kernel, and of some steps of training."""
+
+
+def replicas(count):
+    """So many replicas on the GPUs that there are, several on one if need be."""
+    gpus = fluid.cuda_places()
+    return [gpus[number % len(gpus)] for number in range(count)]
+
+
+@pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
+def test_kernel_gives_what_it_gives_on_processors(type):
+    compared(type, array_module(fluid.CUDAPlace(0)), KERNEL)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", NETS)
+def test_training_gives_what_it_gives_on_processors(name, mode, count):
+    net, feeds = NETS[name](), feeds_of(name)
+    expected = trained(net, [fluid.CPUPlace()] * count, mode, feeds)
+    found = trained(net, replicas(count), mode, feeds)
+    for a, b in zip(found[0], expected[0], strict=True):
+        np.testing.assert_allclose(a, b, STEPS)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, STEPS, 1e-5, err_msg=parameter)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", [name for name in NETS if "sparse" not in name])
+def test_same_run_gives_the_same_bits(name, mode):
+    net, feeds = NETS[name](), feeds_of(name)
+    assert_same_bits(*(trained(net, replicas(2), mode, feeds) for _ in range(2)))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_steps_that_nobody_waits_for_are_in_order(name):
+    net, feeds = NETS[name](), feeds_of(name, 8)
+    waited = trained(net, replicas(2), AllReduce, feeds)
+    enqueued = trained(net, replicas(2), AllReduce, feeds, fetch=False, task_granularity="op")
+    for parameter, value in waited[1].items():
+        np.testing.assert_allclose(enqueued[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
+
+
+def test_refused_label_is_named():
+    wrong = [{**feed, "y": feed["y"] + 3} for feed in batches(1)]
+    with pytest.raises(fluid.core.EnforceNotMet, match="Label value >= 0 and < 3 expected"):
+        trained(classifier(), replicas(2), feeds=wrong)
+
+
+def test_trace_times_are_in_order():
+    run_as = fluid.ExecutionStrategy()
+    run_as.trace = True
+    net = classifier()
+    exe = fluid.Executor(fluid.CUDAPlace(0))
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, exec_strategy=run_as, places=replicas(2)
+        )
+        for feed in batches(3):
+            exe.run(program, feed, [net.loss])
+    events = [event for event in program.trace.events if event.kind == "op"]
+    assert events
+    for step in range(3):
+        for device in (0, 1):
+            mine = [e for e in events if (e.step, e.device) == (step, device)]
+            starts = [event.start for event in mine]
+            assert mine and starts == sorted(starts)
