@@ -2,8 +2,9 @@
 
 Sums go in device order, ``((g0 + g1) + g2) + ...``, wherever they are computed, so they have the
 bits that they have in one process. Small and sparse values go to all who want them, who add them
-up themselves. Of large ones that all want, every member sums an equal share. On one host, large
-values lie in memory that all members see, and only "it is there" crosses the sockets.
+up themselves. Of large ones that all want, every member sums an equal share, or adds its replicas
+to what the members before it have added up (:mod:`chain`), whichever sends less. On one host,
+large values lie in memory that all members see, and only "it is there" crosses the sockets.
 
 Memory is used again at every step. That is safe because every step has a point that no member
 passes before all have reached it (:meth:`Group.barrier`, or an all-reduce, see :mod:`members`).
@@ -19,6 +20,7 @@ import numpy as np
 from dpexec.runtime.collectives import add_in_order
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import SHARED_FROM, Bucket, Layout, Sum
+from dpexec.runtime.gang.chain import Chained, sends_less
 from dpexec.runtime.gang.payload import (
     PADDING,
     Item,
@@ -89,10 +91,14 @@ class Group:
             dict.fromkeys(self.channels, _nothing),
         )
 
-    def work(self, bucket: Bucket) -> _Direct | _Divided:
+    def work(self, bucket: Bucket) -> _Direct | _Divided | Chained:
         """What adds up a bucket, at every step."""
-        divided = self._is_large(bucket) and bucket.for_all(len(self.home))
-        return (_Divided if divided else _Direct)(self, bucket)
+        if not (self._is_large(bucket) and bucket.for_all(len(self.home))):
+            return _Direct(self, bucket)
+        devices = [member.devices for member in self.members]
+        if not self.on_one_host and sends_less(devices, bucket):
+            return Chained(self, bucket)
+        return _Divided(self, bucket)
 
     def is_barrier(self, bucket: Bucket) -> bool:
         """Whether nobody leaves a bucket's collective before all have come to it."""
