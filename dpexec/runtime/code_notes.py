@@ -41,7 +41,7 @@ class CodeNotes:
     Attributes:
         row: of the run that is next.
         rows: how many runs there is room for.
-        times: when the steps of the runs began and were over, in nanoseconds.
+        times: when the step of each run began and was over, in nanoseconds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class CodeNotes:
         width = max(code.schedule.width, 1)
         self.row, self.rows = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.rows, width), np.int64)
-        self.times = [(0, 0)] * self.rows
+        self.times = memoryview(np.zeros(2 * self.rows, np.int64).data)  # makes no objects
 
     @property
     def address(self) -> int:
@@ -71,7 +71,7 @@ class CodeNotes:
             row: of its run.
         """
         tasks = partial(self._tasks, row)
-        began, ended = self.times[row]
+        began, ended = self.times[2 * row : 2 * row + 2]
         ran = [when for _, when, _ in tasks()]
         start, stop = min(when[0] for when in ran), max(when[1] for when in ran)
         around: list[Around] = [

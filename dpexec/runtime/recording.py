@@ -168,7 +168,8 @@ class Recording:
         notes = self._notes
         if self._is_code and notes is not None:
             row = notes.row - 1
-            notes.times[row] = self.began, time.perf_counter_ns()
+            notes.times[2 * row] = self.began
+            notes.times[2 * row + 1] = time.perf_counter_ns()
             return notes, row
         self._envs = ()
         return _TaskNotes(self, *self.noted), 0
