@@ -16,6 +16,7 @@ __all__ = [
     "MissingGradientError",
     "MissingKernelError",
     "SchedulerLostError",
+    "StateLostError",
     "WorkerLostError",
 ]
 
@@ -57,6 +58,10 @@ class WorkerLostError(ClusterError):
 
     def __reduce__(self) -> tuple[type[WorkerLostError], tuple[str, dict[str, str]]]:
         return type(self), (str(self), self.lost)
+
+
+class StateLostError(ClusterError):
+    """State of replicas was lost with their workers; training can go on from a checkpoint."""
 
 
 class SchedulerLostError(ClusterError):

@@ -107,14 +107,14 @@ class ClusterRecording:
         self.began = time.perf_counter_ns()
 
     def connect(self, client: Any, workers: Sequence[str], marks: Callable[[], Any]) -> None:
-        """Learn, at the first time, what the workers note and how their clocks differ.
+        """Learn what the workers note and how their clocks differ, if they are not known yet.
 
         Args:
             client: of the cluster.
             workers: addresses.
             marks: what a worker calls to tell what it notes.
         """
-        if self.layout is None:
+        if self.layout is None or not self.behind.keys() >= set(workers):
             found = client.run(marks, workers=workers[:1])[workers[0]]
             self.layout = Layout(self.binding.plan, self.binding.specs, found)
             self.behind = _differences(client, workers)

@@ -1,17 +1,19 @@
 """What a worker of a cluster does: it holds replicas, and runs the tasks that come for them.
 
-The functions are called on workers, with the token of the runner whose replicas they mean
-(:class:`dpexec.runtime.schedulers.distributed.ClusterRunner`).
+The functions are called on workers, with the epoch of the runner whose replicas they mean
+(:class:`dpexec.runtime.schedulers.distributed.ClusterRunner`). When the homes of replicas change,
+another epoch begins, and what still comes of the one before is refused.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from distributed import get_worker
 
 from dpexec.core.memory import keep_freed_memory
 from dpexec.ir.spec import Spec
@@ -23,6 +25,7 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.versions import StaleTaskError, Versions
 
 BINDINGS_KEPT = 64
 """How many bindings of a runner its workers and the client remember."""
@@ -37,24 +40,60 @@ BindingKey = tuple[PlanKey, int]
 """A plan, and the number of the shapes that it is bound to."""
 
 
+class Epoch(NamedTuple):
+    """A time in which the replicas of a runner have the same homes.
+
+    Args:
+        token: of the runner.
+        number: counts its epochs.
+    """
+
+    token: str
+    number: int
+
+
+class StepOf(NamedTuple):
+    """A step, as its tasks name it.
+
+    Args:
+        epoch: when it was sent.
+        number: of the step.
+        base: number of the step before, on whose values it works.
+    """
+
+    epoch: Epoch
+    number: int
+    base: int
+
+
 class WorkerReplicas:
     """State of the replicas that live on one worker.
 
     Args:
+        epoch: the time that it is made for.
         spec: how program and plans are compiled.
+
+    Attributes:
+        stores: the persistable variables of the replicas.
+        mirrors: of replicas on other workers, what nobody else has.
+        running: how many tasks run now.
     """
 
-    def __init__(self, spec: Compilation) -> None:
+    def __init__(self, epoch: Epoch, spec: Compilation) -> None:
         import dpexec.ops  # noqa: F401 - the kernels must be registered in this process
 
         keep_freed_memory()
+        self.epoch = epoch
         self.spec = spec
         self.graph, _ = spec.graph()
-        self.stores: dict[int, dict[str, Any]] = {}
+        self.stores: dict[int, Versions] = {}
+        self.mirrors: dict[int, Versions] = {}
+        self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
         self._bindings: dict[int, Binding] = {}
         self._memory = Memory()
         self._envs: list[Env] = []
+        self._scratch: dict[int, dict[str, Any]] = {}
         self._step = -1
         self._recorded = -1
         self._recording: Recording | None = None
@@ -79,23 +118,55 @@ class WorkerReplicas:
         """What was bound for a key."""
         return self._bindings[key[1]]
 
-    def envs(self, plan: Plan, step: int) -> list[Env]:
+    @contextlib.contextmanager
+    def working(self, epoch: Epoch) -> Iterator[None]:
+        """Let a task work on the replicas.
+
+        Raises:
+            StaleTaskError: it is of another epoch.
+        """
+        with self._lock:
+            if epoch != self.epoch:
+                raise StaleTaskError(
+                    f"a task of epoch {epoch.number} came in epoch {self.epoch.number}"
+                )
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+
+    def envs(self, plan: Plan, step: StepOf) -> list[Env]:
         """The envs of a step, made at its first task on this worker.
 
         Raises:
-            RuntimeError: the step is over; a task of it must not run any more.
+            StaleTaskError: the step is over; a task of it must not run any more.
         """
         with self._lock:
-            if step < self._step:
-                raise RuntimeError(f"a task of step {step} came during step {self._step}")
-            if step > self._step:
-                self._step, self._done = step, set()
-                stores = [self.stores.get(d, {}) for d in range(len(self.spec.places))]
+            if step.number < self._step:
+                raise StaleTaskError(f"a task of step {step.number} came in step {self._step}")
+            if step.number > self._step:
+                self._step, self._done, self._scratch = step.number, set(), {}
                 self._envs = [
-                    plan.make_env(None, {n: store[n] for n in wanted if n in store})
-                    for store, wanted in zip(stores, plan.reads, strict=True)
+                    self._env(plan, device, step.base) for device in range(len(plan.reads))
                 ]
             return self._envs
+
+    def _env(self, plan: Plan, device: int, base: int) -> Env:
+        store = self.stores.get(device)
+        if store is None:  # at home elsewhere
+            return Env()
+        store.stand_at(base)
+        overwritten = [name for where, name in plan.overwritten if where == device]
+        scratch = self._scratch[device] = store.scratch(overwritten)
+        values = {n: store.values[n] for n in plan.reads[device] if n in store.values}
+        return plan.make_env(None, {**values, **scratch})
+
+    def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
+        """Store what a step computed."""
+        made = made_by(plan, device, env, fed)
+        self.stores[device].commit(step.number, made, self._scratch[device])
 
     def record(self, key: BindingKey, step: int) -> None:
         """Note when the tasks of a step run."""
@@ -113,93 +184,99 @@ class WorkerReplicas:
         """Refuse to run a task of the current step twice: updates would be applied twice.
 
         Raises:
-            RuntimeError: the task ran already.
+            StaleTaskError: the task ran already.
         """
         with self._lock:
             if number in self._done:
-                raise RuntimeError(f"task {number} of step {self._step} was started twice")
+                raise StaleTaskError(f"task {number} of step {self._step} was started twice")
             self._done.add(number)
 
 
-_workers: dict[str, WorkerReplicas] = {}
+def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, Any]:
+    """The values of persistable variables that a step made on a device.
+
+    Args:
+        plan: what ran.
+        device: the device.
+        env: its values.
+        fed: names of what was fed that also sets a variable.
+    """
+    written = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
+    return {name: env[name] for name in sorted(written.union(fed)) if name in env}
 
 
-def replicas_on_worker(token: str) -> WorkerReplicas:
-    """The replicas of a runner that live on this worker."""
-    return _workers[token]
+_workers: dict[tuple[str, str], WorkerReplicas] = {}
 
 
-def bind(token: str, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
-    """Bind a plan of a runner to the shapes of a batch."""
-    _workers[token].bind(key, specs)
+def replicas_at(token: str, address: str) -> WorkerReplicas:
+    """The replicas of a runner on the worker of an address, which lives in this process.
+
+    Raises:
+        StaleTaskError: there are none.
+    """
+    if (token, address) not in _workers:
+        raise StaleTaskError(f"worker {address} has no replicas of run {token}")
+    return _workers[token, address]
 
 
-def setup(token: str, spec: Compilation) -> None:
-    """Make room for the replicas of a runner."""
-    _workers[token] = WorkerReplicas(spec)
+@contextlib.contextmanager
+def at_work(epoch: Epoch) -> Iterator[WorkerReplicas]:
+    """The replicas of a runner on this worker, for a task.
+
+    Raises:
+        StaleTaskError: the task is of another epoch.
+    """
+    replicas = replicas_at(epoch.token, get_worker().address)
+    with replicas.working(epoch):
+        yield replicas
 
 
-def marks(token: str, key: BindingKey) -> Marks:
-    """What the notes of a recorded step of a binding mean."""
-    return _workers[token].binding(key).recording.marks
+def keep(replicas: WorkerReplicas, address: str) -> None:
+    """Make room for the replicas of a runner on a worker."""
+    _workers[replicas.epoch.token, address] = replicas
 
 
-def release(token: str) -> None:
+def release(token: str, dask_worker: Any) -> None:
     """Forget the replicas of a runner."""
-    _workers.pop(token, None)
+    _workers.pop((token, dask_worker.address), None)
 
 
-def store(token: str, device: int, values: Mapping[str, Any]) -> None:
-    """Set persistable variables of a device."""
-    copies = {name: np.array(value) for name, value in values.items()}
-    _workers[token].stores.setdefault(device, {}).update(copies)
+def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
+    """What the notes of a recorded step of a binding mean."""
+    return replicas_at(token, dask_worker.address).binding(key).recording.marks
 
 
-def load(token: str, device: int, name: str) -> Any:
-    """A persistable variable of a device."""
-    return np.array(_workers[token].stores[device][name])
+# ---- tasks
 
 
-def digests(token: str, device: int, names: Sequence[str]) -> dict[str, bytes]:
-    """What tells whether variables of a device differ from those of another."""
-    store = _workers[token].stores.get(device, {})
-    found = ((name, store[name]) for name in names if name in store)
-    return {name: hashlib.sha256(_words(value)).digest() for name, value in found}
-
-
-def _words(value: Any) -> Any:
-    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-
-
-def values(token: str, device: int, names: Sequence[str]) -> dict[str, Any]:
-    """Persistable variables of a device."""
-    return {name: np.array(_workers[token].stores[device][name]) for name in names}
+def bind(epoch: Epoch, step: int, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
+    """Bind a plan of a runner to the shapes of a batch; it serves all steps."""
+    with at_work(epoch) as replicas:
+        replicas.bind(key, specs)
 
 
 def feed(
-    token: str,
+    step: StepOf,
     key: BindingKey,
-    step: int,
     device: int,
     shard: Shard,
     values: Mapping[str, Any],
     recorded: bool,
 ) -> None:
     """The first task of a step on a device: its samples and its shard."""
-    replicas = _workers[token]
-    if recorded:
-        replicas.record(key, step)
-    env = replicas.envs(replicas.binding(key).plan, step)[device]
-    env.shard = shard
-    stored = replicas.graph.program.global_block().vars
-    for name, value in values.items():  # what arrives may be read-only, or the user's own array
-        env[name] = np.array(value) if stored[name].persistable else value
+    with at_work(step.epoch) as replicas:
+        if recorded:
+            replicas.record(key, step.number)
+        env = replicas.envs(replicas.binding(key).plan, step)[device]
+        env.shard = shard
+        stored = replicas.graph.program.global_block().vars
+        for name, value in values.items():  # what comes may be read-only, or the user's own array
+            env[name] = np.array(value) if stored[name].persistable else value
 
 
 def run_task(
-    token: str,
+    step: StepOf,
     key: BindingKey,
-    step: int,
     number: int,
     exports: Sequence[Value],
     wanted: Sequence[Sequence[Value]],
@@ -208,9 +285,8 @@ def run_task(
     """A task of the plan.
 
     Args:
-        token: whose replicas.
+        step: the step.
         key: the binding.
-        step: number of the step.
         number: of the task.
         exports: values that others need.
         wanted: what is taken of each result in ``after``.
@@ -219,26 +295,25 @@ def run_task(
     Returns:
         The values that others need.
     """
-    replicas = _workers[token]
-    binding = replicas.binding(key)
-    envs = replicas.envs(binding.plan, step)
-    replicas.once(number)
-    for names, values in zip(wanted, after, strict=False):
-        for device, name in names:
-            envs[device][name] = values[device, name]
-    recording = replicas.recording(step)
-    with one_kernel_thread():
-        if recording is None:
-            run_steps(binding.steps[number], envs)
-        else:
-            recording.run(number, envs)
-    return {(device, name): envs[device][name] for device, name in exports}
+    with at_work(step.epoch) as replicas:
+        binding = replicas.binding(key)
+        envs = replicas.envs(binding.plan, step)
+        replicas.once(number)
+        for names, values in zip(wanted, after, strict=False):
+            for device, name in names:
+                envs[device][name] = values[device, name]
+        recording = replicas.recording(step.number)
+        with one_kernel_thread():
+            if recording is None:
+                run_steps(binding.steps[number], envs)
+            else:
+                recording.run(number, envs)
+        return {(device, name): envs[device][name] for device, name in exports}
 
 
 def finish(
-    token: str,
+    step: StepOf,
     key: BindingKey,
-    step: int,
     device: int,
     fed: Sequence[str],
     wanted: Sequence[Sequence[Value]],
@@ -249,16 +324,41 @@ def finish(
     Returns:
         What is fetched, and what was noted if the step is recorded.
     """
-    replicas = _workers[token]
-    plan = replicas.binding(key).plan
-    env = replicas.envs(plan, step)[device]
-    for taken, values in zip(wanted, after, strict=False):
-        env.update({name: values[device, name] for _, name in taken})
-    store = replicas.stores.setdefault(device, {})
-    names = {name for where, name in plan.commits if where == device}
-    for name in sorted(names | set(fed)):
-        if name in env:
-            store[name] = np.array(env[name])
-    fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
-    recording = replicas.recording(step)
-    return fetched, None if recording is None else noted_on_worker(recording)
+    commit(step, key, device, (), fed, wanted, *after)
+    return fetch(step, key, device)
+
+
+def commit(
+    step: StepOf,
+    key: BindingKey,
+    device: int,
+    own: Sequence[str],
+    fed: Sequence[str],
+    wanted: Sequence[Sequence[Value]],
+    *after: Any,
+) -> dict[str, Any]:
+    """The first half of the last task, if some of what the step computed is mirrored.
+
+    Returns:
+        The variables in ``own``.
+    """
+    with at_work(step.epoch) as replicas:
+        plan = replicas.binding(key).plan
+        env = replicas.envs(plan, step)[device]
+        for taken, values in zip(wanted, after, strict=False):
+            env.update({name: values[device, name] for _, name in taken})
+        replicas.commit(plan, step, device, env, fed)
+        made = replicas.stores[device].values
+        return {name: made[name] for name in own if name in made}
+
+
+def fetch(
+    step: StepOf, key: BindingKey, device: int, *after: Any
+) -> tuple[dict[str, Any], Noted | None]:
+    """The second half of the last task, see :func:`finish`."""
+    with at_work(step.epoch) as replicas:
+        plan = replicas.binding(key).plan
+        env = replicas.envs(plan, step)[device]
+        fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
+        recording = replicas.recording(step.number)
+        return fetched, None if recording is None else noted_on_worker(recording)

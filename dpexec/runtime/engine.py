@@ -390,11 +390,10 @@ class Engine:
         if self._cluster is None:
             assert self.execution_strategy is not None
             client = self.scheduler
-            limit = float(self.execution_strategy.collective_timeout) if self._gang else None
             from dpexec import dashboard  # these take 20 MB, and are imported when they are used
             from dpexec.runtime.schedulers.distributed import ClusterRunner
 
-            self._cluster = ClusterRunner(client, self.compilation, limit)
+            self._cluster = ClusterRunner(client, self.compilation, self.execution_strategy)
             dashboard.attach(client, self, self._cluster.token[:8])
         return self._cluster
 

@@ -187,6 +187,12 @@ def _collectives(name: str, value: Any) -> str:
     raise ValueError(f"{name} is 'tasks' or 'gang', but received {value!r}")
 
 
+def _recovery(name: str, value: Any) -> str:
+    if value in ("mirror", "checkpoint"):
+        return str(value)
+    raise ValueError(f"{name} is 'mirror' or 'checkpoint', but received {value!r}")
+
+
 def _scheduler(name: str, value: Any) -> Any:
     known = (None, "threads", "sync", "distributed")
     if hasattr(value, "scheduler_info") or value in known:
@@ -333,8 +339,14 @@ class ExecutionStrategy(_Strategy):
     With ``collectives = "gang"`` every worker of a cluster gets one task for all steps of a run
     (``num_iteration_per_run``), inside of which the workers exchange gradients: through shared
     memory on one host, else through sockets. That is faster than ``"tasks"``, where every
-    segment and collective is a dask task, and gives the same bits. A worker that is silent for
-    ``collective_timeout`` seconds while others wait for it ends the run with an error.
+    segment and collective is a dask task, and gives the same bits.
+
+    When a worker of a cluster is lost, or silent for ``collective_timeout`` seconds while others
+    wait for it, its replicas move to other workers, and the run goes on from the last complete
+    step, with the same bits. With ``recovery = "mirror"``, what only one replica has (in Reduce
+    mode the state of optimizers, in general statistics of its own samples) goes to a second worker
+    at every step for that. With ``"checkpoint"`` it does not: if such state is lost, the run ends
+    with an error, and training goes on from a checkpoint.
     """
 
     num_threads = _Field(0, int, "Size of the thread pool; 0 means 4 per device.")
@@ -344,7 +356,8 @@ class ExecutionStrategy(_Strategy):
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
     collectives = _Field("tasks", _collectives, "On a cluster: dask 'tasks', or inside a 'gang'.")
-    collective_timeout = _Field(120, int, "Seconds that a gang waits for a silent replica.")
+    collective_timeout = _Field(120, int, "Seconds that a silent worker is waited for.")
+    recovery = _Field("mirror", _recovery, "What is lost with workers: see above.")
     use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
     trace = _Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
     _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")

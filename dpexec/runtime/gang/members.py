@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.cluster_worker import replicas_on_worker
+from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_by
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
@@ -26,14 +26,30 @@ from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Step, run_steps
+from dpexec.runtime.versions import Versions
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster_recording import Noted
 
-__all__ = ["GangStep", "Outcome", "leave", "open_door", "run_gang"]
+__all__ = ["GangRunOf", "GangStep", "Outcome", "leave", "open_door", "run_gang"]
 
-Stores = dict[int, dict[str, Any]]
 _BOUND_KEPT = 64
+
+
+class GangRunOf(NamedTuple):
+    """A run of some steps, for one member.
+
+    Args:
+        epoch: when it was sent.
+        base: number of the step before the first, on whose values it works.
+        rank: which of the members it is for.
+        limit: seconds that a member may be silent when it is waited for.
+    """
+
+    epoch: Epoch
+    base: int
+    rank: int
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -104,7 +120,8 @@ class _Bound:
 
     Attributes:
         walk: numbers of the tasks that it takes part in.
-        barrier: the position in it at which it waits for all members; -1: nowhere.
+        updates: the position in it from which on variables may be overwritten.
+        waits: whether it waits there for all members, who do not come together anyhow.
     """
 
     def __init__(self, base: Binding, seat: _Seat) -> None:
@@ -123,20 +140,19 @@ class _Bound:
         ]
         mine = group.members[group.rank].devices
         self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
-        at = self._barrier(group) if len(group.members) > 1 else -1
-        late = [index for index, number in enumerate(self.walk) if number >= at]
-        self.barrier = -1 if at < 0 else min(late, default=len(self.walk))
-
-    def _barrier(self, group: Group) -> int:
-        """Number of the task before which all members must have come; -1: they have anyhow."""
-        plan = self.plan
         first = min(plan.updates, default=len(plan.tasks))
-        for task in reversed(plan.tasks[:first]):
+        late = [index for index, number in enumerate(self.walk) if number >= first]
+        self.updates = min(late, default=len(self.walk))
+        self.waits = len(group.members) > 1 and not self._meet_before(first, group)
+
+    def _meet_before(self, first: int, group: Group) -> bool:
+        """Whether all members come to a collective after all that can fail before a task."""
+        for task in reversed(self.plan.tasks[:first]):
             if task.is_collective and group.is_barrier(self.collectives[task.id].bucket):
-                return -1
+                return True
             if any(node.role in ("forward", "backward") for node in task.nodes):
                 break
-        return first
+        return False
 
 
 def _instead(task: Task, call: _Collective) -> list[Step]:
@@ -189,16 +205,20 @@ class _Seat:
         self.group = None
         self._bound.clear()
 
-    def run(self, replicas: Any, members: Any, rank: int, steps: Any, limit: float) -> Outcome:
+    def run(
+        self, replicas: WorkerReplicas, members: Sequence[Member], run: GangRunOf, steps: Any
+    ) -> Outcome:
         """Make some steps."""
-        outcome = Outcome()
-        if not self._busy.acquire(timeout=limit):
-            raise GangError(f"{members[rank].name} still makes steps of another run")
+        outcome, me = Outcome(), members[run.rank]
+        if not self._busy.acquire(timeout=run.limit):
+            raise GangError(f"{me.name} still makes steps of another run")
         try:
             if steps[0].number <= self.step:
                 raise GangError(f"step {steps[0].number} came after step {self.step}")
-            group = self.join(members, rank, limit)
+            group = self.join(members, run.rank, run.limit)
             before = group.bytes_sent
+            for device in me.devices:
+                replicas.stores[device].stand_at(run.base)
             for step in steps:
                 self.step = step.number
                 self._one_step(group, replicas, step, outcome, step is steps[-1])
@@ -206,42 +226,44 @@ class _Seat:
             outcome.bytes_sent = group.bytes_sent - before
         except BaseException as error:
             outcome.error = _to_send(error)
-            self.leave(_farewell(members[rank], self.step, error))
+            self.leave(_farewell(me, self.step, error))
         finally:
             self._busy.release()
         return outcome
 
     def _one_step(
-        self, group: Group, replicas: Any, step: GangStep, outcome: Outcome, last: bool
+        self, group: Group, replicas: WorkerReplicas, step: GangStep, outcome: Outcome, last: bool
     ) -> None:
         bound = self._bind(replicas, step.key)
         plan, mine = bound.plan, group.members[group.rank].devices
         envs = [Env() for _ in plan.graph.places]
         for device in mine:
-            store = replicas.stores.setdefault(device, {})
-            values = {n: store[n] for n in plan.reads[device] if n in store}
-            for name, value in step.values[device].items():
-                values[name] = np.array(value) if name in step.persistable else value
-            envs[device] = plan.make_env(step.shards[device], values)
+            envs[device] = _env(plan, device, replicas.stores[device], step)
         recording = bound.binding.recording if step.recorded else None
         if recording is not None:
             recording.begin()
             recording.begin_tasks()
         steps = bound.binding.steps
         assert steps is not None
-        for index, number in enumerate(bound.walk):
-            if index == bound.barrier:
-                group.barrier(step.number)
+        scratch: dict[int, dict[str, Any]] = {}
+        for index, number in enumerate((*bound.walk, None)):
+            if index == bound.updates:
+                if bound.waits:
+                    group.barrier(step.number)
+                # only now has every member made the step before: who is one step behind until
+                # then needs others to know the values of the step before that
+                scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
+            if number is None:
+                break
             if recording is None:
                 run_steps(steps[number], envs)
             else:
                 recording.run(number, envs)
-        if bound.barrier == len(bound.walk):
-            group.barrier(step.number)
         if last:
             outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
         for device in mine:
-            _commit(plan, device, envs[device], replicas.stores[device], step.persistable)
+            made = made_by(plan, device, envs[device], step.persistable)
+            replicas.stores[device].commit(step.number, made, scratch[device])
         if recording is not None:
             from dpexec.runtime.cluster_recording import noted_on_worker
 
@@ -256,27 +278,24 @@ class _Seat:
         return self._bound[number]
 
 
+def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
+    """The start of a step on a device."""
+    values = {name: store.values[name] for name in plan.reads[device] if name in store.values}
+    for name, value in step.values[device].items():
+        values[name] = np.array(value) if name in step.persistable else value
+    return plan.make_env(step.shards[device], values)
+
+
+def _scratch(plan: Plan, device: int, store: Versions, env: Env) -> dict[str, Any]:
+    """Let a step overwrite copies of the variables."""
+    overwritten = [name for where, name in plan.overwritten if where == device]
+    scratch = store.scratch(overwritten)
+    env.update(scratch)
+    return scratch
+
+
 def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
     return {name: np.array(env[name]) for name in plan.fetch if name in env}
-
-
-def _commit(
-    plan: Plan, device: int, env: Env, store: dict[str, Any], persistable: frozenset[str]
-) -> None:
-    """Store what a step computed, in the arrays that are there if it fits."""
-    names = {name for where, name in plan.commits if where == device} | persistable
-    found = {name: env[name] for name in sorted(names) if name in env}
-    owners = {id(array) for array in store.values()}
-    for name, value in found.items():
-        if id(value) in owners or id(getattr(value, "base", None)) in owners:
-            found[name] = value.copy()  # a view of what is overwritten below
-    for name, value in found.items():
-        old: Any = store.get(name)
-        plain = isinstance(old, np.ndarray) and isinstance(value, np.ndarray) and old.base is None
-        if plain and (old.shape, old.dtype) == (value.shape, value.dtype):
-            np.copyto(old, value)
-        else:
-            store[name] = np.array(value)
 
 
 def _to_send(error: BaseException) -> BaseException:
@@ -304,11 +323,7 @@ _seats: dict[tuple[str, str], _Seat] = {}
 
 
 def open_door(
-    token: str,
-    secret: bytes,
-    homes: Mapping[str, Sequence[int]],
-    gone: Sequence[str],
-    dask_worker: Any,
+    token: str, secret: bytes, homes: Mapping[str, Sequence[int]], dask_worker: Any
 ) -> Member:
     """Let a worker wait for the other members of a new gang.
 
@@ -316,11 +331,9 @@ def open_door(
         token: names the run.
         secret: of the run.
         homes: the devices of every worker.
-        gone: names of runs that nobody needs any more.
         dask_worker: of this process.
     """
-    for name in (token, *gone):
-        leave(name, dask_worker)
+    leave(token, dask_worker)
     seat = _seats[token, dask_worker.address] = _Seat(Door(dask_worker, secret))
     return seat.door.member(homes[dask_worker.address])
 
@@ -333,7 +346,10 @@ def leave(token: str, dask_worker: Any) -> None:
 
 
 def run_gang(
-    token: str, members: Sequence[Member], rank: int, steps: Sequence[GangStep], limit: float
+    run: GangRunOf,
+    members: Sequence[Member],
+    mirrored: Sequence[Collection[str]],
+    steps: Sequence[GangStep],
 ) -> Outcome:
     """The task of a member: makes some steps.
 
@@ -341,15 +357,14 @@ def run_gang(
     threads, whatever order they come in.
 
     Args:
-        token: names the run.
+        run: which run it is.
         members: of the gang.
-        rank: which of them this is.
+        mirrored: per device, names of what goes to the worker that mirrors it.
         steps: what to do.
-        limit: seconds that a member may be silent when it is waited for.
     """
     from distributed import get_worker, secede
 
-    seat = _seats[token, get_worker().address]
+    seat = _seats[run.epoch.token, get_worker().address]
     secede()
-    with one_kernel_thread():
-        return seat.run(replicas_on_worker(token), members, rank, steps, limit)
+    with at_work(run.epoch) as replicas, one_kernel_thread():
+        return seat.run(replicas, members, run, steps)

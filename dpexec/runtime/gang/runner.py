@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,21 +13,22 @@ from distributed import Future, wait
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.gang.members import GangStep, Outcome, leave, open_door, run_gang
+from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.schedulers.waiting import DASK_GAVE_UP
 from dpexec.runtime.steps import Shard
+from dpexec.runtime.versions import StaleTaskError
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster_recording import Noted
+    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+    from dpexec.runtime.schedulers.waiting import Contact
 
 __all__ = ["GangRun", "GangRunner"]
 
 _LOOK = 1.0  # seconds between looks at who is still there
 _SECRET = 32
-
-_gone: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
-"""Per client, the runs that nobody needs any more: the next gang makes workers forget them."""
 
 
 @dataclass
@@ -49,34 +49,24 @@ class GangRun:
     bytes_sent: int
     error: BaseException | None
 
+    @property
+    def lost(self) -> bool:
+        """Whether it ended early because members are gone or silent."""
+        return isinstance(self.error, GangError | StaleTaskError)
+
 
 class GangRunner:
     """Runs steps as one task per worker.
 
     Args:
-        client: a connected ``distributed.Client``.
-        token: names the run on the workers.
-        addresses: the worker of every device.
-        limit: seconds that a member may be silent when it is waited for.
+        contact: how workers are talked to.
+        group: the replicas.
     """
 
-    def __init__(self, client: Any, token: str, addresses: Sequence[str], limit: float) -> None:
-        self._client, self._token, self._limit = client, token, limit
-        self._homes: dict[str, list[int]] = {}
-        for device, address in enumerate(addresses):
-            self._homes.setdefault(address, []).append(device)
+    def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
+        self._contact, self._group = contact, group
         self._members: list[Member] = []
-        self._latest = -1
-        self._gone = _gone.setdefault(client, [])
-        weakref.finalize(self, self._gone.append, token)
-
-    def close(self) -> None:
-        """Let the workers close what they have open."""
-        there = self._client.scheduler_info(n_workers=-1)["workers"]
-        workers = [address for address in self._homes if address in there]
-        if self._members and workers:
-            self._client.run(leave, self._token, workers=workers)
-        self._members = []
+        self._epoch = group.epoch
 
     def run(
         self,
@@ -84,7 +74,8 @@ class GangRunner:
         bindings: Sequence[Binding],
         batches: Sequence[Feeds],
         shards: Sequence[Sequence[Shard]],
-        recorded: bool = False,
+        first: int,
+        recorded: bool,
     ) -> GangRun:
         """Make some steps.
 
@@ -93,13 +84,13 @@ class GangRunner:
             bindings: what runs in each step.
             batches: what the devices are fed in each step.
             shards: their parts of each step.
+            first: number of the first step.
             recorded: whether to note when tasks run.
         """
-        if not self._members:
+        epoch = self._group.epoch
+        if self._epoch != epoch or not self._members:
             self._gather()
-        first = self._latest + 1
-        self._latest += len(bindings)
-        tag = f"{self._token[:8]}-{first}"
+        tag = f"{epoch.token[:8]}-{first}"
         futures: list[Future] = []
         once = _Once()
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -118,14 +109,14 @@ class GangRunner:
                     )
                 ]
                 name = "gang_" + "_".join(f"dev{d}" for d in member.devices)
+                run = GangRunOf(epoch, self._group.complete, rank, self._contact.limit)
                 futures.append(
-                    self._client.submit(
+                    self._contact.client.submit(
                         run_gang,
-                        self._token,
+                        run,
                         self._members,
-                        rank,
+                        self._group.mirrored,
                         steps,
-                        self._limit,
                         key=(name, tag),
                         workers=[member.worker],
                         allow_other_workers=False,
@@ -134,39 +125,53 @@ class GangRunner:
                     )
                 )
         try:
-            outcomes = self._outcomes(futures)
-        except KeyboardInterrupt:
-            self._outcomes(futures)  # the steps are made on the workers: this must be known here
-            raise
-        return self._put_together(outcomes)
+            return self._put_together(self._outcomes(futures))
+        except KeyboardInterrupt as interrupt:
+            made = self._put_together(self._outcomes(futures))
+            made.error = made.error or interrupt  # the steps are made, which must be known
+            return made
 
     def _gather(self) -> None:
         """Let the workers open their doors, with a new secret."""
-        secret = secrets.token_bytes(_SECRET)
-        homes = {address: tuple(devices) for address, devices in self._homes.items()}
-        gone, self._gone[:] = list(self._gone), []
-        found = self._client.run(open_door, self._token, secret, homes, gone, workers=list(homes))
+        secret, homes = secrets.token_bytes(_SECRET), self._group.homes.workers
+        args = self._group.epoch.token, secret, homes
+        found = self._contact.ask(open_door, *args, homes=homes, what="to form a gang")
         self._members = [found[address] for address in homes]
+        self._epoch = self._group.epoch
 
     def _outcomes(self, futures: list[Future]) -> list[Outcome | None]:
         """What became of every task; None for one whose worker is gone or does not answer."""
-        while not _ended(futures, _LOOK):
+        while not self._ended(futures, _LOOK):
             if not self._may_go_on(futures):
-                _ended(futures, self._limit + _LOOK)
+                there = self._contact.workers()
+                left = zip(self._members, futures, strict=True)
+                answering = [future for member, future in left if member.worker in there]
+                self._ended(answering, self._contact.limit + _LOOK)
                 break
         found: list[Outcome | None] = []
         for future in futures:
             if future.status == "finished":
-                found.append(future.result(timeout=self._limit))
-            elif future.status == "error":
-                found.append(Outcome(error=future.exception(timeout=self._limit)))
+                found.append(future.result(timeout=self._contact.limit))
+                continue
+            error = future.exception(timeout=self._contact.limit) if future.done() else None
+            if future.status == "error" and not isinstance(error, DASK_GAVE_UP):
+                found.append(Outcome(error=error))
             else:
                 future.cancel(force=True)
                 found.append(None)
         return found
 
+    def _ended(self, futures: Sequence[Future], timeout: float) -> bool:
+        """Whether all tasks have ended, after some seconds at most."""
+        try:
+            with self._contact.client.as_current():
+                wait(futures, timeout=timeout)
+        except TimeoutError:
+            return False
+        return True
+
     def _may_go_on(self, futures: Sequence[Future]) -> bool:
-        there = self._client.scheduler_info(n_workers=-1)["workers"]
+        there = self._contact.workers()
         if any(member.worker not in there for member in self._members):
             return False
         ended = [future for future in futures if future.done()]
@@ -184,7 +189,7 @@ class GangRunner:
         there = [outcome for outcome in outcomes if outcome is not None]
         error = self._error(outcomes)
         if error is not None:
-            self._dissolve(outcomes)
+            self._members = []  # all have left; the next run makes a new gang
         done = min((outcome.done for outcome in there), default=0)
         return GangRun(done, fetched, noted, sum(o.bytes_sent for o in there), error)
 
@@ -198,14 +203,6 @@ class GangRunner:
             return errors[0]
         lost = [m.name for m, o in zip(self._members, outcomes, strict=True) if o is None]
         return GangError(f"{', '.join(lost)} did not answer") if lost else None
-
-    def _dissolve(self, outcomes: Sequence[Outcome | None]) -> None:
-        """The next run makes a new gang; members that do not answer are not asked to leave."""
-        members = zip(self._members, outcomes, strict=True)
-        answering = [member.worker for member, outcome in members if outcome is not None]
-        self._members = []
-        if answering:
-            self._client.run(leave, self._token, workers=answering)
 
 
 class _Once:
@@ -226,12 +223,3 @@ class _Once:
 def _where(array: np.ndarray[Any, Any]) -> Any:
     """What says which numbers an array holds."""
     return array.__array_interface__["data"], array.shape, array.strides, array.dtype
-
-
-def _ended(futures: Sequence[Future], timeout: float) -> bool:
-    """Whether all tasks have ended, after some seconds at most."""
-    try:
-        wait(futures, timeout=timeout)
-    except TimeoutError:
-        return False
-    return True

@@ -1,40 +1,49 @@
-"""The plan on a ``distributed.Client``: explicit tasks, state on the workers.
+"""The plan on a ``distributed.Client``: state lives on the workers, steps are sent to them.
 
 Every worker builds the same graph and plan from the program, which is sent once. A step is one
-dask graph: a task per segment and collective, pinned to the worker of its device, and a last task
-per device that stores what the step computed. Between workers travel only gradients, broadcast
-values and fetches. The user's tensors are filled from the workers when somebody reads them.
+dask graph (:mod:`step_graph`), or a part of what a gang does. Between workers travel only
+gradients, broadcast values and fetches, and what is mirrored. The user's tensors are filled from
+the workers when somebody reads them. When workers are lost, their replicas move, and what was not
+complete is done again (:mod:`replica_group`).
 """
 
 from __future__ import annotations
 
-import itertools
+import threading
 import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import numpy as np
-from dask._task_spec import Task as DaskTask
-from dask._task_spec import TaskRef
 
-from dpexec.runtime import cluster_worker
+from dpexec.errors import StateLostError, WorkerLostError
+from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.cluster_recording import ClusterRecording
-from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey, Value
+from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey, StepOf
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
-from dpexec.runtime.placement import place_replicas, workers_of
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.schedulers.lifetime import begin_run, forget
+from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+from dpexec.runtime.schedulers.step_graph import StepGraph, home_of
+from dpexec.runtime.schedulers.waiting import Contact
 from dpexec.runtime.steps import Shard
+from dpexec.runtime.strategy import ExecutionStrategy
+from dpexec.runtime.versions import StaleTaskError
 
 __all__ = ["ClusterRunner"]
+
+_ATTEMPTS = 4
+"""How often the same step may lose workers: it may be what kills them."""
+
+_T = TypeVar("_T")
 
 
 class ClusterRunner:
@@ -43,26 +52,37 @@ class ClusterRunner:
     Args:
         client: a connected ``distributed.Client``.
         spec: how program and plans are compiled.
-        limit: collectives run inside of gangs, which wait this long for a silent replica; None:
-            they are dask tasks.
+        strategy: how steps are run, and what is done in case workers are lost.
 
     Raises:
-        RuntimeError: the cluster has no workers.
+        ClusterError: the cluster has no workers.
     """
 
-    def __init__(self, client: Any, spec: Compilation, limit: float | None = None) -> None:
+    def __init__(self, client: Any, spec: Compilation, strategy: ExecutionStrategy) -> None:
         self.client = client
-        self.spec = spec
-        self.token = uuid.uuid4().hex
-        self.address = place_replicas(len(spec.places), workers_of(client))
-        self._steps = itertools.count()
+        limit = float(strategy.collective_timeout)
+        self.token = begin_run(self, client, limit)
+        self._contact = Contact(client, limit)
+        mirrored = strategy.recovery == "mirror"
+        self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
+        gang = strategy.collectives == "gang"
+        self._gang = GangRunner(self._contact, self.group) if gang else None
+        self._next = 0
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
+        self._told: set[BindingKey] = set()
+        self._bindings = 0
         self._recordings: dict[Binding, ClusterRecording] = {}
-        self._numbers = itertools.count()
         self._generation = -1
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
-        client.run(cluster_worker.setup, self.token, spec, workers=sorted(set(self.address)))
-        self._gang = None if limit is None else GangRunner(client, self.token, self.address, limit)
+        self._attempt = range(0)  # numbers of the steps that were begun last
+        self._disturbed = False  # whether they may not have come to their end
+        self._lost: StateLostError | None = None
+        self._busy = threading.RLock()
+
+    @property
+    def address(self) -> list[str]:
+        """The worker of each replica."""
+        return self.group.homes.address
 
     def recording(self, binding: Binding) -> ClusterRecording:
         """What takes what workers record of a binding's steps."""
@@ -74,9 +94,8 @@ class ClusterRunner:
 
     def close(self) -> None:
         """Free the state on the workers."""
-        if self._gang is not None:
-            self._gang.close()
-        self.client.run(cluster_worker.release, self.token, workers=sorted(set(self.address)))
+        homes = self.group.homes.workers
+        self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
     def step(
         self,
@@ -96,30 +115,48 @@ class ClusterRunner:
             replicas: the persistable variables.
             merged: how to return fetches, see :func:`collect`.
             recording: is told what the workers recorded.
+
+        Raises:
+            StateLostError: workers were lost, and nobody else had the state of their replicas.
+            ClusterError: the cluster has failed otherwise.
         """
         plan = binding.plan
-        if self._generation != replicas.generation:
-            self._push(plan, replicas)
-            self._generation = replicas.generation
-        key = self._key(binding, feeds)
-        number = next(self._steps)
-        if recording is not None:
-            recording.connect(
-                self.client,
-                sorted(set(self.address)),
-                partial(cluster_worker.marks, self.token, key),
-            )
-        recorded = recording is not None
-        graph, ends, where = self._graph(plan, key, number, feeds, shards, recorded)
-        with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
-            futures = self.client.get(graph, ends, sync=False)
-        sent = time.perf_counter_ns()
-        returned = self.client.gather(futures)
-        if recording is not None:
-            homes = [_home(plan, task.id) for task in plan.tasks]
-            recording.take(sent, homes, self.address, [noted for _, noted in returned])
-        self._defer(plan, feeds, replicas)
+
+        def step() -> list[Any]:
+            self._get_ready([plan], replicas)
+            return self._one_step(binding, feeds, shards, recording)
+
+        with self._busy:
+            returned = self._surviving(step)
+            self._defer(plan, feeds, replicas)
         return collect([fetched for fetched, _ in returned], plan.fetch, plan.active, merged)
+
+    def _one_step(
+        self,
+        binding: Binding,
+        feeds: Feeds,
+        shards: Sequence[Shard],
+        recording: ClusterRecording | None,
+    ) -> list[Any]:
+        """Run a step as dask tasks; returns what the last task of each device returned."""
+        plan, key = binding.plan, self._key(binding, feeds)
+        self._connect(recording, key)
+        (number,) = self._begin(1)
+        step = StepOf(self.group.epoch, number, self.group.complete)
+        graph = StepGraph(plan, key, step, self.group.homes, self.group.mirrored)
+        where = graph.fill(feeds, shards, recording is not None).where
+        ends = [*graph.ends, *graph.mirrors]
+        with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
+            futures = self.client.get(graph.tasks, ends, sync=False)
+        sent = time.perf_counter_ns()
+        what = f"to make step {number}"
+        returned = self._contact.gather(futures, self.group.homes.workers, what)
+        self._end(number)
+        del returned[len(graph.ends) :]  # mirrors have nothing to tell
+        if recording is not None:
+            homes = [home_of(plan, task.id) for task in plan.tasks]
+            recording.take(sent, homes, self.address, [noted for _, noted in returned])
+        return returned
 
     def steps(
         self,
@@ -143,59 +180,154 @@ class ClusterRunner:
         Returns:
             How many steps were completed, the fetches of the last one, and why it ended early.
         """
-        assert self._gang is not None
-        if self._generation != replicas.generation:
-            for plan in {binding.plan: None for binding in bindings}:
-                self._push(plan, replicas)
-            self._generation = replicas.generation
-        keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
-        if recording is not None:
-            marks = partial(cluster_worker.marks, self.token, keys[bindings[0]])
-            recording.connect(self.client, sorted(set(self.address)), marks)
-        sent = time.perf_counter_ns()
-        made = self._gang.run(keys, bindings, batches, shards, recording is not None)
+        done, self._attempt = 0, range(0)
+
+        def rest() -> tuple[int, list[Any], BaseException | None]:
+            nonlocal done
+            done += self._made_before_loss()
+            self._get_ready({binding.plan: None for binding in bindings}, replicas)
+            left = bindings[done:], batches[done:], shards[done:]
+            made, fetched, error = self._some_steps(*left, recording)
+            return done + made, fetched, error
+
+        with self._busy:
+            try:
+                done, fetched, error = self._surviving(rest)
+            except Exception as failed:
+                done, fetched, error = done + self._made_before_loss(), [], failed
+            for binding, feeds in zip(bindings[:done], batches, strict=False):
+                self._defer(binding.plan, feeds, replicas)
+        if error is not None:
+            return done, [], error
         plan = bindings[-1].plan
-        for binding, feeds in zip(bindings[: made.done], batches, strict=False):
-            self._defer(binding.plan, feeds, replicas)
+        return done, collect(fetched, plan.fetch, plan.active, merged), None
+
+    def _some_steps(
+        self,
+        bindings: Sequence[Binding],
+        batches: Sequence[Feeds],
+        shards: Sequence[Sequence[Shard]],
+        recording: ClusterRecording | None,
+    ) -> tuple[int, list[Any], BaseException | None]:
+        """Let a gang make steps; returns how many, what is fetched, and an operator's error."""
+        assert self._gang is not None
+        keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
+        self._connect(recording, keys[bindings[0]])
+        numbers = self._begin(len(bindings))
+        sent = time.perf_counter_ns()
+        made = self._gang.run(keys, bindings, batches, shards, numbers[0], recording is not None)
+        if made.lost:
+            raise WorkerLostError(str(made.error), {}) from made.error
+        if made.done:
+            self.group.complete = numbers[made.done - 1]
         if made.error is not None:
+            self._attempt = range(0)
             return made.done, [], made.error
+        self._end(numbers[-1])
         if recording is not None:
-            homes = [_home(plan, task.id) for task in plan.tasks]
+            homes = [home_of(bindings[-1].plan, task.id) for task in bindings[-1].plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
-        return made.done, collect(made.fetched, plan.fetch, plan.active, merged), None
+        return made.done, made.fetched, None
+
+    # ---- what comes before a step, and around it
+
+    def _get_ready(self, plans: Iterable[Plan], replicas: Replicas) -> None:
+        """Let replicas move to workers that have joined, and take what the user wrote."""
+        if self._lost is not None:
+            if self._generation == replicas.generation:
+                raise self._lost
+            self.group.restart()
+            self._told.clear()
+        elif self.group.look():
+            self._regroup({})
+        if self._generation != replicas.generation:
+            for plan in plans:
+                self._push(plan, replicas)
+            replicas.taken()
+            self._generation, self.group.filled, self._lost = replicas.generation, True, None
+
+    def _begin(self, count: int) -> range:
+        """Numbers for steps that begin now."""
+        numbers = range(self._next, self._next + count)
+        self._next, self._attempt, self._disturbed = numbers.stop, numbers[:-1], True
+        return numbers
+
+    def _end(self, number: int) -> None:
+        self.group.complete, self._attempt, self._disturbed = number, range(0), False
+
+    def _made_before_loss(self) -> int:
+        """How many of the steps that were begun are complete, though workers were lost."""
+        attempt, self._attempt = self._attempt, range(0)
+        complete = self.group.complete
+        return attempt.index(complete) + 1 if complete in attempt else 0
+
+    def _connect(self, recording: ClusterRecording | None, key: BindingKey) -> None:
+        if recording is not None:
+            marks = partial(cluster_worker.marks, self.token, key)
+            recording.connect(self.client, list(self.group.homes.workers), marks)
+
+    def _surviving(self, action: Callable[[], _T]) -> _T:
+        """Do something that needs all replicas, again when workers were lost and replaced."""
+        lost, left, complete = None, _ATTEMPTS, self.group.complete
+        while left:
+            try:
+                if lost is not None or self._disturbed:
+                    self._regroup({} if lost is None else lost.lost)
+                    lost = None
+                return action()
+            except WorkerLostError as error:
+                lost = error
+            except StaleTaskError as error:  # dask repeats tasks when it has lost their results
+                lost = WorkerLostError(str(error), {})
+            left = left - 1 if self.group.complete == complete else _ATTEMPTS
+            complete = self.group.complete
+        raise WorkerLostError(
+            f"workers were lost {_ATTEMPTS} times at the same step, which may be what kills them "
+            f"(for want of memory?); the last time: {lost}",
+            lost.lost if lost else {},
+        )
+
+    def _regroup(self, lost: Mapping[str, str]) -> None:
+        try:
+            self.group.regroup(lost, self._attempt)
+        except StateLostError as error:
+            self._lost = error
+            raise
+        finally:
+            self._told.clear()
+        self._disturbed = False
 
     def _key(self, binding: Binding, feeds: Feeds) -> BindingKey:
         """The name that the workers know a binding by; they are told of a new one."""
         if binding not in self._bound:
             plan = binding.plan
             fed = frozenset(name for values in feeds.values for name in values)
-            key = (plan.fetch, fed, feeds.idle, plan.checked), next(self._numbers)
-            workers = sorted(set(self.address))
-            self.client.run(cluster_worker.bind, self.token, key, binding.specs, workers=workers)
-            self._bound[binding] = key
+            self._bound[binding] = (plan.fetch, fed, feeds.idle, plan.checked), self._bindings
+            self._bindings += 1
             if len(self._bound) > BINDINGS_KEPT:
-                self._bound.popitem(last=False)
-        return self._bound[binding]
+                self._told.discard(self._bound.popitem(last=False)[1])
+        key = self._bound[binding]
+        if key not in self._told:
+            calls = [(worker, (key, binding.specs)) for worker in self.group.homes.workers]
+            self.group.call(cluster_worker.bind, calls, "to compile a plan")
+            self._told.add(key)
+        return key
+
+    # ---- state
 
     def _push(self, plan: Plan, replicas: Replicas) -> None:
-        """Send the persistable variables to the workers of the devices that use them."""
-        futures = []
+        """Send persistable variables to the workers of devices that use them, and to mirrors."""
+        mirrors, own = dict(self.group.mirrors), self.group.own
+        calls: list[tuple[str, tuple[Any, ...]]] = []
         for device, names in enumerate(plan.reads):
             tensors = {name: replicas.tensor(device, name) for name in names}
             self._sources.update((name, device) for name in names if name not in self._sources)
             values = {name: t.numpy() for name, t in tensors.items() if t is not None}
-            futures.append(
-                self.client.submit(
-                    cluster_worker.store,
-                    self.token,
-                    device,
-                    values,
-                    workers=[self.address[device]],
-                    pure=False,
-                )
-            )
-        self.client.gather(futures)
-        replicas.taken()
+            calls.append((self.address[device], (device, False, values)))
+            if device in mirrors:
+                kept = {name: value for name, value in values.items() if name in own[device]}
+                calls.append((mirrors[device], (device, True, kept)))
+        self.group.call(cluster_state.store, calls, "to take values")
 
     def values(self, names: Iterable[str], replicas: Replicas) -> list[dict[str, Any]]:
         """What every device has of variables that nobody wrote since; equal values travel once.
@@ -203,7 +335,15 @@ class ClusterRunner:
         The user's tensors are filled, as if they had been read.
         """
         known = [name for name in names if name in self._sources and replicas.current(name)]
-        digests = self._ask(cluster_worker.digests, [known] * len(self.address))
+        values = self._read(lambda: self._values(known))
+        for name in known:
+            tensor = replicas.tensor(0, name)
+            if tensor is not None and tensor._source is not None:
+                tensor.array = np.array(values[self._sources[name]][name])
+        return values
+
+    def _values(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        digests = self._ask(cluster_state.digests, [names] * len(self.address))
         sources: dict[tuple[str, bytes], int] = {}
         for device, found in enumerate(digests):
             for value in found.items():
@@ -211,75 +351,15 @@ class ClusterRunner:
         wanted: list[list[str]] = [[] for _ in self.address]
         for (name, _), device in sources.items():
             wanted[device].append(name)
-        loaded = self._ask(cluster_worker.values, wanted)
-        values = [
+        loaded = self._ask(cluster_state.values, wanted)
+        return [
             {name: loaded[sources[name, digest]][name] for name, digest in found.items()}
             for found in digests
         ]
-        for name in known:
-            tensor = replicas.tensor(0, name)
-            if tensor is not None and tensor._source is not None:
-                tensor.array = np.array(values[self._sources[name]][name])
-        return values
 
     def _ask(self, function: Any, names: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        futures = [
-            self.client.submit(
-                function, self.token, device, wanted, workers=[self.address[device]], pure=False
-            )
-            for device, wanted in enumerate(names)
-        ]
-        answers: list[dict[str, Any]] = self.client.gather(futures)
-        return answers
-
-    def _graph(
-        self,
-        plan: Plan,
-        key: BindingKey,
-        step: int,
-        feeds: Feeds,
-        shards: Sequence[Shard],
-        recorded: bool,
-    ) -> tuple[dict[Any, DaskTask], list[Any], dict[Any, str]]:
-        graph: dict[Any, DaskTask] = {}
-        where: dict[Any, str] = {}
-        tag = f"{self.token[:8]}-{step}"
-
-        def add(name: str, device: int, function: Any, *args: Any) -> tuple[str, str]:
-            task_key = (name, tag)
-            graph[task_key] = DaskTask(task_key, function, self.token, key, step, *args)
-            where[task_key] = self.address[device]
-            return task_key
-
-        feed_keys = [
-            add(
-                f"feed_dev{device}",
-                device,
-                cluster_worker.feed,
-                device,
-                shards[device],
-                feeds.values[device],
-                recorded,
-            )
-            for device in range(len(self.spec.places))
-        ]
-        exports, imports = _flows(plan)
-        keys: list[tuple[str, str]] = []
-        for task in plan.tasks:
-            home = _home(plan, task.id)
-            wanted = [imports.get((index, task.id), []) for index in task.after]
-            refs = [TaskRef(keys[index]) for index in task.after]
-            args = (task.id, exports[task.id], wanted, *refs, TaskRef(feed_keys[home]))
-            keys.append(add(f"{task.key[0]}-{task.id}", home, cluster_worker.run_task, *args))
-        ends = []
-        for device in range(len(self.spec.places)):
-            made = [(t.id, _made_for(plan, t.id, device)) for t in plan.tasks]
-            made = [(index, names) for index, names in made if names]
-            wanted = [names if plan.tasks[i].is_collective else [] for i, names in made]
-            refs = [TaskRef(keys[index]) for index, _ in made]
-            args = (device, sorted(feeds.persistable), wanted, *refs, TaskRef(feed_keys[device]))
-            ends.append(add(f"finish_dev{device}", device, cluster_worker.finish, *args))
-        return graph, ends, where
+        calls = [(self.address[device], (device, wanted)) for device, wanted in enumerate(names)]
+        return self.group.call(function, calls, "to read variables")
 
     def _defer(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
         """Let the user's tensors come from the workers when they are read."""
@@ -293,52 +373,18 @@ class ClusterRunner:
             tensor.defer(lambda device=device, name=name: self._pull(device, name))  # type: ignore[misc]
 
     def _pull(self, device: int, name: str) -> Any:
-        future = self.client.submit(
-            cluster_worker.load,
-            self.token,
-            device,
-            name,
-            workers=[self.address[device]],
-            pure=False,
-        )
-        return np.array(future.result())
+        def load() -> Any:
+            calls = [(self.address[device], (device, name))]
+            return self.group.call(cluster_state.load, calls, f"to read {name}")[0]
 
+        return np.array(self._read(load))
 
-def _home(plan: Plan, number: int) -> int:
-    """The device on whose worker a task runs: an all-reduce on that of the first source."""
-    task = plan.tasks[number]
-    return task.nodes[0].inputs[0].device if task.device is None else task.device
-
-
-def _made_for(plan: Plan, number: int, device: int) -> list[Value]:
-    """The values of a device that a task makes."""
-    outputs = (var for node in plan.tasks[number].nodes for var in node.outputs)
-    names = dict.fromkeys(var.name for var in outputs if var.device == device and var.kind == "var")
-    return [(device, name) for name in names if name]
-
-
-def _flows(plan: Plan) -> tuple[list[list[Value]], dict[tuple[int, int], list[Value]]]:
-    """What travels between collectives and segments.
-
-    A task imports just what its nodes read from the task that made that version: an older version
-    must never replace a newer one, which on workers of one process would happen in all envs.
-
-    Returns:
-        The values that each task hands out, and by (maker, reader) those that the reader takes.
-    """
-    made_by = {var: task.id for task in plan.tasks for node in task.nodes for var in node.outputs}
-    exports: list[dict[Value, None]] = [{} for _ in plan.tasks]
-    imports: dict[tuple[int, int], list[Value]] = {}
-    for task in plan.tasks:
-        for var in dict.fromkeys(var for node in task.nodes for var in node.inputs):
-            maker = made_by.get(var)
-            if var.kind != "var" or var in plan.missing or maker in (None, task.id):
-                continue
-            assert maker is not None
-            if task.is_collective or plan.tasks[maker].is_collective:
-                exports[maker][(var.device, var.name)] = None
-                imports.setdefault((maker, task.id), []).append((var.device, var.name))
-        if task.is_collective:
-            values = ((v.device, v.name) for n in task.nodes for v in n.outputs if v.kind == "var")
-            exports[task.id].update(dict.fromkeys(values))
-    return [list(names) for names in exports], imports
+    def _read(self, action: Callable[[], _T]) -> _T:
+        """Read state; other threads may do that in the middle of a run, and may have to wait."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            return action()
+        except (WorkerLostError, StaleTaskError):
+            with self._busy:
+                return self._surviving(action)

@@ -105,4 +105,4 @@ def forget(token: str, dask_worker: Any) -> None:
         dask_worker: of this process.
     """
     leave(token, dask_worker)
-    cluster_worker.release(token)
+    cluster_worker.release(token, dask_worker)

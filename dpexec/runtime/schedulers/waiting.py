@@ -18,13 +18,14 @@ from distributed.scheduler import NoValidWorkerError
 
 from dpexec.errors import SchedulerLostError, WorkerLostError
 
-__all__ = ["Contact", "Homes"]
+__all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 
 Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
 
 _LOOK = 0.5  # seconds between looks at who is still there
-_DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
+DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
+"""Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
 
 
 class Contact:
@@ -176,7 +177,7 @@ class Contact:
             await asyncio.wait([results, watching], return_when=asyncio.FIRST_COMPLETED)
             found: list[Any] = results.result() if results.done() else watching.result()
             return found
-        except _DASK_GAVE_UP as error:
+        except DASK_GAVE_UP as error:
             await self._look(homes, what)
             raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
         finally:

@@ -1,0 +1,217 @@
+"""State of replicas on their workers: how it comes, is read, is mirrored and moves.
+
+The functions are called on workers. Those with a parameter ``dask_worker`` are called beside the
+tasks, the others are tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import get_worker
+
+from dpexec.runtime.cluster_worker import (
+    Epoch,
+    StepOf,
+    WorkerReplicas,
+    at_work,
+    keep,
+    release,
+    replicas_at,
+)
+from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.gang.members import leave
+from dpexec.runtime.versions import StaleTaskError, Versions
+
+__all__ = [
+    "Held",
+    "advance",
+    "digests",
+    "give",
+    "load",
+    "mirror",
+    "settle",
+    "setup",
+    "store",
+    "take",
+    "values",
+]
+
+_POLL = 0.002  # seconds
+
+
+class Held(NamedTuple):
+    """What a worker has: of which replicas, and after which steps.
+
+    Args:
+        stores: replicas that live there.
+        mirrors: replicas that live elsewhere.
+    """
+
+    stores: dict[int, tuple[int, ...]]
+    mirrors: dict[int, tuple[int, ...]]
+
+
+# ---- homes change
+
+
+def setup(epoch: Epoch, step: int, spec: Compilation, devices: Sequence[int]) -> None:
+    """Make room for the replicas of a runner.
+
+    Args:
+        epoch: the time that begins.
+        step: the last one that is complete.
+        spec: how program and plans are compiled.
+        devices: the replicas that live on this worker.
+    """
+    replicas = WorkerReplicas(epoch, spec)
+    replicas.stores = {device: Versions(step) for device in devices}
+    keep(replicas, get_worker().address)
+
+
+async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
+    """Refuse tasks of earlier epochs, and wait for those that run; a gang ends.
+
+    Returns:
+        What the worker has; None if it has nothing of the runner.
+    """
+    try:
+        replicas = replicas_at(epoch.token, dask_worker.address)
+    except StaleTaskError:
+        return None
+    replicas.epoch = epoch
+    leave(epoch.token, dask_worker)
+    while replicas.running:
+        await asyncio.sleep(_POLL)
+    stores, mirrors = (
+        {device: versions.steps for device, versions in known.items()}
+        for known in (replicas.stores, replicas.mirrors)
+    )
+    return Held(stores, mirrors)
+
+
+def settle(
+    epoch: Epoch,
+    step: int,
+    stored: Mapping[str, Collection[int]],
+    mirrored: Mapping[str, Collection[int]],
+    dask_worker: Any,
+) -> None:
+    """Let all replicas stand at a step, and forget those that have moved.
+
+    Args:
+        epoch: the time that begins.
+        step: the step.
+        stored: the replicas that live on each worker.
+        mirrored: the replicas that each worker mirrors.
+        dask_worker: of this process.
+    """
+    address = dask_worker.address
+    if not stored.get(address):
+        release(epoch.token, dask_worker)
+        return
+    replicas = replicas_at(epoch.token, address)
+    replicas.stores = _kept(replicas.stores, step, stored[address])
+    replicas.mirrors = _kept(replicas.mirrors, step, mirrored.get(address, ()))
+
+
+def _kept(
+    known: Mapping[int, Versions], step: int, devices: Collection[int]
+) -> dict[int, Versions]:
+    kept = {device: versions for device, versions in known.items() if device in devices}
+    for versions in kept.values():
+        versions.stand_at(step)
+    return kept
+
+
+def take(
+    epoch: Epoch,
+    step: int,
+    device: int,
+    mirrored: bool,
+    names: Collection[str] | None = None,
+    but: Collection[str] = (),
+) -> dict[str, Any]:
+    """State of a replica, for its new home or its mirror.
+
+    Args:
+        epoch: the time that begins.
+        step: after which step.
+        device: the replica.
+        mirrored: whether the worker mirrors it; else it lives there.
+        names: what is wanted; None for all.
+        but: what is not wanted.
+    """
+    with at_work(epoch) as replicas:
+        known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
+        wanted = [name for name in known if (names is None or name in names) and name not in but]
+        return {name: np.array(known[name]) for name in wanted}
+
+
+def give(epoch: Epoch, step: int, device: int, mirrored: bool, *parts: Mapping[str, Any]) -> None:
+    """Let a worker be the home or the mirror of a replica, whose state came in parts."""
+    with at_work(epoch) as replicas:
+        versions = Versions(step)
+        for values in parts:
+            versions.set(values)
+        (replicas.mirrors if mirrored else replicas.stores)[device] = versions
+
+
+# ---- mirrors
+
+
+def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
+    """Keep what a step made of what only one replica has."""
+    with at_work(step.epoch) as replicas:
+        versions = replicas.mirrors[device]
+        versions.stand_at(step.base)
+        versions.commit(step.number, made, {})
+
+
+# ---- values come and go
+
+
+def store(epoch: Epoch, step: int, device: int, mirrored: bool, values: Mapping[str, Any]) -> None:
+    """Set persistable variables of a device.
+
+    Args:
+        epoch: the present one.
+        step: the last one that is complete.
+        device: the device.
+        mirrored: whether the worker mirrors it; else it lives there.
+        values: by name.
+    """
+    with at_work(epoch) as replicas:
+        known = replicas.mirrors if mirrored else replicas.stores
+        versions = known.setdefault(device, Versions(step))
+        versions.stand_at(step)
+        versions.set(values)
+
+
+def load(epoch: Epoch, step: int, device: int, name: str) -> Any:
+    """A persistable variable of a device, after a step."""
+    with at_work(epoch) as replicas:
+        return np.array(replicas.stores[device].at(step)[name])
+
+
+def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
+    """Persistable variables of a device, after a step."""
+    with at_work(epoch) as replicas:
+        known = replicas.stores[device].at(step)
+        return {name: np.array(known[name]) for name in names}
+
+
+def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
+    """What tells whether variables of a device differ from those of another."""
+    with at_work(epoch) as replicas:
+        known = replicas.stores[device].at(step)
+        found = ((name, known[name]) for name in names if name in known)
+        return {name: hashlib.sha256(_words(value)).digest() for name, value in found}
+
+
+def _words(value: Any) -> Any:
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)

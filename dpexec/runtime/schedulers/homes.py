@@ -1,0 +1,51 @@
+"""Which worker is the home of which replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpexec.runtime.placement import place_replicas
+
+__all__ = ["Homes"]
+
+
+class Homes:
+    """A table of the workers of all replicas; it never changes, moving makes a new one.
+
+    Args:
+        address: the worker of each replica.
+    """
+
+    def __init__(self, address: Sequence[str]) -> None:
+        self.address = list(address)
+        self.workers: dict[str, tuple[int, ...]] = {}
+        """The replicas of each worker."""
+        for device, worker in enumerate(self.address):
+            self.workers[worker] = (*self.workers.get(worker, ()), device)
+
+    def buddy(self, device: int) -> str | None:
+        """The worker that mirrors a replica: that of the next one at home elsewhere, if any."""
+        count = len(self.address)
+        following = (self.address[(device + step) % count] for step in range(1, count))
+        return next((worker for worker in following if worker != self.address[device]), None)
+
+    def among(self, living: Iterable[str]) -> Homes:
+        """The table for other workers: blocks of neighbours again, and few replicas move.
+
+        Workers keep their order. New ones come next to the worker that has most replicas.
+
+        Args:
+            living: addresses, at least one.
+        """
+        there = set(living)
+        order = [worker for worker in self.workers if worker in there]
+        new = sorted(there - set(order))[: max(len(self.address) - len(order), 0)]
+        most = max(order, key=lambda worker: len(self.workers[worker]), default=None)
+        at = 0 if most is None else order.index(most) + 1
+        order[at:at] = new
+        return Homes(place_replicas(len(self.address), order))
+
+    def is_crowded(self, living: Sequence[str]) -> bool:
+        """Whether there are so many workers that each could have fewer replicas."""
+        least = -(-len(self.address) // max(len(living), 1))
+        return max(map(len, self.workers.values())) > least

@@ -1,0 +1,298 @@
+"""The replicas of a run on their workers: where they live, and how they move.
+
+A time in which all replicas keep their homes is an epoch. It ends when workers are lost or join,
+and when a step failed: the workers then refuse what is left of it, all replicas stand at the last
+step that is complete again, and those without a home get one. Their state comes from replicas
+that have the same, and from mirrors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from dpexec.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.runtime import cluster_state
+from dpexec.runtime.cluster_state import Held
+from dpexec.runtime.cluster_worker import Epoch
+from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.own_state import own_names
+from dpexec.runtime.schedulers.homes import Homes
+from dpexec.runtime.schedulers.waiting import Contact
+
+__all__ = ["ReplicaGroup"]
+
+_LOOK = 1.0  # seconds between looks at who has joined or left
+_WAIT = 0.2  # seconds between looks while there are no workers
+
+_logger = logging.getLogger(__name__)
+
+
+class ReplicaGroup:
+    """The replicas of a run.
+
+    Args:
+        contact: how workers are talked to.
+        token: names the run on the workers.
+        spec: how program and plans are compiled.
+        mirrored: whether what only one replica has is mirrored.
+
+    Attributes:
+        homes: the workers of the replicas.
+        epoch: the present one.
+        own: names of what only one replica has, per replica.
+        complete: number of the last step that all replicas have made.
+        filled: whether the workers have values.
+
+    Raises:
+        ClusterError: there are no workers.
+    """
+
+    def __init__(self, contact: Contact, token: str, spec: Compilation, mirrored: bool) -> None:
+        self._contact, self._spec, self._mirrored = contact, spec, mirrored
+        self.epoch = Epoch(token, 0)
+        self.complete = -1
+        self.filled = False
+        graph, _ = spec.graph()
+        self.own = own_names(graph)
+        self._silent: dict[str, Any] = {}  # a task for each, which ends when the worker awakes
+        self._looked = time.monotonic()
+        homes = Homes([""] * len(graph.places))
+        self._set_up(homes.among(self._living()))
+
+    @property
+    def mirrors(self) -> list[tuple[int, str]]:
+        """The replicas that are mirrored, and the workers that do it."""
+        buddies = [(device, self.homes.buddy(device)) for device in range(len(self.own))]
+        return [(d, buddy) for d, buddy in buddies if buddy and self.mirrored[d]]
+
+    @property
+    def mirrored(self) -> list[frozenset[str]]:
+        """Names of what is mirrored, per replica."""
+        return self.own if self._mirrored else [frozenset() for _ in self.own]
+
+    def call(
+        self, function: Callable[..., Any], calls: Iterable[tuple[str, tuple[Any, ...]]], what: str
+    ) -> list[Any]:
+        """Run tasks on workers in the present epoch, from the last complete step.
+
+        Args:
+            function: takes the epoch, the step, and the arguments.
+            calls: the worker and the arguments of each.
+            what: what they do, for errors.
+
+        Returns:
+            Their results.
+        """
+        futures = [self._submit(worker, function, self.complete, *args) for worker, args in calls]
+        return self._contact.gather(futures, self.homes.workers, what)
+
+    def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
+        return self._contact.client.submit(
+            function,
+            self.epoch,
+            step,
+            *args,
+            workers=[worker],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
+        )
+
+    # ---- who is there
+
+    def look(self) -> bool:
+        """Look, from time to time, who has joined or left.
+
+        Returns:
+            Whether replicas should move to workers that have joined.
+
+        Raises:
+            WorkerLostError: the worker of a replica has left.
+        """
+        if time.monotonic() - self._looked < _LOOK:
+            return False
+        living = self._living()
+        gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
+        if gone:
+            raise WorkerLostError(f"{self._named(gone)}", gone)
+        return self.homes.is_crowded(living)
+
+    def _living(self) -> list[str]:
+        """The workers that can be homes.
+
+        Raises:
+            ClusterError: none has come within the limit.
+        """
+        deadline = time.monotonic() + self._contact.limit
+        while True:
+            there = self._contact.workers()
+            asleep = {w: f for w, f in self._silent.items() if w in there and not f.done()}
+            self._silent, self._looked = asleep, time.monotonic()
+            living = [worker for worker in there if worker not in asleep]
+            if living:
+                return living
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the cluster of {self._contact.client} has no workers, and none has come for "
+                    f"{self._contact.limit:g} s"
+                )
+            time.sleep(_WAIT)
+
+    def _leave_out(self, lost: Collection[str]) -> None:
+        """Let workers that may still be known to the scheduler be no homes before they answer."""
+        for worker in lost:
+            if worker not in self._silent:
+                self._silent[worker] = self._contact.client.submit(
+                    _awake, workers=[worker], allow_other_workers=False, pure=False
+                )
+
+    # ---- another epoch
+
+    def regroup(self, lost: Mapping[str, str], allowed: Sequence[int] = ()) -> None:
+        """Begin another epoch: all replicas have living homes, and stand at the same step.
+
+        Args:
+            lost: what is wrong with workers that are homes no more.
+            allowed: numbers of steps after the last complete one that need not be made again if
+                all have made them.
+
+        Raises:
+            WorkerLostError: more workers were lost meanwhile; it can be tried again.
+            StateLostError: nobody has the state of some replicas any more.
+            ClusterError: there are no workers.
+        """
+        self.epoch = self.epoch._replace(number=self.epoch.number + 1)
+        self._leave_out(lost)
+        before, living = self.homes, self._living()
+        answers, silent = self._contact.reach(
+            cluster_state.advance,
+            self.epoch,
+            homes={w: before.workers.get(w, ()) for w in living},
+            what="to end a step",
+        )
+        self._leave_out(silent)
+        held = {worker: found for worker, found in answers.items() if found is not None}
+        step = _common(held, self.complete, allowed)
+        if not answers:
+            raise WorkerLostError(f"{self._named(silent)}", silent)
+        self._move(before.among(answers), held, step)
+        gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
+        self._report(before, gone)
+
+    def restart(self) -> None:
+        """Begin another epoch without any state; the next steps work on what is sent first."""
+        self.epoch = self.epoch._replace(number=self.epoch.number + 1)
+        self.filled = False
+        self._set_up(self.homes.among(self._living()))
+
+    def _set_up(self, homes: Homes) -> None:
+        self.homes = homes
+        self._make_room(homes.workers, self.complete)
+
+    def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
+        futures = [
+            self._submit(worker, cluster_state.setup, step, self._spec, devices)
+            for worker, devices in homes.items()
+        ]
+        self._contact.gather(futures, homes, "to make room for replicas")
+
+    def _move(self, homes: Homes, held: Mapping[str, Held], step: int) -> None:
+        """Bring all state to where it is to be."""
+        self._make_room({w: ds for w, ds in homes.workers.items() if w not in held}, step)
+        futures = []
+        for device, worker in enumerate(homes.address):
+            if worker not in _having(held, device, step, mirrored=False):
+                parts = self._parts(device, held, step)
+                give = cluster_state.give
+                futures.append(self._submit(worker, give, step, device, False, *parts))
+        self._contact.gather(futures, homes.workers, "to move replicas")
+        self.homes = homes
+        futures = []
+        for device, worker in self.mirrors if self.filled else ():
+            if worker not in _having(held, device, step, mirrored=True):
+                args = step, device, False, self.own[device]
+                part = self._submit(homes.address[device], cluster_state.take, *args)
+                futures.append(self._submit(worker, cluster_state.give, step, device, True, part))
+        self._contact.gather(futures, homes.workers, "to mirror replicas")
+        mirrored = {w: {d for d, buddy in self.mirrors if buddy == w} for w in homes.workers}
+        everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
+        table = self.epoch, step, homes.workers, mirrored
+        self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
+        self.complete = step
+
+    def _parts(self, device: int, held: Mapping[str, Held], step: int) -> list[Any]:
+        """Tasks that give the state of a replica.
+
+        Raises:
+            StateLostError: nobody has some of it.
+        """
+        take, parts = cluster_state.take, []
+        there = _having(held, device, step, mirrored=False)
+        if there:
+            return [self._submit(there[0], take, step, device, False)]
+        if not self.filled:
+            return []
+        if self.own[device]:
+            there = _having(held, device, step, mirrored=True)
+            if not there:
+                raise StateLostError(self._lost(device))
+            parts.append(self._submit(there[0], take, step, device, True))
+        for other, but in enumerate(self.own):
+            there = _having(held, other, step, mirrored=False)
+            if there:
+                return [*parts, self._submit(there[0], take, step, other, False, None, but)]
+        raise StateLostError(self._lost(device))
+
+    # ---- what is said
+
+    def _lost(self, device: int) -> str:
+        if len(self.homes.workers) < 2:
+            why = "all replicas lived on one worker"
+        elif self._mirrored:
+            why = "the worker that mirrored it was lost, too"
+        else:
+            why = "ExecutionStrategy.recovery = 'checkpoint' keeps no mirrors"
+        return (
+            f"the state of replica {device} is lost with worker {self.homes.address[device]}: {why}"
+            ". Steps since the last checkpoint are lost; go on from it with "
+            "dpexec.checkpoint.Checkpoints.resume(), or set all variables anew"
+        )
+
+    def _named(self, workers: Mapping[str, str]) -> str:
+        homes = self.homes.workers
+        known = {w: ", ".join(map(str, homes.get(w, ()))) or "none" for w in workers}
+        return "; ".join(f"worker {w} (replicas {known[w]}) {why}" for w, why in workers.items())
+
+    def _report(self, before: Homes, gone: Mapping[str, str]) -> None:
+        changes = enumerate(zip(before.address, self.homes.address, strict=True))
+        moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
+        if moved:
+            why = "; ".join(f"worker {w} {text}" for w, text in gone.items()) or "workers joined"
+            level = logging.WARNING if gone else logging.INFO
+            _logger.log(level, "%s: moved %s; nothing was lost", why, ", ".join(moved))
+
+
+def _common(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
+    """The last step that all replicas have made which are left: a complete or an allowed one.
+
+    Workers that were silent for some time may have states that are older than that.
+    """
+    made = [max(steps) for found in held.values() for steps in found.stores.values()]
+    least = min((step for step in made if step >= complete), default=complete)
+    return max(step for step in (complete, *allowed) if step <= least)
+
+
+def _having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) -> list[str]:
+    """The workers that have the state of a replica after a step, or its mirror."""
+    return [
+        worker
+        for worker, found in held.items()
+        if step in (found.mirrors if mirrored else found.stores).get(device, ())
+    ]
+
+
+def _awake() -> None:
+    """A worker that ran this does not sleep."""
