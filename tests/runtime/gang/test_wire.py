@@ -1,9 +1,7 @@
 """Members know each other before they read anything, and no wait is without a limit."""
 
 import contextlib
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -16,10 +14,10 @@ from distributed.security import Security
 from dpexec.runtime.gang import rendezvous
 from dpexec.runtime.gang.rendezvous import Door
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_goodbye
+from tests.certificates import security_in
 
 TAG = Tag(3, 5, "all_reduce of w@GRAD (task 5)")
 SECRET = b"s" * 32
-_REQUEST = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dpexec"]
 
 
 def worker(scheme="tcp", security=None):
@@ -129,17 +127,7 @@ def test_nobody_comes_in_when_the_gang_is_complete(monkeypatch):
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory):
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [*_REQUEST, "-keyout", key, "-out", cert],
-        check=True,
-        capture_output=True,
-    )
-    files = {"tls_worker_cert": str(cert), "tls_worker_key": str(key), "tls_ca_file": str(cert)}
-    return Security(require_encryption=True, **files)
+    return security_in(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_settings_of_dask_hold_between_hosts(tls, monkeypatch):
