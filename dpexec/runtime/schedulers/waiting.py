@@ -38,6 +38,7 @@ class Contact:
 
     def __init__(self, client: Any, limit: float) -> None:
         self.client, self.limit = client, limit
+        self._scheduler = client.scheduler.address
 
     def ask(
         self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
@@ -77,7 +78,7 @@ class Contact:
         Returns:
             The answers by address, and what is wrong with those who gave none.
         """
-        answers, lost = self.client.sync(self._reach, function, args, homes, what)
+        answers, lost = self._sync(self._reach, function, args, homes, what)
         return answers, lost
 
     def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
@@ -96,7 +97,7 @@ class Contact:
             SchedulerLostError: the scheduler is.
             Exception: what a task raised.
         """
-        results: list[Any] = self.client.sync(self._gather, futures, homes, what)
+        results: list[Any] = self._sync(self._gather, futures, homes, what)
         return results
 
     def workers(self) -> list[str]:
@@ -105,7 +106,16 @@ class Contact:
         Raises:
             SchedulerLostError: it does not answer.
         """
-        return sorted(self.client.sync(self._present, "to say who is there"))
+        return sorted(self._sync(self._present, "to say who is there"))
+
+    def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Let the event loop of the client do something, of which the last argument says why."""
+        try:
+            return self.client.sync(function, *args)
+        except RuntimeError as error:
+            if self.client.status not in ("closing", "closed"):
+                raise
+            raise self._scheduler_lost(args[-1]) from error  # the client has given up already
 
     # ---- on the event loop of the client
 
@@ -214,8 +224,7 @@ class Contact:
 
     def _scheduler_lost(self, what: str) -> SchedulerLostError:
         return SchedulerLostError(
-            f"the scheduler {self.client.scheduler.address} did not answer for {self.limit:g} s, "
-            f"awaited {what}"
+            f"the scheduler {self._scheduler} did not answer for {self.limit:g} s, awaited {what}"
         )
 
 
