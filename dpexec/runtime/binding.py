@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,6 +71,7 @@ class Binding:
         opened: the binding that left them open, which serves other numbers, too.
         code: if it was made.
         runs: how often it ran, or began to.
+        more_rows: of sparse sums, how many other processes add at most, by name.
     """
 
     plan: Plan
@@ -82,6 +83,7 @@ class Binding:
     opened: Binding | None = None
     code: PlanCode | None = None
     runs: int = 0
+    more_rows: Mapping[str, int] = field(default_factory=dict)
 
     @functools.cached_property
     def specs(self) -> Sequence[Mapping[str, Spec]]:
@@ -134,7 +136,7 @@ class Binding:
             kernels.require_halves()
         from dpexec.runtime.native import make_code
 
-        self.code = make_code(self.plan, self.given, self.halves, rows)
+        self.code = make_code(self.plan, self.given, self.halves, rows, self.more_rows)
         return self.code
 
     def closed(self, rows: Sequence[int]) -> Binding:

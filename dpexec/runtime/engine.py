@@ -114,7 +114,8 @@ class Engine:
         self._plans: dict[Any, Plan] = {}
         self.local = self._make_runner()
         self._bindings: dict[Any, Binding] = {}
-        self._binder = Binder(self.graph, self.compilation, self.replicas, not self._on_cluster)
+        alone = not self._on_cluster and self.graph.trainers == 1
+        self._binder = Binder(self.graph, self.compilation, self.replicas, opens=alone)
         self._rows: dict[Any, dict[int, int]] = {}
         self._sampled: list[Recorder] = []
         self.monitor: Any = None  # of who watches: see trace.live
@@ -246,11 +247,11 @@ class Engine:
         key = (plan, feeds.shapes, merged, self.replicas.forms)
         binding = self._bindings.pop(key, None)
         if binding is None:
-            binding = self.local.bound(self._binder.bind(plan, feeds, merged))
+            binding = self._binder.bind(plan, feeds, merged)
         self._bindings[key] = binding  # the latest used is last
         if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._bindings[next(iter(self._bindings))]
-        return binding
+        return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         if self._on_cluster:

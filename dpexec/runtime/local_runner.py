@@ -96,8 +96,8 @@ class LocalRunner:
     def begin(self) -> None:
         """Called before the batches of a run are bound."""
 
-    def bound(self, binding: Binding) -> Binding:
-        """Called with what was bound for new shapes."""
+    def ready(self, binding: Binding, feeds: Feeds) -> Binding:
+        """Called with what was bound for each batch; gives what runs."""
         return binding
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import math
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from dpexec.core.places import CUDAPlace
@@ -89,6 +90,7 @@ def make_code(
     specs: Sequence[Mapping[str, Spec]],
     halves: bool = False,
     rows: Rows | None = None,
+    more_rows: Mapping[str, int] = MappingProxyType({}),
 ) -> PlanCode:
     """Code for what can be code.
 
@@ -97,10 +99,11 @@ def make_code(
         specs: of every value of a run, per device.
         halves: matrix products round their operands to bfloat16.
         rows: what the specs depend on, if it is open how many there are.
+        more_rows: of sparse sums, how many other processes add at most, by name.
     """
     facts = _facts(plan)
     places = plan.graph.places
-    limits = row_limits(plan.nodes, plan.missing, specs, plan.graph.trainers > 1)
+    limits = row_limits(plan.nodes, plan.missing, specs, more_rows)
     specs = _reliable(plan, specs)
     codes: dict[int, TaskCode] = {}
     for task, steps in zip(plan.tasks, plan.steps, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from dpexec.core.dtypes import VarType
 from dpexec.graph.ssa import OpNode, VarNode
@@ -21,7 +22,7 @@ def row_limits(
     nodes: Iterable[OpNode],
     missing: Collection[VarNode],
     specs: Sequence[Mapping[str, Spec]],
-    beyond: bool = False,
+    more: Mapping[str, int] = MappingProxyType({}),
 ) -> list[dict[str, int]]:
     """Follow sparse values through a plan.
 
@@ -29,7 +30,7 @@ def row_limits(
         nodes: what runs, in order.
         missing: variables without a value, on idle devices.
         specs: of every value of a run, per device.
-        beyond: rows of other processes come to those that are added up here.
+        more: rows of other processes that come to those that are added up here, by name.
 
     Returns:
         Per device, the number of rows by name; without the values of which it is not known.
@@ -41,8 +42,7 @@ def row_limits(
         if not any(_is_sparse(specs[var.device].get(var.name)) for var in targets):
             continue
         if node.is_collective:
-            unknown = beyond and node.kind in SUMS
-            _follow_collective(node, missing, targets, limits, unknown)
+            _follow_collective(node, missing, targets, limits, more if node.kind in SUMS else {})
         elif node.op is not None and node.device is not None:
             rows = _rows_of(node.op, specs[node.device], limits[node.device])
             if rows is not None:
@@ -59,9 +59,9 @@ def _follow_collective(
     missing: Collection[VarNode],
     targets: Sequence[VarNode],
     limits: Sequence[dict[str, int]],
-    unknown: bool,
+    more: Mapping[str, int],
 ) -> None:
-    """The rows of all devices, one after another, unless others come to them."""
+    """The rows of all devices, one after another, and those that come to them."""
     found: dict[str, list[int | None]] = {}
     for var in node.inputs:
         if var.kind == "var" and var not in missing:
@@ -69,8 +69,9 @@ def _follow_collective(
     made_of = dict(zip(dict.fromkeys(var.name for var in targets), found.values(), strict=False))
     for var in targets:
         parts = made_of.get(var.name, [None])
-        if not unknown and None not in parts:
-            limits[var.device][var.name] = sum(at_most(part) for part in parts)
+        if None not in parts:
+            rows = sum(at_most(part) for part in parts)
+            limits[var.device][var.name] = rows + more.get(var.name, 0)
         else:
             limits[var.device].pop(var.name, None)
 

@@ -11,15 +11,16 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
-from distributed.security import Security
+import dask
 
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.gang.handshake import introduce
 from dpexec.runtime.gang.wire import Channel, GangError
 
-__all__ = ["Endpoint", "listen", "parse_endpoints", "server_context", "visit"]
+__all__ = ["Endpoint", "encryption", "listen", "parse_endpoints", "server_context", "visit"]
 
 _RETRY = 0.05  # seconds between attempts to reach who does not listen yet
 
@@ -87,13 +88,19 @@ def listen(endpoint: Endpoint) -> socket.socket:
     return listener
 
 
-def server_context() -> ssl.SSLContext | None:
-    """What encrypts connections that come in; None: dask's configuration does not ask for it."""
-    security = Security()
-    if not security.require_encryption:
+def encryption() -> Any:
+    """A ``distributed.Security``; None: dask's configuration does not ask for encryption."""
+    if not dask.config.get("distributed.comm.require-encryption", None):
         return None
-    context: ssl.SSLContext = security.get_listen_args("worker")["ssl_context"]
-    return context
+    from distributed.security import Security
+
+    return Security()
+
+
+def server_context() -> ssl.SSLContext | None:
+    """What encrypts connections that come in; None: they are not encrypted."""
+    security = encryption()
+    return None if security is None else security.get_listen_args("worker")["ssl_context"]
 
 
 def visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
@@ -126,8 +133,8 @@ def _visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str
     sock = socket.create_connection((endpoint.host, endpoint.port), limit)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        security = Security()
-        if security.require_encryption:
+        security = encryption()
+        if security is not None:
             sock = security.get_connection_args("worker")["ssl_context"].wrap_socket(sock)
         introduce(sock, secret, rank)
     except BaseException:

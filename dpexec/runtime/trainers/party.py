@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from distributed.security import Security
 
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member, host_id
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_goodbye
-from dpexec.runtime.trainers.endpoints import Endpoint
+from dpexec.runtime.trainers.endpoints import Endpoint, encryption
 from dpexec.runtime.trainers.secret import secret_of
 
 __all__ = ["Party", "part_all", "party_of"]
@@ -78,8 +77,8 @@ class Party:
         """
         if not self._channels:
             secret = secret_of(self.endpoints)
-            security = Security()
-            members = self._members(secret, security.require_encryption)
+            security = encryption()
+            members = self._members(secret, security is not None)
             here = _Here(members[self.rank].worker, security)
             door = Door(here, secret, at=members[self.rank])
             self._channels = door.meet(members, self.rank, limit)

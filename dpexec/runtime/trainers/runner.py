@@ -12,7 +12,8 @@ import contextlib
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from dpexec.runtime.partition import SUMS, Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
+from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.trainers.choice import party_for
@@ -112,7 +114,10 @@ class TrainerRunner(LocalRunner):
         self._limit = float(strategy.collective_timeout)
         self._meeting = 0
         self._shared = False
-        self._digests: weakref.WeakKeyDictionary[Binding, str] = weakref.WeakKeyDictionary()
+        self._told: weakref.WeakKeyDictionary[Binding, tuple[str, dict[str, int]]]
+        self._told = weakref.WeakKeyDictionary()
+        self._wide: weakref.WeakKeyDictionary[Binding, Binding] = weakref.WeakKeyDictionary()
+        self._agreed: deque[_Step] = deque()
         self._step = _Step()
         self._updating = threading.Lock()
 
@@ -124,6 +129,7 @@ class TrainerRunner(LocalRunner):
         Raises:
             GangError: somebody did not come.
         """
+        self._agreed.clear()
         with self._together():
             meeting = self.party.meet(self._limit)
             if meeting != self._meeting:
@@ -147,21 +153,71 @@ class TrainerRunner(LocalRunner):
         for name, value in spread.items() if self.party.rank else ():
             scope.var(name).get_tensor().set(value)
 
-    def bound(self, binding: Binding) -> Binding:
-        """Let the sums of a binding go over all trainers."""
-        plan, steps = binding.plan, binding.steps
-        buckets = {
-            task.id: self._for_all(bucket_of(plan, task, binding.specs))
-            for task in plan.tasks
-            if task.nodes[0].kind in SUMS
-        }
-        vars(binding)["steps"] = [
-            _instead(task, _Sum(buckets[task.id], self)) if task.id in buckets else bound
-            for task, bound in zip(plan.tasks, steps, strict=True)
-        ]
-        digest = hashlib.sha256(repr([b.sums for b in buckets.values()]).encode())
-        self._digests[binding] = digest.hexdigest()
-        return binding
+    def ready(self, binding: Binding, feeds: Feeds) -> Binding:
+        """Agree with the others on a step, and let the sums of a binding go over all trainers.
+
+        Raises:
+            EnforceNotMet: they do not make the same step, or a replica has no samples.
+            GangError: see :meth:`step`.
+        """
+        with self._together():
+            return self._reaching(binding, self._agree(binding, feeds))
+
+    def _agree(self, binding: Binding, feeds: Feeds) -> dict[str, int]:
+        """Make sure that all trainers make the same step, and learn how much the others have.
+
+        Returns:
+            The rows of the others' sparse values, by name.
+        """
+        me = self.party.name(self.party.rank)
+        if not all(feeds.samples):
+            raise EnforceNotMet(
+                f"{me} was fed {sum(feeds.samples)} samples for {len(feeds.samples)} replicas: "
+                "with several trainers each replica needs one"
+            )
+        run = self._replicas.scope.run_count(self._label) + len(self._agreed)
+        digest, rows = self._told_of(binding)
+        own = [run, len(feeds.samples), digest, sum(feeds.samples), rows]
+        heard = self.party.tell(own, f"the begin of run {run}", self._limit)
+        for rank, words in enumerate(heard):
+            for what, mine, theirs in zip(_AGREED, own, words, strict=False):
+                if mine != theirs:
+                    raise EnforceNotMet(
+                        f"{self.party.name(rank)} and {me} must have the same {what}, but they "
+                        f"have {theirs} and {mine}"
+                    )
+        counts = [words[-2] for words in heard]
+        self._agreed.append(_Step(sum(counts[: self.party.rank]), sum(counts)))
+        others = [words[-1] for rank, words in enumerate(heard) if rank != self.party.rank]
+        return {name: sum(other[name] for other in others) for name in rows}
+
+    def _told_of(self, binding: Binding) -> tuple[str, dict[str, int]]:
+        """What is equal if trainers add up the same, and how many rows come from here at most."""
+        if binding not in self._told:
+            sums = [bucket.sums for bucket in self._buckets(binding).values()]
+            digest = hashlib.sha256(repr(sums).encode()).hexdigest()
+            self._told[binding] = digest, _sparse_rows(binding)
+        return self._told[binding]
+
+    def _reaching(self, binding: Binding, more: Mapping[str, int]) -> Binding:
+        """A binding whose sums go over all trainers, with room for the rows of the others."""
+        known = self._wide.get(binding)
+        before = {} if known is None else known.more_rows
+        if known is None or any(rows > before[name] for name, rows in more.items()):
+            room = {name: max(rows, before.get(name, 0)) for name, rows in more.items()}
+            known = self._wide[binding] = replace(binding, code=None, more_rows=room)
+            calls = {n: _Sum(self._for_all(b), self) for n, b in self._buckets(binding).items()}
+            vars(known)["steps"] = [
+                _instead(task, calls[task.id]) if task.id in calls else steps
+                for task, steps in zip(known.plan.tasks, known.steps, strict=True)
+            ]
+        return known
+
+    def _buckets(self, binding: Binding) -> dict[int, Bucket]:
+        """What the tasks add up, of those whose sums go over all trainers."""
+        plan = binding.plan
+        tasks = (task for task in plan.tasks if task.nodes[0].kind in SUMS)
+        return {task.id: bucket_of(plan, task, binding.specs) for task in tasks}
 
     def _for_all(self, bucket: Bucket) -> Bucket:
         """The sums of a task for the replicas of all trainers."""
@@ -191,11 +247,11 @@ class TrainerRunner(LocalRunner):
         Raises:
             GangError: another trainer failed, is gone, or does not answer; the trainers parted,
                 and meet again at the next step.
-            EnforceNotMet: they do not run the same step; or something is wrong here.
+            EnforceNotMet: something is wrong here; no variable has changed.
         """
         with self._together():
             self.party.steps += 1
-            self._agree(binding, feeds)
+            self._step = self._agreed.popleft()
             return super().step(binding, feeds, shards, merged, recording)
 
     @contextlib.contextmanager
@@ -211,26 +267,6 @@ class TrainerRunner(LocalRunner):
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """Samples of the batch before those of this trainer, and of all trainers."""
         return self._step.first, self._step.total
-
-    def _agree(self, binding: Binding, feeds: Feeds) -> None:
-        """Make sure that all trainers run the same step, and learn how many samples they have."""
-        if not all(feeds.samples):
-            raise EnforceNotMet(
-                f"{self.party.name(self.party.rank)} was fed {sum(feeds.samples)} samples for "
-                f"{len(feeds.samples)} replicas: with several trainers each replica needs one"
-            )
-        run = self._replicas.scope.run_count(self._label)
-        own = [run, len(feeds.samples), self._digests[binding], sum(feeds.samples)]
-        heard = self.party.tell(own, f"the begin of run {run}", self._limit)
-        for rank, words in enumerate(heard):
-            for what, mine, theirs in zip(_AGREED, own, words, strict=False):
-                if mine != theirs:
-                    raise EnforceNotMet(
-                        f"{self.party.name(rank)} and {self.party.name(self.party.rank)} must "
-                        f"have the same {what}, but they have {theirs} and {mine}"
-                    )
-        counts = [words[-1] for words in heard]
-        self._step = _Step(sum(counts[: self.party.rank]), sum(counts))
 
     def _code_step(self, binding: Binding, feeds: Feeds) -> None:
         """No step of code: it could not wait for other trainers in its middle."""
@@ -260,6 +296,14 @@ class TrainerRunner(LocalRunner):
 
 
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")
+
+
+def _sparse_rows(binding: Binding) -> dict[str, int]:
+    """How many rows the sparse sums of this process have at most, by name."""
+    plan = binding.plan
+    limits = row_limits(plan.nodes, plan.missing, binding.specs)
+    made = (v for node in plan.nodes if node.kind in SUMS for v in node.outputs if v.kind == "var")
+    return {v.name: limits[v.device][v.name] for v in made if v.name in limits[v.device]}
 
 
 def _instead(task: Task, call: _Sum) -> list[Step]:

@@ -17,9 +17,9 @@ HERE = [Endpoint("127.0.0.1", 6170), Endpoint("::1", 6171)]
 ELSEWHERE = Endpoint("10.0.0.7", 6170)
 
 
-def free_endpoint():
+def free_endpoint(host="127.0.0.1"):
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.bind((host, 0))
         return Endpoint(*sock.getsockname())
 
 

@@ -107,12 +107,13 @@ def test_one_replica_each(endpoints, mode):
 
 def test_sparse_gradients_go_as_rows(endpoints):
     net = words(fluid.optimizer.Adam(0.1, lazy_mode=True))
-    check_same(
-        net,
-        word_batches(STEPS, ROWS),
-        two(net, endpoints, native_kernels=False),
-        native_kernels=False,
-    )
+    check_same(net, word_batches(STEPS, ROWS), two(net, endpoints))
+
+
+def test_trainers_of_several_hosts_meet_over_tcp(endpoints):
+    net = words(fluid.optimizer.Adam(0.1, lazy_mode=True))
+    there = [endpoints[0], free_endpoint("127.0.0.2")]
+    check_same(net, word_batches(STEPS, ROWS), two(net, there))
 
 
 def test_statistics_of_all_trainers(endpoints):
@@ -127,13 +128,17 @@ def test_without_overwriting_and_operator_by_operator(endpoints):
     check_same(net, batches(STEPS, ROWS), two(net, endpoints, **options), **options)
 
 
-def test_trainers_weigh_by_their_samples(endpoints):
-    net = classifier()
-    (feed,) = batches(1, 14)
-    parts = [{n: a[:10] for n, a in feed.items()}, {n: a[10:] for n, a in feed.items()}]
+@pytest.mark.parametrize("sparse", [False, True])
+def test_trainers_weigh_by_their_samples(endpoints, sparse):
+    net = words() if sparse else classifier()
+    feeds = word_batches(2, 14) if sparse else batches(2, 14)
+    parts = [
+        [{n: a[:at] for n, a in feed.items()}, {n: a[at:] for n, a in feed.items()}]
+        for feed, at in zip(feeds, (10, 3), strict=True)
+    ]
     trainers = two(net, endpoints, devices=1)
-    together(trainers, [[part] for part in parts])
-    alone = train(net, [parts], 2)
+    together(trainers, zip(*parts, strict=True))
+    alone = train(net, parts, 2)
     assert [trainer.error for trainer in trainers] == [None, None]
     for name, value in alone.state.items():
         np.testing.assert_array_equal(trainers[1].state()[name], value)
