@@ -245,10 +245,10 @@ class Engine:
         plan = self.plan = self._plan_for(fetch, feeds)
         self.replicas.sync(plan, plan.reads)
         key = (plan, feeds.shapes, merged, self.replicas.forms)
-        binding = self._bindings.pop(key, None)
+        binding = self._bindings.get(key)
         if binding is None:
             binding = self._binder.bind(plan, feeds, merged)
-        self._bindings[key] = binding  # the latest used is last
+        self._bindings[key] = self._bindings.pop(key, binding)  # the latest used is last
         if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
             del self._bindings[next(iter(self._bindings))]
         return self.local.ready(binding, feeds)
