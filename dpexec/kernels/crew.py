@@ -26,7 +26,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from dpexec.kernels.machine import KEEP, count, integers, intrinsic, run, run_timed
+from dpexec.kernels.compiling import entry
+from dpexec.kernels.machine import count, integers, intrinsic, run, run_timed
 from dpexec.kernels.stamps import EXTRA, width
 
 __all__ = ["Schedule", "attend", "lead"]
@@ -101,7 +102,7 @@ def _pause(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-@numba.njit("boolean(int64, int64)", nogil=True, cache=KEEP)
+@entry("boolean(int64, int64)")
 def _ready(header: int, number: int) -> bool:
     """Whether nobody has taken an item, and all have ended that it waits for."""
     items, waits = integers(header, _ITEMS), integers(header, _WAITS)
@@ -115,7 +116,7 @@ def _ready(header: int, number: int) -> bool:
     return True
 
 
-@numba.njit("int64(int64, int64, int64)", nogil=True, cache=KEEP)
+@entry("int64(int64, int64, int64)")
 def _next(header: int, first: int, thread: int) -> int:
     """The first item that is ready, rather one that is meant for this thread; -1: none is."""
     items, found = integers(header, _ITEMS), -1
@@ -127,7 +128,7 @@ def _next(header: int, first: int, thread: int) -> int:
     return found
 
 
-@numba.njit("boolean(int64, int64, int64)", nogil=True, cache=KEEP)
+@entry("boolean(int64, int64, int64)")
 def _run_item(header: int, number: int, thread: int) -> bool:
     """Run an item; False if it refused its values."""
     item = count(header, _ITEMS) + 8 * _FIELDS * number
@@ -141,7 +142,7 @@ def _run_item(header: int, number: int, thread: int) -> bool:
     return run_timed(table, 0, rows, notes, at + 1) == rows
 
 
-@numba.njit("int64(int64, int64, int64)", nogil=True, cache=KEEP)
+@entry("int64(int64, int64, int64)")
 def _work(header: int, thread: int, patience: int) -> int:
     """Work on items; 1 when all are done or one was refused, 0 when none was ready for long."""
     states = count(header, _STATES)
@@ -164,7 +165,7 @@ def _work(header: int, thread: int, patience: int) -> int:
     return 0
 
 
-@numba.njit("int64(int64, int64, int64)", nogil=True, cache=KEEP)
+@entry("int64(int64, int64, int64)")
 def lead(board: int, header: int, patience: int) -> int:
     """Work on the schedule that the board shows, and close it at its end.
 
@@ -190,7 +191,7 @@ def lead(board: int, header: int, patience: int) -> int:
     return 1
 
 
-@numba.njit("int64(int64, int64, int64)", nogil=True, cache=KEEP)
+@entry("int64(int64, int64, int64)")
 def attend(board: int, thread: int, patience: int) -> int:
     """Work on schedules as they come, until nothing was to be done for a while.
 

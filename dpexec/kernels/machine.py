@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numba.extending
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from dpexec.kernels.compiling import callback, entry
+
 __all__ = [
-    "KEEP",
     "Kernel",
     "count",
     "doubles",
@@ -46,20 +46,6 @@ intrinsic: Any = numba.extending.intrinsic
 """Functions that are written in LLVM's language; to Python they are untyped."""
 
 
-def _can_keep() -> bool:
-    """Whether machine code can be kept on disk: beside the sources, or in the user's cache."""
-    try:
-        numba.njit(cache=True)(_can_keep)
-    except RuntimeError:
-        return False
-    return True
-
-
-KEEP = _can_keep()
-"""Whether machine code is kept on disk; else every process compiles what it uses."""
-_SIGNATURE = types.int64(types.int64)
-
-
 class Kernel:
     """A kernel, compiled when its address is first asked for.
 
@@ -74,8 +60,7 @@ class Kernel:
     @functools.cached_property
     def address(self) -> int:
         """Where its machine code is; kept on disk between processes."""
-        compile_it: Any = numba.cfunc(_SIGNATURE, cache=KEEP, error_model="numpy")
-        self._compiled = compile_it(self.function)
+        self._compiled = callback(self.function, "int64(int64)")
         address: int = self._compiled.address
         return address
 
@@ -194,7 +179,7 @@ def _float_mode(typing_context: Any, mode: Any) -> Any:
     return types.int32(types.int32), generate
 
 
-@numba.njit("int64(int64[:, ::1], int64, int64)", nogil=True, cache=KEEP)
+@entry("int64(int64[:, ::1], int64, int64)")
 def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
     """Run rows of a table of (kernel, arguments) without the GIL.
 
@@ -250,7 +235,7 @@ def _cycles(typing_context: Any) -> Any:
 _ticks = _cycles if _X86 else _clock  # elsewhere programs may not read the counter
 
 
-@numba.njit("int64(int64[:, ::1], int64, int64, int64[::1], int64)", nogil=True, cache=KEEP)
+@entry("int64(int64[:, ::1], int64, int64, int64[::1], int64)")
 def run_timed(
     table: np.ndarray[Any, Any], first: int, end: int, stamps: np.ndarray[Any, Any], at: int
 ) -> int:

@@ -14,7 +14,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.compiler import Compiler
 
-from dpexec.kernels.machine import KEEP, intrinsic
+from dpexec.kernels.compiling import KEEP
+from dpexec.kernels.machine import intrinsic
 
 __all__ = [
     "apart",

@@ -12,9 +12,10 @@ from typing import Any
 import numba
 import numpy as np
 
+from dpexec.kernels.compiling import KEEP
 from dpexec.kernels.embedding import fetch_ahead
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
-from dpexec.kernels.machine import KEEP, count, floats, integers, kernel, number
+from dpexec.kernels.machine import count, floats, integers, kernel, number
 
 __all__ = ["append", "merged"]
 
