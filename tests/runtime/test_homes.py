@@ -13,6 +13,11 @@ def test_replica_goes_back_and_others_stay():
     assert Homes("aac").among("acd").address == ["a", "d", "c"]
 
 
+def test_new_workers_take_the_places_of_lost_ones():
+    assert Homes("abc").among("bcd").address == ["d", "b", "c"]
+    assert Homes("aabbcc").among("ade").address == ["a", "a", "d", "d", "e", "e"]
+
+
 def test_worker_without_replicas_changes_nothing():
     homes = Homes("ab")
     assert homes.among("abc").address == ["a", "b"]

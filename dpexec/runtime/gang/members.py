@@ -20,6 +20,7 @@ from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_b
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.mirrors import Mirroring
 from dpexec.runtime.gang.rendezvous import Door, Member
 from dpexec.runtime.gang.wire import GangError, Tag
 from dpexec.runtime.partition import Task
@@ -44,12 +45,14 @@ class GangRunOf(NamedTuple):
         base: number of the step before the first, on whose values it works.
         rank: which of the members it is for.
         limit: seconds that a member may be silent when it is waited for.
+        mirrored: per device, names of what goes to the member that mirrors it.
     """
 
     epoch: Epoch
     base: int
     rank: int
     limit: float
+    mirrored: Sequence[Collection[str]]
 
 
 @dataclass(frozen=True)
@@ -117,14 +120,23 @@ class _Bound:
     Args:
         base: the plan with its specs and code.
         seat: the member.
+        mirrored: names of what is mirrored, per device.
+        fed: names of what is fed that also sets a variable.
 
     Attributes:
         walk: numbers of the tasks that it takes part in.
         updates: the position in it from which on variables may be overwritten.
         waits: whether it waits there for all members, who do not come together anyhow.
+        mirroring: what members keep for each other.
     """
 
-    def __init__(self, base: Binding, seat: _Seat) -> None:
+    def __init__(
+        self,
+        base: Binding,
+        seat: _Seat,
+        mirrored: Sequence[Collection[str]],
+        fed: Collection[str],
+    ) -> None:
         group, plan = seat.group, base.plan
         assert group is not None and base.steps is not None
         self.plan = plan
@@ -143,6 +155,7 @@ class _Bound:
         first = min(plan.updates, default=len(plan.tasks))
         late = [index for index, number in enumerate(self.walk) if number >= first]
         self.updates = min(late, default=len(self.walk))
+        self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
 
     def _meet_before(self, first: int, group: Group) -> bool:
@@ -217,11 +230,12 @@ class _Seat:
                 raise GangError(f"step {steps[0].number} came after step {self.step}")
             group = self.join(members, run.rank, run.limit)
             before = group.bytes_sent
-            for device in me.devices:
-                replicas.stores[device].stand_at(run.base)
+            for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
+                versions.stand_at(run.base)
             for step in steps:
                 self.step = step.number
-                self._one_step(group, replicas, step, outcome, step is steps[-1])
+                bound = self._bind(replicas, step, run.mirrored)
+                self._one_step(bound, replicas, step, outcome, step is steps[-1])
                 outcome.done += 1
             outcome.bytes_sent = group.bytes_sent - before
         except BaseException as error:
@@ -232,9 +246,10 @@ class _Seat:
         return outcome
 
     def _one_step(
-        self, group: Group, replicas: WorkerReplicas, step: GangStep, outcome: Outcome, last: bool
+        self, bound: _Bound, replicas: WorkerReplicas, step: GangStep, outcome: Outcome, last: bool
     ) -> None:
-        bound = self._bind(replicas, step.key)
+        group = self.group
+        assert group is not None
         plan, mine = bound.plan, group.members[group.rank].devices
         envs = [Env() for _ in plan.graph.places]
         for device in mine:
@@ -261,6 +276,7 @@ class _Seat:
                 recording.run(number, envs)
         if last:
             outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
+        bound.mirroring.exchange(step.number, envs, replicas.mirrors)
         for device in mine:
             made = made_by(plan, device, envs[device], step.persistable)
             replicas.stores[device].commit(step.number, made, scratch[device])
@@ -269,12 +285,15 @@ class _Seat:
 
             outcome.noted = noted_on_worker(recording)
 
-    def _bind(self, replicas: Any, key: Any) -> _Bound:
-        number = key[1]
+    def _bind(
+        self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
+    ) -> _Bound:
+        number = step.key[1]
         if number not in self._bound:
             if len(self._bound) >= _BOUND_KEPT:
                 del self._bound[next(iter(self._bound))]
-            self._bound[number] = _Bound(replicas.binding(key), self)
+            base = replicas.binding(step.key)
+            self._bound[number] = _Bound(base, self, mirrored, step.persistable)
         return self._bound[number]
 
 
@@ -345,12 +364,7 @@ def leave(token: str, dask_worker: Any) -> None:
         seat.stop()
 
 
-def run_gang(
-    run: GangRunOf,
-    members: Sequence[Member],
-    mirrored: Sequence[Collection[str]],
-    steps: Sequence[GangStep],
-) -> Outcome:
+def run_gang(run: GangRunOf, members: Sequence[Member], steps: Sequence[GangStep]) -> Outcome:
     """The task of a member: makes some steps.
 
     It leaves the worker's pool of threads, so that tasks of two gangs never wait for each other's
@@ -359,7 +373,6 @@ def run_gang(
     Args:
         run: which run it is.
         members: of the gang.
-        mirrored: per device, names of what goes to the worker that mirrors it.
         steps: what to do.
     """
     from distributed import get_worker, secede

@@ -109,13 +109,13 @@ class GangRunner:
                     )
                 ]
                 name = "gang_" + "_".join(f"dev{d}" for d in member.devices)
-                run = GangRunOf(epoch, self._group.complete, rank, self._contact.limit)
+                complete, limit = self._group.complete, self._contact.limit
+                run = GangRunOf(epoch, complete, rank, limit, self._group.mirrored)
                 futures.append(
                     self._contact.client.submit(
                         run_gang,
                         run,
                         self._members,
-                        self._group.mirrored,
                         steps,
                         key=(name, tag),
                         workers=[member.worker],
@@ -146,15 +146,16 @@ class GangRunner:
                 there = self._contact.workers()
                 left = zip(self._members, futures, strict=True)
                 answering = [future for member, future in left if member.worker in there]
-                self._ended(answering, self._contact.limit + _LOOK)
+                self._ended(answering, _LOOK)  # who takes longer is told to stop when it goes on
                 break
         found: list[Outcome | None] = []
         for future in futures:
             if future.status == "finished":
                 found.append(future.result(timeout=self._contact.limit))
                 continue
-            error = future.exception(timeout=self._contact.limit) if future.done() else None
-            if future.status == "error" and not isinstance(error, DASK_GAVE_UP):
+            failed = future.status == "error"
+            error = future.exception(timeout=self._contact.limit) if failed else None
+            if failed and not isinstance(error, DASK_GAVE_UP):
                 found.append(Outcome(error=error))
             else:
                 future.cancel(force=True)
@@ -168,6 +169,8 @@ class GangRunner:
                 wait(futures, timeout=timeout)
         except TimeoutError:
             return False
+        except DASK_GAVE_UP:
+            pass
         return True
 
     def _may_go_on(self, futures: Sequence[Future]) -> bool:
@@ -175,7 +178,7 @@ class GangRunner:
         if any(member.worker not in there for member in self._members):
             return False
         ended = [future for future in futures if future.done()]
-        return not any(f.status == "error" or f.result().error is not None for f in ended)
+        return not any(f.status != "finished" or f.result().error is not None for f in ended)
 
     def _put_together(self, outcomes: Sequence[Outcome | None]) -> GangRun:
         devices = sum(len(member.devices) for member in self._members)

@@ -32,7 +32,8 @@ class Homes:
     def among(self, living: Iterable[str]) -> Homes:
         """The table for other workers: blocks of neighbours again, and few replicas move.
 
-        Workers keep their order. New ones come next to the worker that has most replicas.
+        Workers keep their order. New ones take the places of those that are gone, or come next to
+        the worker that has most replicas.
 
         Args:
             living: addresses, at least one.
@@ -40,7 +41,10 @@ class Homes:
         there = set(living)
         order = [worker for worker in self.workers if worker in there]
         new = sorted(there - set(order))[: max(len(self.address) - len(order), 0)]
-        most = max(order, key=lambda worker: len(self.workers[worker]), default=None)
+        for index, worker in enumerate(self.workers):
+            if worker not in there and new:
+                order.insert(index, new.pop(0))
+        most = max(order, key=lambda worker: len(self.workers.get(worker, ())), default=None)
         at = 0 if most is None else order.index(most) + 1
         order[at:at] = new
         return Homes(place_replicas(len(self.address), order))
