@@ -76,8 +76,11 @@ def sgd(code: Code, param: Value, rate: Value, grad: Value, out: Value) -> Any:
 
 # ---- updates that are written as statements
 
+UPDATES: dict[str, tuple[list[str], Callable[[dict[str, Any]], Sequence[Update]]]] = {}
+"""By type of the operator, the names of its inputs, and what gives its updates for attributes."""
 
-class _Update:
+
+class Update:
     """A kernel that updates arrays of one size, element by element.
 
     Args:
@@ -92,6 +95,8 @@ class _Update:
     def __init__(
         self, name: str, arrays: str, scalars: str, factors: str, before: str, each: str
     ) -> None:
+        self.name, self.before, self.each = name, before, each
+        self.arrays, self.scalars = arrays.split(), scalars.split()
         names = arrays.lower().split()
         self.pointers = [*names, *scalars.split()]
         self.factors = factors.split()
@@ -113,7 +118,7 @@ class _Update:
 
 
 def _update(
-    type: str, slots: str, attributes: str, stages: Callable[[dict[str, Any]], Sequence[_Update]]
+    type: str, slots: str, attributes: str, stages: Callable[[dict[str, Any]], Sequence[Update]]
 ) -> Lowering:
     """The lowering of an optimizer.
 
@@ -125,6 +130,7 @@ def _update(
             ``work`` is memory of the size of the parameter for all of them.
     """
     names = slots.split()
+    UPDATES[type] = names, stages
 
     def lower(code: Code, *values: Value | None, **attrs: Any) -> Any:
         given: dict[str, Any] = dict(zip(names, values, strict=False))
@@ -139,11 +145,11 @@ def _update(
 
 
 _MOMENTUM = "param grad velocity rate"
-_HEAVY_BALL = _Update(
+_HEAVY_BALL = Update(
     "momentum", "PARAM grad VELOCITY", "rate", "mu", "",
     "velocity = velocity * mu + grad; param = param - velocity * rate",
 )  # fmt: skip
-_NESTEROV = _Update(
+_NESTEROV = Update(
     "nesterov", "PARAM grad VELOCITY", "rate", "mu", "",
     "velocity = velocity * mu + grad; param = param - (velocity * mu + grad) * rate",
 )  # fmt: skip
@@ -152,7 +158,7 @@ momentum = _update(
     lambda attrs: [_NESTEROV if attrs["use_nesterov"] else _HEAVY_BALL],
 )  # fmt: skip
 
-_LARS = _Update(
+_LARS = Update(
     "lars_momentum", "PARAM grad VELOCITY", "rate", "mu lars_coeff lars_weight_decay",
     "p_norm = norm(a_param, n); g_norm = norm(a_grad, n); "
     "usable = p_norm > zero and g_norm > zero; "
@@ -164,12 +170,12 @@ _LARS = _Update(
 _update("lars_momentum", _MOMENTUM, "mu lars_coeff lars_weight_decay", lambda attrs: [_LARS])
 
 _STEP = "param = param - grad * rate / (sqrt(moment) + epsilon)"
-_ADAGRAD = _Update(
+_ADAGRAD = Update(
     "adagrad", "PARAM grad MOMENT", "rate", "epsilon", "", f"moment = moment + grad * grad; {_STEP}"
 )
 _update("adagrad", "param grad moment rate", "epsilon", lambda attrs: [_ADAGRAD])
 
-_DECAYED = _Update(
+_DECAYED = Update(
     "decayed_adagrad", "PARAM grad MOMENT", "rate", "decay epsilon", "rest = one - decay",
     f"moment = moment * decay + grad * rest * grad; {_STEP}",
 )  # fmt: skip
@@ -177,11 +183,11 @@ _update("decayed_adagrad", "param grad moment rate", "decay epsilon", lambda att
 
 _RMSPROP = "mean_square = mean_square * decay + grad * rest * grad; "
 _RMSPROP_STEP = "moment = moment * momentum + grad / sqrt({}) * rate; param = param - moment"
-_PLAIN = _Update(
+_PLAIN = Update(
     "rmsprop", "PARAM MEAN_SQUARE grad MOMENT", "rate", "epsilon decay momentum",
     "rest = one - decay", _RMSPROP + _RMSPROP_STEP.format("mean_square + epsilon"),
 )  # fmt: skip
-_CENTERED = _Update(
+_CENTERED = Update(
     "rmsprop_centered", "PARAM MEAN_SQUARE MEAN_GRAD grad MOMENT", "rate",
     "epsilon decay momentum", "rest = one - decay",
     f"{_RMSPROP}mean_grad = mean_grad * decay + grad * rest; "
@@ -192,7 +198,7 @@ _update(
     lambda attrs: [_CENTERED if attrs["centered"] else _PLAIN],
 )  # fmt: skip
 
-_ADAMAX = _Update(
+_ADAMAX = Update(
     "adamax", "PARAM grad MOMENT INF_NORM", "rate power", "beta1 beta2 epsilon",
     "rest = one - beta1; factor = rate / (one - power)",
     "moment = moment * beta1 + grad * rest; "
@@ -206,7 +212,7 @@ _update(
     lambda attrs: [_ADAMAX],
 )
 
-_ADADELTA = _Update(
+_ADADELTA = Update(
     "adadelta", "PARAM grad SQUARE_GRAD SQUARE_UPDATE", "", "rho epsilon", "rest = one - rho",
     "square_grad = square_grad * rho + rest * grad * grad; scale = square_grad + epsilon; "
     "step = (square_update + epsilon) / scale * grad * grad; "
@@ -217,7 +223,7 @@ _update(
     "adadelta", "param grad square_grad square_update", "rho epsilon", lambda attrs: [_ADADELTA]
 )
 
-_FTRL = _Update(
+_FTRL = Update(
     "ftrl", "PARAM SQUARE LINEAR grad", "rate", "l1 l2", "",
     "old = sqrt(square); square = square + grad * grad; new = sqrt(square); "
     "linear = linear + (grad - (new - old) / rate * param); "
@@ -229,14 +235,14 @@ _update(
     lambda attrs: [_FTRL] if attrs["lr_power"] == -0.5 else [],
 )  # fmt: skip
 
-_LAMB_UPDATE = _Update(
+_LAMB_UPDATE = Update(
     "lamb_update", "param grad MOMENT1 MOMENT2 WORK", "", "weight_decay beta1 beta2 epsilon",
     "rest1 = one - beta1; rest2 = one - beta2",
     "moment1 = moment1 * beta1 + grad * rest1; "
     "moment2 = moment2 * beta2 + grad * grad * rest2; "
     "work = moment1 / (sqrt(moment2) + epsilon) + weight_decay * param",
 )  # fmt: skip
-_LAMB_STEP = _Update(
+_LAMB_STEP = Update(
     "lamb_step", "PARAM work", "rate", "",
     "p_norm = norm(a_param, n); u_norm = norm(a_work, n); "
     "factor = rate * (p_norm / u_norm if p_norm > zero and u_norm > zero else one)",

@@ -21,6 +21,7 @@ from dpexec.errors import EOFException
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
+from dpexec.kernels.gpu import kernel_of
 from dpexec.runtime.bodies import Body, BodyError
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.finite import checking_results
@@ -117,7 +118,7 @@ def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
 
 def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
     definition = op.definition
-    kernel = definition.kernel
+    kernel = definition.kernel if xp is np else kernel_of(op.type, definition.kernel)
     kwargs = definition.kernel_attrs(op.attrs)
     targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
     many = [slot.many for slot in definition.outputs]

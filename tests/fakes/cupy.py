@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.fakes import arrays, streams
 from tests.fakes.arrays import NAMES, ndarray, refuse_unknown
+from tests.fakes.raw import RawKernel
 
 __all__ = ["install", "make_cupy"]
 
@@ -69,6 +70,7 @@ class Module(types.ModuleType):
     """``cupy``: only what the real one has."""
 
     ndarray = ndarray
+    RawKernel = RawKernel
 
     def __init__(self, machine):
         super().__init__("cupy")

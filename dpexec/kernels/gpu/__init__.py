@@ -1,0 +1,37 @@
+"""Kernels for GPUs, generated from the expressions of those for processors.
+
+The text of an expression (:class:`~dpexec.kernels.generate.Pointwise`) or of an optimizer's update
+becomes the body of a CUDA kernel, which CuPy compiles when it first runs. An operator that has no
+such kernel, or whose values it does not take, runs as it is declared in :mod:`dpexec.ops`, on CuPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpexec import kernels
+
+__all__ = ["kernel_of"]
+
+
+def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
+    """What computes an operator on GPUs; it is called as ``general`` is.
+
+    Args:
+        type: of the operator.
+        general: its kernel for all arrays.
+    """
+    if not kernels.available():  # the expressions are in modules that need numba
+        return general
+    from dpexec.kernels.gpu.optimizers import update_of
+
+    special = update_of(type)
+    if special is None:
+        return general
+
+    def kernel(xp: Any, *values: Any, **attrs: Any) -> Any:
+        made = special(xp, *values, **attrs)
+        return general(xp, *values, **attrs) if made is None else made
+
+    return kernel

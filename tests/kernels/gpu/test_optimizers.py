@@ -1,0 +1,57 @@
+"""Updates in one launch, their source compiled as C++: the numbers of the operators."""
+
+import numpy as np
+import pytest
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.kernels.gpu import kernel_of
+from dpexec.kernels.gpu.optimizers import update_of
+from dpexec.kernels.optimizers import UPDATES
+from tests.fakes.cupy import make_cupy
+from tests.ops.calls import SampleCall, samples
+from tests.ops.test_contract_on_gpus import on_gpu
+
+FUSED = ["fused_adam", "fused_momentum", "fused_sgd"]
+WHOLE = ["lamb", "lars_momentum"]  # these need norms of whole parameters
+
+
+def arguments(call):
+    """The inputs of an operator by slot, and its attributes."""
+    found = []
+    for slot in call.definition.inputs:
+        values = [call.values[name] for name in call.op.inputs.get(slot.name, [])]
+        found.append(values if slot.many else values[0] if values else None)
+    return found, call.definition.kernel_attrs(call.op.attrs)
+
+
+def is_sparse(value):
+    return isinstance(value, SelectedRows)
+
+
+@pytest.mark.parametrize("type", ["sgd", "adam", *UPDATES, *FUSED])
+def test_one_launch_does_what_the_operator_does(type):
+    cupy, launched = make_cupy(1), 0
+    for sample in samples(type):
+        calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
+        calls[1].values = {name: on_gpu(cupy, value) for name, value in calls[1].values.items()}
+        (expected, attrs), (found, _) = map(arguments, calls)
+        kernel = calls[0].definition.kernel
+        with np.errstate(all="ignore"):
+            made = kernel(np, *expected, **attrs)
+        cupy.machine.log.clear()
+        results = kernel_of(type, kernel)(cupy, *found, **attrs)
+        launches = [name for *_, name in cupy.machine.log if name.startswith("dp_")]
+        launched += len(launches)
+        assert launches or type in WHOLE or any(map(is_sparse, expected)) or sample.attrs
+        for a, b in zip(flat(made), flat(results), strict=True):
+            np.testing.assert_allclose(b.get(), a, 3e-6, 1e-7)
+    assert bool(launched) == (type not in WHOLE)
+
+
+def flat(values):
+    values = values if isinstance(values, tuple) else (values,)
+    return [v for value in values for v in (value if isinstance(value, list) else [value])]
+
+
+def test_what_is_no_optimizer_has_no_update():
+    assert update_of("relu") is None and update_of("fused_batch_norm_act") is None
