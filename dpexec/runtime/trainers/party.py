@@ -42,7 +42,7 @@ class Party:
         rank: which of them this is.
 
     Attributes:
-        steps: how many steps were begun.
+        steps: how many steps were begun since they met.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], rank: int) -> None:
@@ -82,6 +82,7 @@ class Party:
             here = _Here(members[self.rank].worker, security)
             door = Door(here, secret, at=members[self.rank])
             self._channels = door.meet(members, self.rank, limit)
+            self.steps = self._talks = 0
             self._meetings += 1
         return self._meetings
 
@@ -158,7 +159,8 @@ class Party:
 
     def _exchange(self, text: str, sends: Any, places: Any, limit: float) -> None:
         self._talks += 1
-        exchange(self._channels, Tag(self._talks, _TALK, text), sends, places, limit)
+        tag = Tag(self.steps + 1, _TALK + self._talks, text)
+        exchange(self._channels, tag, sends, places, limit)
 
 
 class _Heard:

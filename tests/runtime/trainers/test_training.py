@@ -228,3 +228,44 @@ def test_the_test_program_runs_alone(endpoints):
     )
     (found,) = trainer.exe.run(test, batches(1, ROWS)[0], [net.prediction], scope=trainer.scope)
     assert found.shape == (ROWS, 3)
+
+
+def test_several_steps_per_run(endpoints):
+    net = classifier(dropout=0.3)
+    (feed,) = batches(1, ROWS)
+    trainers = two(net, endpoints, num_iteration_per_run=3)
+    together(trainers, [[rows_of(feed, rank, 2)] for rank in range(2)])
+    alone = train(net, [feed] * 3, 4)
+    assert [trainer.error for trainer in trainers] == [None, None]
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(trainers[0].state()[name], value)
+
+
+def test_two_programs_take_turns(endpoints):
+    nets = [classifier(seed=5), words()]
+    pairs = [two(net, endpoints) for net in nets]
+    feeds = [batches(2, ROWS), word_batches(2, ROWS)]
+
+    def run(rank):
+        for step in range(2):
+            for pair, found in zip(pairs, feeds, strict=True):
+                pair[rank].run([rows_of(found[step], rank, 2)])
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for net, pair, found in zip(nets, pairs, feeds, strict=True):
+        assert [trainer.error for trainer in pair] == [None, None]
+        alone = train(net, found, 4)
+        for name, value in alone.state.items():
+            np.testing.assert_array_equal(pair[0].state()[name], value)
+
+
+def test_a_recorded_run_is_the_same_run(endpoints):
+    net = classifier()
+    trainers = two(net, endpoints, trace=True)
+    check_same(net, batches(STEPS, ROWS), trainers)
+    names = {event.name for event in trainers[0].compiled.trace.events}
+    assert any("all_reduce" in name for name in names)
