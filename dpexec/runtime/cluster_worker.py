@@ -20,6 +20,7 @@ from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.cluster_recording import Noted, noted_on_worker
 from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
@@ -262,15 +263,18 @@ def feed(
     shard: Shard,
     values: Mapping[str, Any],
     recorded: bool,
+    counts: Mapping[str, int],
+    *blocks: Any,
 ) -> None:
-    """The first task of a step on a device: its samples and its shard."""
+    """The first task of a step on a device: its samples, see :class:`Fed`, and its shard."""
     with at_work(step.epoch) as replicas:
         if recorded:
             replicas.record(key, step.number)
         env = replicas.envs(replicas.binding(key).plan, step)[device]
         env.shard = shard
         stored = replicas.graph.program.global_block().vars
-        for name, value in values.items():  # what comes may be read-only, or the user's own array
+        fed = put_together(values, counts, iter(blocks))
+        for name, value in fed.items():  # what comes may be read-only, or the user's own array
             env[name] = np.array(value) if stored[name].persistable else value
 
 

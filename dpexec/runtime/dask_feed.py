@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import dask
 import numpy as np
 from dask.base import is_dask_collection
 
-__all__ = ["computed", "row_blocks"]
+__all__ = [
+    "Blocks",
+    "check_columns",
+    "computed",
+    "computed_with",
+    "matrix",
+    "parts_of",
+    "row_blocks",
+    "rows_of_blocks",
+]
 
-Blocks = dict[str, list[int]]
-"""For every Dask array or dataframe in a feed the rows of its blocks, where they are known."""
+Blocks = dict[str, Sequence[int]]
+"""For every Dask collection in a feed the rows of its blocks, where they are known."""
 
 
 def computed(feed: Any) -> tuple[Any, Blocks]:
@@ -31,10 +41,11 @@ def computed(feed: Any) -> tuple[Any, Blocks]:
     """
     items = feed if isinstance(feed, (list, tuple)) else [feed]
     dicts = [item for item in items if isinstance(item, Mapping)]
-    lazy = [part for item in dicts for value in item.values() for part in _parts(value)]
+    lazy = [v for item in dicts for v in item.values() if is_dask_collection(v)]
     if not lazy:
         return feed, {}
-    results = iter(dask.compute(*lazy))
+    parts = [parts_of(value) for value in lazy]
+    results = iter(computed_with(lambda lazy: dask.compute(*lazy), parts))
     blocks: Blocks = {}
     made: list[Any] = []
     for item in items:
@@ -44,36 +55,96 @@ def computed(feed: Any) -> tuple[Any, Blocks]:
         blocks = {}
         made.append({})
         for name, value in item.items():
-            found = [next(results) for _ in _parts(value)]
-            made[-1][name] = value if not found else found[0]
-            if _is_frame(value):
-                made[-1][name] = _matrix(name, found)
-                blocks[name] = [len(frame) for frame in found]
-            elif found and hasattr(type(value), "chunks") and value.chunks:
-                blocks[name] = list(value.chunks[0])
+            made[-1][name] = value
+            if is_dask_collection(value):
+                check_columns(name, value)
+                found = [matrix(part) for part in next(results)]
+                made[-1][name] = found[0] if len(found) == 1 else np.concatenate(found)
+                sizes = [len(block) for block in found if np.ndim(block)]
+                blocks[name] = rows_of_blocks(value, sizes)
     return (made if isinstance(feed, (list, tuple)) else made[0]), blocks
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The blocks of rows of a Dask collection, each of which can be computed by itself.
+
+    Args:
+        value: an array, a dataframe, a bag, or anything else, which is one block.
+    """
+    if hasattr(type(value), "rechunk") and value.ndim:
+        whole_rows = value.rechunk(dict.fromkeys(range(1, value.ndim), -1))
+        return list(whole_rows.to_delayed(optimize_graph=False).ravel())
+    if _is_frame(value):
+        return list(value.partitions)
+    if hasattr(type(value), "foldby"):  # a bag
+        return list(value.to_delayed(optimize_graph=False))
+    return [value]
 
 
 def _is_frame(value: Any) -> bool:
     """Whether a value is a Dask dataframe or a column of one."""
-    return is_dask_collection(value) and hasattr(type(value), "to_dask_array")
+    return hasattr(type(value), "to_dask_array")
 
 
-def _parts(value: Any) -> list[Any]:
-    """What is computed: of a dataframe each partition, so that their sizes are seen."""
-    if _is_frame(value):
-        return list(value.partitions)
-    return [value] if is_dask_collection(value) else []
+def computed_with(
+    compute: Callable[[list[Any]], Iterable[Any]], parts: Sequence[Sequence[Any]]
+) -> list[list[Any]]:
+    """Compute the blocks of several collections together, so that what they share is done once.
+
+    Dask optimizes dataframes in another way than the rest, and both together not at all.
+
+    Args:
+        compute: computes a list of Dask collections.
+        parts: the blocks of each collection.
+
+    Returns:
+        What was made of them.
+    """
+    found: dict[int, Any] = {}
+    blocks = [block for collection in parts for block in collection]
+    for frames in (True, False):
+        chosen = [index for index, block in enumerate(blocks) if _is_frame(block) == frames]
+        if chosen:
+            found.update(zip(chosen, compute([blocks[i] for i in chosen]), strict=True))
+    numbers = itertools.count()
+    return [[found[next(numbers)] for _ in collection] for collection in parts]
 
 
-def _matrix(name: str, frames: Sequence[Any]) -> np.ndarray[Any, Any]:
-    columns = {str(dtype) for frame in frames for dtype in getattr(frame, "dtypes", [])}
+def matrix(part: Any) -> Any:
+    """A computed block as an array: a row for each row of a dataframe or element of a bag."""
+    if hasattr(part, "to_numpy"):
+        part = part.to_numpy()
+    return np.ascontiguousarray(part) if isinstance(part, (list, np.ndarray)) else part
+
+
+def rows_of_blocks(value: Any, sizes: Sequence[int]) -> Sequence[int]:
+    """How many rows each block of a Dask collection has.
+
+    Args:
+        value: the collection; of an array, what it says itself counts, and it may not know.
+        sizes: what was found when they were computed.
+    """
+    chunks = value.chunks if hasattr(type(value), "rechunk") else ()
+    return list(chunks[0]) if chunks else sizes
+
+
+def check_columns(name: str, value: Any) -> None:
+    """Make sure that a dataframe is a matrix.
+
+    Args:
+        name: of the variable that is fed with it.
+        value: a Dask collection.
+
+    Raises:
+        TypeError: its columns have different types.
+    """
+    dtypes = getattr(value, "dtypes", ())
+    columns = {str(dtype) for dtype in dtypes} if hasattr(type(value), "columns") else set()
     if len(columns) > 1:
         raise TypeError(
             f"fed Variable {name!r} is a Dask dataframe whose columns have different types "
             f"({', '.join(sorted(columns))}): feed columns of one type, as frame[columns]"
         )
-    return np.concatenate([frame.to_numpy() for frame in frames])
 
 
 def row_blocks(blocks: Blocks, names: Collection[str], devices: int) -> list[int] | None:
@@ -101,4 +172,4 @@ def row_blocks(blocks: Blocks, names: Collection[str], devices: int) -> list[int
             f"the fed Dask collections have a block for each of the {devices} devices, but the "
             f"blocks differ in their rows: {found}"
         )
-    return sizes[0] if sizes else None
+    return list(sizes[0]) if sizes else None

@@ -15,6 +15,7 @@ from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.runtime.dask_feed import computed, row_blocks
 from dpexec.runtime.feed_arrays import arrays_of, check_array
+from dpexec.runtime.held_feed import hold
 
 __all__ = ["Feeds", "SplitTensor", "Splitter", "even_rows", "single_feed", "split_feed"]
 
@@ -159,7 +160,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
     return Feeds([values], samples, _persistable(block, values), split=split)
 
 
-def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
+def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any = None) -> Feeds:
     """The feeds of all devices.
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
@@ -171,6 +172,8 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         feed: dict or list of dicts.
         devices: how many.
         partial: whether a list may be shorter than the devices (prediction).
+        client: of the cluster on whose workers Dask collections are computed and stay; None
+            brings them here.
 
     Raises:
         TypeError: neither dict nor list of dicts.
@@ -179,11 +182,15 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        batch = [name for name in feed if name in block.vars and not block.vars[name].persistable]
-        values, blocks = computed(feed)
-        rows = row_blocks(blocks, batch, devices)
+        batch = _of_batch(block, feed)
+        kept, held = (feed, {}) if client is None else hold(client, feed, batch)
+        values, blocks = computed(kept)
+        rows = row_blocks({**blocks, **held}, batch, devices)
         shards = _split(block, arrays_of(block, values), devices, rows)
     elif isinstance(feed, (list, tuple)):
+        if client is not None:
+            maps = [item for item in feed if isinstance(item, Mapping)]
+            feed = [hold(client, item, _of_batch(block, item))[0] for item in maps]
         shards = _listed(block, computed(feed)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
@@ -196,6 +203,11 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool) -> Feeds:
     else:
         samples = [1] * devices
     return Feeds(shards, samples, names)
+
+
+def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
+    """Names of what is split over devices."""
+    return [name for name in feed if name in block.vars and not block.vars[name].persistable]
 
 
 def _persistable(block: Block, values: Mapping[str, Any]) -> frozenset[str]:

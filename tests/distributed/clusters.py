@@ -82,7 +82,7 @@ def workers(count: int, restart: bool = False, **options: object) -> Iterator[Wo
         if not restart:
             for nanny in cluster.workers.values():
                 nanny.close_gracefully()
-        with Client(cluster) as client:
+        with Client(cluster, set_as_default=False) as client:
             found = Workers(cluster, client)
             try:
                 yield found

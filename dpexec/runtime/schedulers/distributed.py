@@ -28,6 +28,7 @@ from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
+from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.lifetime import begin_run, forget
@@ -144,7 +145,8 @@ class ClusterRunner:
         (number,) = self._begin(1)
         step = StepOf(self.group.epoch, number, self.group.complete)
         graph = StepGraph(plan, key, step, self.group.homes, self.group.mirrored)
-        where = graph.fill(feeds, shards, recording is not None).where
+        fed = [Fed.of(self.client, values) for values in feeds.values]
+        where = graph.fill(fed, feeds.persistable, shards, recording is not None).where
         ends = [*graph.ends, *graph.mirrors]
         with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
             futures = self.client.get(graph.tasks, ends, sync=False)

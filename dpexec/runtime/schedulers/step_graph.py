@@ -14,7 +14,7 @@ from dask._task_spec import TaskRef
 
 from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.cluster_worker import BindingKey, StepOf, Value
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.homes import Homes
 from dpexec.runtime.steps import Shard
@@ -56,11 +56,18 @@ class StepGraph:
         self._plan, self._key, self._step, self._homes, self._own = plan, key, step, homes, own
         self._tag = f"{step.epoch.token[:8]}-{step.epoch.number}-{step.number}"
 
-    def fill(self, feeds: Feeds, shards: Sequence[Shard], recorded: bool) -> StepGraph:
+    def fill(
+        self,
+        feeds: Sequence[Fed],
+        persistable: Collection[str],
+        shards: Sequence[Shard],
+        recorded: bool,
+    ) -> StepGraph:
         """Add the tasks.
 
         Args:
             feeds: what the devices are fed.
+            persistable: names of what is fed that also sets a variable.
             shards: every device's part of the run.
             recorded: whether to note when tasks run.
         """
@@ -73,13 +80,15 @@ class StepGraph:
                 self._key,
                 device,
                 shards[device],
-                feeds.values[device],
+                feeds[device].values,
                 recorded,
+                feeds[device].counts,
+                *(TaskRef(block.key) for block in feeds[device].blocks),
             )
             for device in devices
         ]
         keys = self._add_tasks(feed_keys)
-        fed = sorted(feeds.persistable)
+        fed = sorted(persistable)
         for device in devices:
             self._add_end(device, fed, self._results(device, keys, feed_keys[device]))
         return self

@@ -1,0 +1,127 @@
+"""Dask collections feed the replicas on their workers, and do not pass through the client."""
+
+import contextlib
+
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import numpy as np
+import pandas
+import pytest
+from distributed.comm.tcp import TCP
+from distributed.sizeof import sizeof
+
+import dpexec as fluid
+from dpexec.runtime.held_feed import HeldRows, Piece
+from tests.runtime.nets import assert_same_bits, batches, classifier, train
+
+FEATURES, ROWS = 8, 12
+
+
+def feeds_of(kind):
+    """A batch as a Dask collection, and what it is split like as arrays."""
+    (feed,) = batches(1, rows=ROWS)
+    x, y = feed["x"], feed["y"]
+    if kind == "array in a block for each replica":
+        lazy = {"x": da.from_array(x, chunks=((7, 5), (3, 5))), "y": y}
+        return lazy, [{"x": x[:7], "y": y[:7]}, {"x": x[7:], "y": y[7:]}]
+    if kind == "array in other blocks":
+        return {"x": da.from_array(x, chunks=((2, 7, 3), (8,))), "y": da.from_array(y)}, feed
+    if kind == "dataframe":
+        names = [f"x{i}" for i in range(FEATURES)]
+        frame = pandas.DataFrame(x, columns=names).assign(y=y[:, 0])
+        lazy = dd.from_pandas(frame, npartitions=3)
+        return {"x": lazy[names], "y": lazy[["y"]]}, feed
+    return {"x": db.from_sequence(list(x), npartitions=3), "y": da.from_array(y, chunks=4)}, feed
+
+
+KINDS = ["array in a block for each replica", "array in other blocks", "dataframe", "bag"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_bits_as_arrays_on_threads(pair, kind):
+    lazy, arrays = feeds_of(kind)
+    found = train(classifier(), [lazy] * 2, 2, scheduler=pair)
+    assert_same_bits(found, train(classifier(), [arrays] * 2, 2))
+    assert_same_bits(found, train(classifier(), [lazy] * 2, 2))
+
+
+def test_list_of_feeds(pair):
+    (feed,) = batches(1, rows=ROWS)
+    parts = [
+        {name: array[rows] for name, array in feed.items()} for rows in (slice(5), slice(5, 12))
+    ]
+    lazy = [
+        {name: da.from_array(array, chunks=2) for name, array in part.items()} for part in parts
+    ]
+    found = train(classifier(), [lazy], 2, scheduler=pair)
+    assert_same_bits(found, train(classifier(), [parts], 2))
+
+
+@contextlib.contextmanager
+def bytes_through_this_process(monkeypatch):
+    """Counts what the client, and the scheduler in its process, send and receive."""
+    counted = {"bytes": 0}
+    write, read = TCP.write, TCP.read
+
+    async def counting_write(self, *args, **kwargs):
+        sent = await write(self, *args, **kwargs)
+        counted["bytes"] += sent
+        return sent
+
+    async def counting_read(self, *args, **kwargs):
+        message = await read(self, *args, **kwargs)
+        counted["bytes"] += sizeof(message)
+        return message
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TCP, "write", counting_write)
+        patch.setattr(TCP, "read", counting_read)
+        yield counted
+
+
+def test_rows_do_not_come_to_the_client(pair, monkeypatch):
+    width = 1 << 12
+    lazy = da.ones((256, width), chunks=(64, width), dtype="float32")  # 4 MB
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        total = fluid.layers.reduce_sum(fluid.data("x", [None, width]))
+    execution = fluid.ExecutionStrategy()
+    execution.scheduler = pair
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
+        exec_strategy=execution, places=fluid.cpu_places(2)
+    )
+    executor = fluid.Executor(fluid.CPUPlace())
+    with bytes_through_this_process(monkeypatch) as counted:
+        (sums,) = executor.run(compiled, feed={"x": lazy}, fetch_list=[total])
+    assert sums.tolist() == [128 * width] * 2
+    assert counted["bytes"] < lazy.nbytes / 8
+    with bytes_through_this_process(monkeypatch) as counted:
+        executor.run(compiled, feed={"x": lazy.compute()}, fetch_list=[total])
+    assert counted["bytes"] > lazy.nbytes  # what is counted would have been seen
+
+
+def test_slices_take_rows_of_the_blocks_where_they_lie():
+    pieces = [Piece(name, rows, 0, rows) for name, rows in (("a", 4), ("b", 3), ("c", 5))]
+    part = HeldRows(pieces, (12, 2), np.dtype("f4"))[3:8]
+    assert part.shape == (5, 2)
+    assert [(p.future, p.first, p.end) for p in part.pieces] == [
+        ("a", 3, 4),
+        ("b", 0, 3),
+        ("c", 0, 1),
+    ]
+    assert [(p.future, p.first, p.end) for p in part[2:4].pieces] == [("b", 1, 3)]
+
+
+def test_blocks_that_do_not_fit_together_are_named(pair):
+    ragged = db.from_sequence(
+        [np.zeros(8, "f4"), np.zeros(8, "f4"), np.zeros(7, "f4")], npartitions=3
+    )
+    with pytest.raises(ValueError, match=r"'x': the blocks of .*\[1, 8\].*\[1, 7\]"):
+        train(classifier(), [{"x": ragged, "y": np.zeros((3, 1), "int64")}], 2, scheduler=pair)
+
+
+def test_wrong_type_is_named_before_anything_runs(pair):
+    lazy = da.ones((12, 8), chunks=4)
+    with pytest.raises(ValueError, match="'float32', but received 'float64'"):
+        train(classifier(), [{"x": lazy, "y": np.zeros((12, 1), "int64")}], 2, scheduler=pair)
