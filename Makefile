@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test notebooks browser page pictures lint format bench clean
+.PHONY: help demo lab test notebooks browser page pictures lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -44,6 +44,9 @@ pictures: $(VENV)/test.stamp browser ## take the pictures in docs/pictures from 
 format: $(VENV)/test.stamp ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+chaos: $(VENV)/test.stamp ## kill workers while they train; e.g. ARGS="--kills 100 --steps 1000"
+	$(BIN)/python -m tests.distributed.chaos $(ARGS)
 
 bench: $(VENV)/test.stamp ## compare with other frameworks; e.g. ARGS="W1 --against torch-ddp"
 	$(BIN)/python -m tests.benchmarks $(ARGS)

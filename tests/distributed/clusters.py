@@ -29,7 +29,7 @@ class Workers:
 
     def kill(self, address: str) -> None:
         """Kill a worker at once."""
-        os.kill(self._pid(address), signal.SIGKILL)
+        os.kill(self.pid(address), signal.SIGKILL)
 
     def lose(self, address: str) -> None:
         """Kill a worker, and wait until the scheduler knows."""
@@ -38,12 +38,12 @@ class Workers:
 
     def stop(self, address: str) -> None:
         """Let a worker do nothing any more, with its connections open."""
-        os.kill(self._pid(address), signal.SIGSTOP)
+        os.kill(self.pid(address), signal.SIGSTOP)
         self._stopped.add(address)
 
     def go_on(self, address: str) -> None:
         """Let a stopped worker go on."""
-        os.kill(self._pid(address), signal.SIGCONT)
+        os.kill(self.pid(address), signal.SIGCONT)
         self._stopped.discard(address)
 
     def wait_for(self, count: int) -> list[str]:
@@ -51,7 +51,8 @@ class Workers:
         self.client.wait_for_workers(count, timeout=30)
         return until(lambda: len(found := self.addresses()) == count and found)
 
-    def _pid(self, address: str) -> int:
+    def pid(self, address: str) -> int:
+        """The process of a worker."""
         if address not in self.pids:
             self.pids.update(self.client.run(os.getpid, workers=[address]))
         return self.pids[address]

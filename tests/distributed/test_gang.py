@@ -80,25 +80,6 @@ def mapped():
     return "".join([*files, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
 
 
-def connections():
-    """How many members came in at a door on this host and are still connected, and open doors."""
-    return Path("/proc/net/unix").read_text().count("@dpexec-")
-
-
-def test_nothing_stays_open(three):
-    net, feeds = NETS["mlp"]()
-    dropped = train(net, feeds[:1], 3, scheduler=three, collectives="gang")
-    before = connections()
-    del dropped
-    gc.collect()
-    run = train(net, feeds[:1], 3, scheduler=three, collectives="gang")
-    assert connections() == before  # a new gang makes workers forget those that nobody needs
-    held = three.run(mapped)
-    run.compiled._engine._cluster.close()
-    assert connections() == before - 3
-    assert all(count < held[worker] for worker, count in three.run(mapped).items())
-
-
 def test_gang_that_lost_a_worker_in_a_step_leaves_nothing():
     with workers(2) as found:
         client = found.client

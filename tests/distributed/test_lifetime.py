@@ -1,0 +1,90 @@
+"""Workers keep the state of a run as long as somebody may ask for it, and no longer."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.distributed.nets import NETS
+from tests.runtime.nets import persistables, train
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+
+both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
+
+
+def held():
+    """What a worker has of runs: replicas, and memory and sockets of gangs."""
+    from dpexec.runtime.cluster_worker import WorkerReplicas
+
+    gc.collect()
+    replicas = sum(isinstance(thing, WorkerReplicas) for thing in gc.get_objects())
+    links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    memory = "".join([*links, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
+    mine = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    open_ones = sum(s[-1].startswith("@dpexec-") and s[-2] in mine for s in sockets)
+    return replicas, memory, open_ones
+
+
+def all_held(client):
+    return list(client.run(held).values())
+
+
+NOTHING = [(0, 0, 0)] * 2
+
+
+@both_collectives
+def test_collected_engine_leaves_nothing(pair, collectives):
+    until(lambda: all_held(pair) == NOTHING)
+    run = train(*NETS["mlp"](), 2, scheduler=pair, collectives=collectives)
+    assert all(replicas == 1 for replicas, _, _ in all_held(pair))
+    del run
+    gc.collect()
+    until(lambda: all_held(pair) == NOTHING)
+    watched = pair.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins))
+    assert not [name for name in watched if name.startswith("dpexec-")]
+
+
+@both_collectives
+def test_closed_executor_brings_values_home(pair, expected, collectives):
+    net, feeds = NETS["mlp"]()
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    execution = fluid.ExecutionStrategy()
+    execution.scheduler, execution.collectives = pair, collectives
+    with fluid.scope_guard(scope):
+        exe.run(net.startup)
+        compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, exec_strategy=execution, places=fluid.cpu_places(2)
+        )
+        for feed in feeds:
+            exe.run(compiled, feed=feed)
+        exe.close()
+    assert all_held(pair) == NOTHING
+    for name, value in expected("mlp", 2).state.items():
+        np.testing.assert_array_equal(persistables(net.main, scope)[name], value)
+
+
+@both_collectives
+def test_killed_client_leaves_nothing(pair, collectives):
+    command = [sys.executable, "-m", "tests.distributed.train_alone"]
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        subprocess.Popen(
+            [*command, pair.scheduler.address, collectives], cwd=ROOT, stdout=subprocess.PIPE
+        ) as trainer,
+    ):
+        for _ in range(3):
+            assert trainer.stdout.readline() == b"step\n"
+        assert all(replicas for replicas, _, _ in all_held(pair))
+        os.kill(trainer.pid, signal.SIGKILL)
+        trainer.wait()
+        until(lambda: all_held(pair) == NOTHING)
