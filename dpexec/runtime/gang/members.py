@@ -10,23 +10,20 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpexec.runtime.binding import Binding
 from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_by
 from dpexec.runtime.env import Env, Shard
-from dpexec.runtime.gang.buckets import Bucket, bucket_of
+from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
-from dpexec.runtime.gang.mirrors import Mirroring
 from dpexec.runtime.gang.rendezvous import Door, Member
-from dpexec.runtime.gang.wire import GangError, Tag
-from dpexec.runtime.partition import Task
+from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
-from dpexec.runtime.steps import Step, run_steps
+from dpexec.runtime.steps import run_steps
 from dpexec.runtime.versions import Versions
 
 if TYPE_CHECKING:
@@ -95,88 +92,6 @@ class Outcome:
     error: BaseException | None = None
 
 
-class _Collective:
-    """The call that stands for the nodes of a collective task.
-
-    Args:
-        bucket: what it adds up.
-        seat: the member that calls it.
-    """
-
-    def __init__(self, bucket: Bucket, seat: _Seat) -> None:
-        self.bucket, self._seat = bucket, seat
-        self._work: Any = None
-
-    def __call__(self, envs: Sequence[Env]) -> None:
-        if self._work is None:
-            assert self._seat.group is not None
-            self._work = self._seat.group.work(self.bucket)
-        self._work.run(envs, Tag(self._seat.step, self.bucket.number, self.bucket.text))
-
-
-class _Bound:
-    """What a member runs for batches of some shapes.
-
-    Args:
-        base: the plan with its specs and code.
-        seat: the member.
-        mirrored: names of what is mirrored, per device.
-        fed: names of what is fed that also sets a variable.
-
-    Attributes:
-        walk: numbers of the tasks that it takes part in.
-        updates: the position in it from which on variables may be overwritten.
-        waits: whether it waits there for all members, who do not come together anyhow.
-        mirroring: what members keep for each other.
-    """
-
-    def __init__(
-        self,
-        base: Binding,
-        seat: _Seat,
-        mirrored: Sequence[Collection[str]],
-        fed: Collection[str],
-    ) -> None:
-        group, plan = seat.group, base.plan
-        assert group is not None and base.steps is not None
-        self.plan = plan
-        self.collectives = {
-            task.id: _Collective(bucket_of(plan, task, base.specs), seat)
-            for task in plan.tasks
-            if task.is_collective
-        }
-        self.binding = replace(base)
-        vars(self.binding)["steps"] = [
-            _instead(task, self.collectives[task.id]) if task.is_collective else steps
-            for task, steps in zip(plan.tasks, base.steps, strict=True)
-        ]
-        mine = group.members[group.rank].devices
-        self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
-        first = min(plan.updates, default=len(plan.tasks))
-        late = [index for index, number in enumerate(self.walk) if number >= first]
-        self.updates = min(late, default=len(self.walk))
-        self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
-        self.waits = len(group.members) > 1 and not self._meet_before(first, group)
-
-    def _meet_before(self, first: int, group: Group) -> bool:
-        """Whether all members come to a collective after all that can fail before a task."""
-        for task in reversed(self.plan.tasks[:first]):
-            if task.is_collective and group.is_barrier(self.collectives[task.id].bucket):
-                return True
-            if any(node.role in ("forward", "backward") for node in task.nodes):
-                break
-        return False
-
-
-def _instead(task: Task, call: _Collective) -> list[Step]:
-    """The steps of a collective task: its first node does the work of all."""
-    return [Step(n, _nothing if index else call) for index, n in enumerate(task.nodes)]
-
-
-def _nothing(envs: Sequence[Env]) -> None:
-    """What remains to do for the other nodes."""
-
-
 class _Seat:
     """A member on its worker, between runs.
 
@@ -188,7 +103,7 @@ class _Seat:
         self.door = door
         self.group: Group | None = None
         self.step = -1
-        self._bound: dict[int, _Bound] = {}
+        self._bound: dict[int, BoundPlan] = {}
         self._busy = threading.Lock()
 
     def join(self, members: Sequence[Member], rank: int, limit: float) -> Group:
@@ -246,55 +161,69 @@ class _Seat:
         return outcome
 
     def _one_step(
-        self, bound: _Bound, replicas: WorkerReplicas, step: GangStep, outcome: Outcome, last: bool
+        self,
+        bound: BoundPlan,
+        replicas: WorkerReplicas,
+        step: GangStep,
+        outcome: Outcome,
+        last: bool,
     ) -> None:
-        group = self.group
-        assert group is not None
+        group, bound.step = bound.group, step.number
         plan, mine = bound.plan, group.members[group.rank].devices
         envs = [Env() for _ in plan.graph.places]
         for device in mine:
             envs[device] = _env(plan, device, replicas.stores[device], step)
-        recording = bound.binding.recording if step.recorded else None
-        if recording is not None:
-            recording.begin()
-            recording.begin_tasks()
-        steps = bound.binding.steps
-        assert steps is not None
-        scratch: dict[int, dict[str, Any]] = {}
-        for index, number in enumerate((*bound.walk, None)):
-            if index == bound.updates:
-                if bound.waits:
-                    group.barrier(step.number)
-                # only now has every member made the step before: who is one step behind until
-                # then needs others to know the values of the step before that
-                scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
-            if number is None:
-                break
-            if recording is None:
-                run_steps(steps[number], envs)
-            else:
-                recording.run(number, envs)
+        scratch = _walk(bound, step, replicas, envs)
         if last:
             outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
         bound.mirroring.exchange(step.number, envs, replicas.mirrors)
         for device in mine:
             made = made_by(plan, device, envs[device], step.persistable)
             replicas.stores[device].commit(step.number, made, scratch[device])
-        if recording is not None:
+        if step.recorded:
             from dpexec.runtime.cluster_recording import noted_on_worker
 
-            outcome.noted = noted_on_worker(recording)
+            outcome.noted = noted_on_worker(bound.binding.recording)
 
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
-    ) -> _Bound:
+    ) -> BoundPlan:
         number = step.key[1]
+        assert self.group is not None
         if number not in self._bound:
             if len(self._bound) >= _BOUND_KEPT:
                 del self._bound[next(iter(self._bound))]
             base = replicas.binding(step.key)
-            self._bound[number] = _Bound(base, self, mirrored, step.persistable)
+            self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
         return self._bound[number]
+
+
+def _walk(
+    bound: BoundPlan, step: GangStep, replicas: WorkerReplicas, envs: Sequence[Env]
+) -> dict[int, dict[str, Any]]:
+    """Run the tasks of a member; returns the copies that were overwritten, per device."""
+    group, plan, steps = bound.group, bound.plan, bound.binding.steps
+    assert steps is not None
+    recording = bound.binding.recording if step.recorded else None
+    if recording is not None:
+        recording.begin()
+        recording.begin_tasks()
+    scratch: dict[int, dict[str, Any]] = {}
+    for index, number in enumerate((*bound.walk, None)):
+        if index == bound.updates:
+            if bound.waits:
+                group.barrier(step.number)
+            # only now has every member made the step before: until then, one that is a step
+            # behind needs others to know the values of the step before that
+            mine = group.members[group.rank].devices
+            scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
+        if number is None:
+            break
+        if recording is None:
+            run_steps(steps[number], envs)
+        else:
+            recording.run(number, envs)
+    return scratch
 
 
 def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:

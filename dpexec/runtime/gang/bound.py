@@ -1,0 +1,100 @@
+"""What a member of a gang runs: its tasks of a plan, and all collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.env import Env
+from dpexec.runtime.gang.buckets import Bucket, bucket_of
+from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.mirrors import Mirroring
+from dpexec.runtime.gang.wire import Tag
+from dpexec.runtime.partition import Task
+from dpexec.runtime.steps import Step
+
+__all__ = ["BoundPlan"]
+
+
+class _Collective:
+    """The call that stands for the nodes of a collective task.
+
+    Args:
+        bucket: what it adds up.
+        bound: the plan that it belongs to.
+    """
+
+    def __init__(self, bucket: Bucket, bound: BoundPlan) -> None:
+        self.bucket, self._bound = bucket, bound
+        self._work: Any = None
+
+    def __call__(self, envs: Sequence[Env]) -> None:
+        if self._work is None:
+            self._work = self._bound.group.work(self.bucket)
+        self._work.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
+
+
+class BoundPlan:
+    """What a member runs for batches of some shapes.
+
+    Args:
+        base: the plan with its specs and code.
+        group: the gang, as this member sees it.
+        mirrored: names of what is mirrored, per device.
+        fed: names of what is fed that also sets a variable.
+
+    Attributes:
+        step: number of the step that is made.
+        walk: numbers of the tasks that it takes part in.
+        updates: the position in it from which on variables may be overwritten.
+        waits: whether it waits there for all members, who do not come together anyhow.
+        mirroring: what members keep for each other.
+    """
+
+    def __init__(
+        self,
+        base: Binding,
+        group: Group,
+        mirrored: Sequence[Collection[str]],
+        fed: Collection[str],
+    ) -> None:
+        plan = self.plan = base.plan
+        assert base.steps is not None
+        self.group, self.step = group, -1
+        self.collectives = {
+            task.id: _Collective(bucket_of(plan, task, base.specs), self)
+            for task in plan.tasks
+            if task.is_collective
+        }
+        self.binding = replace(base)
+        vars(self.binding)["steps"] = [
+            _instead(task, self.collectives[task.id]) if task.is_collective else steps
+            for task, steps in zip(plan.tasks, base.steps, strict=True)
+        ]
+        mine = group.members[group.rank].devices
+        self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
+        first = min(plan.updates, default=len(plan.tasks))
+        late = [index for index, number in enumerate(self.walk) if number >= first]
+        self.updates = min(late, default=len(self.walk))
+        self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
+        self.waits = len(group.members) > 1 and not self._meet_before(first, group)
+
+    def _meet_before(self, first: int, group: Group) -> bool:
+        """Whether all members come to a collective after all that can fail before a task."""
+        for task in reversed(self.plan.tasks[:first]):
+            if task.is_collective and group.is_barrier(self.collectives[task.id].bucket):
+                return True
+            if any(node.role in ("forward", "backward") for node in task.nodes):
+                break
+        return False
+
+
+def _instead(task: Task, call: _Collective) -> list[Step]:
+    """The steps of a collective task: its first node does the work of all."""
+    return [Step(n, _nothing if index else call) for index, n in enumerate(task.nodes)]
+
+
+def _nothing(envs: Sequence[Env]) -> None:
+    """What remains to do for the other nodes."""
