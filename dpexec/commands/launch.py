@@ -59,9 +59,12 @@ def launch(options: argparse.Namespace) -> int:
         readers = [
             thread for rank, process in enumerate(processes) for thread in _echo(rank, process)
         ]
-        code = _wait(processes)
+        try:
+            code = _wait(processes)
+        except KeyboardInterrupt:
+            code = 128 + signal.SIGINT
     for reader in readers:
-        reader.join()
+        reader.join(_GRACE)  # processes that they started may keep the pipe open
     return code
 
 
@@ -102,7 +105,7 @@ def _echo(rank: int, process: subprocess.Popen[bytes]) -> list[threading.Thread]
     assert process.stdout is not None
     assert process.stderr is not None
     pairs = (process.stdout, sys.stdout), (process.stderr, sys.stderr)
-    threads = [threading.Thread(target=_copy, args=(rank, *pair)) for pair in pairs]
+    threads = [threading.Thread(target=_copy, args=(rank, *pair), daemon=True) for pair in pairs]
     for thread in threads:
         thread.start()
     return threads

@@ -116,14 +116,15 @@ def test_when_one_fails_all_end(script):
     assert not any(is_running(pid) for pid in pids)
 
 
-def test_a_launcher_that_is_terminated_takes_its_processes_along(script):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_launcher_that_is_stopped_takes_its_processes_along(script, number):
     text = FAIL.replace("rank == 1", "rank == 9")
     pipe = subprocess.PIPE
     with subprocess.Popen(command(script(text), "--trainers", "2"), stdout=pipe) as launcher:
         assert launcher.stdout is not None
         pids = [int(launcher.stdout.readline().split()[-1]) for _ in range(2)]
-        launcher.send_signal(signal.SIGTERM)
-        assert launcher.wait(30) == 128 + signal.SIGTERM
+        launcher.send_signal(number)
+        assert launcher.wait(30) == 128 + number
     assert not any(is_running(pid) for pid in pids)
 
 

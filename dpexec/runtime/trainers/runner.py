@@ -22,44 +22,19 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.env import Env, Shard
+from dpexec.runtime.env import Shard
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
-from dpexec.runtime.gang.wire import GangError, Tag
+from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.local_runner import LocalRunner
-from dpexec.runtime.partition import SUMS, Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.row_limits import row_limits
-from dpexec.runtime.steps import Step
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.trainers.choice import party_for
+from dpexec.runtime.trainers.sums import Sum, buckets_of, let_reach, sparse_rows
 
 __all__ = ["TrainerRunner"]
-
-
-class _Sum:
-    """The call that stands for the nodes of a task that adds up values of all trainers.
-
-    Args:
-        bucket: what it adds up.
-        runner: whose step it is a part of.
-    """
-
-    def __init__(self, bucket: Bucket, runner: TrainerRunner) -> None:
-        self._bucket, self._runner = bucket, runner
-        self._group: Group | None = None
-        self._work: Any = None
-
-    def __call__(self, envs: Sequence[Env]) -> None:
-        group = self._runner.group
-        if self._group is not group:
-            self._group, self._work = group, group.work(self._bucket)
-        before = [Env()] * (self._runner.party.rank * len(envs))
-        tag = Tag(self._runner.party.steps, self._bucket.number, self._bucket.text)
-        self._work.run([*before, *envs], tag)
 
 
 @dataclass
@@ -194,9 +169,9 @@ class TrainerRunner(LocalRunner):
     def _told_of(self, binding: Binding) -> tuple[str, dict[str, int]]:
         """What is equal if trainers add up the same, and how many rows come from here at most."""
         if binding not in self._told:
-            sums = [bucket.sums for bucket in self._buckets(binding).values()]
-            digest = hashlib.sha256(repr(sums).encode()).hexdigest()
-            self._told[binding] = digest, _sparse_rows(binding)
+            sums = [bucket.sums for bucket in buckets_of(binding).values()]
+            digest = hashlib.sha256(repr(sums).encode()).hexdigest()[:16]
+            self._told[binding] = digest, sparse_rows(binding)
         return self._told[binding]
 
     def _reaching(self, binding: Binding, more: Mapping[str, int]) -> Binding:
@@ -206,31 +181,8 @@ class TrainerRunner(LocalRunner):
         if known is None or any(rows > before[name] for name, rows in more.items()):
             room = {name: max(rows, before.get(name, 0)) for name, rows in more.items()}
             known = self._wide[binding] = replace(binding, code=None, more_rows=room)
-            calls = {n: _Sum(self._for_all(b), self) for n, b in self._buckets(binding).items()}
-            vars(known)["steps"] = [
-                _instead(task, calls[task.id]) if task.id in calls else steps
-                for task, steps in zip(known.plan.tasks, known.steps, strict=True)
-            ]
+            let_reach(known, lambda bucket: Sum(bucket, self))
         return known
-
-    def _buckets(self, binding: Binding) -> dict[int, Bucket]:
-        """What the tasks add up, of those whose sums go over all trainers."""
-        plan = binding.plan
-        tasks = (task for task in plan.tasks if task.nodes[0].kind in SUMS)
-        return {task.id: bucket_of(plan, task, binding.specs) for task in tasks}
-
-    def _for_all(self, bucket: Bucket) -> Bucket:
-        """The sums of a task for the replicas of all trainers."""
-        count = len(self._replicas.places)
-
-        def everywhere(devices: Sequence[int]) -> tuple[int, ...]:
-            return tuple(t * count + d for t in range(self.party.size) for d in devices)
-
-        sums = (
-            replace(s, sources=everywhere(s.sources), targets=everywhere(s.targets))
-            for s in bucket.sums
-        )
-        return replace(bucket, sums=tuple(sums))
 
     # ---- steps
 
@@ -296,20 +248,3 @@ class TrainerRunner(LocalRunner):
 
 
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")
-
-
-def _sparse_rows(binding: Binding) -> dict[str, int]:
-    """How many rows the sparse sums of this process have at most, by name."""
-    plan = binding.plan
-    limits = row_limits(plan.nodes, plan.missing, binding.specs)
-    made = (v for node in plan.nodes if node.kind in SUMS for v in node.outputs if v.kind == "var")
-    return {v.name: limits[v.device][v.name] for v in made if v.name in limits[v.device]}
-
-
-def _instead(task: Task, call: _Sum) -> list[Step]:
-    """The steps of a task that adds up: its first node does the work of all."""
-    return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
-
-
-def _nothing(envs: Sequence[Env]) -> None:
-    """What remains to do for the other nodes."""

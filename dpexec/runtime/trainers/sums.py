@@ -1,0 +1,96 @@
+"""The tasks of a plan that add up values of the replicas of all trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.env import Env
+from dpexec.runtime.gang.buckets import Bucket, bucket_of
+from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.wire import Tag
+from dpexec.runtime.partition import SUMS, Task
+from dpexec.runtime.row_limits import row_limits
+from dpexec.runtime.steps import Step
+
+if TYPE_CHECKING:
+    from dpexec.runtime.trainers.runner import TrainerRunner
+
+__all__ = ["Sum", "buckets_of", "let_reach", "sparse_rows"]
+
+
+class Sum:
+    """The call that stands for the nodes of a task that adds up.
+
+    Args:
+        bucket: what it adds up of this process.
+        runner: whose step it is a part of.
+    """
+
+    def __init__(self, bucket: Bucket, runner: TrainerRunner) -> None:
+        self._bucket, self._runner = bucket, runner
+        self._group: Group | None = None
+        self._work: Any = None
+
+    def __call__(self, envs: Sequence[Env]) -> None:
+        """Add up; every device gets what it should."""
+        group, party = self._runner.group, self._runner.party
+        if self._group is not group:
+            bucket = _of_all(self._bucket, party.size, len(envs))
+            self._group, self._work = group, group.work(bucket)
+        elsewhere = [Env()] * (party.rank * len(envs))
+        tag = Tag(party.steps, self._bucket.number, self._bucket.text)
+        self._work.run([*elsewhere, *envs], tag)
+
+
+def _of_all(bucket: Bucket, trainers: int, devices: int) -> Bucket:
+    """The sums of a task, for the devices of all trainers."""
+
+    def everywhere(here: Sequence[int]) -> tuple[int, ...]:
+        return tuple(t * devices + d for t in range(trainers) for d in here)
+
+    sums = (
+        replace(total, sources=everywhere(total.sources), targets=everywhere(total.targets))
+        for total in bucket.sums
+    )
+    return replace(bucket, sums=tuple(sums))
+
+
+def buckets_of(binding: Binding) -> dict[int, Bucket]:
+    """What tasks of this process add up, by number of the task."""
+    plan = binding.plan
+    tasks = (task for task in plan.tasks if task.nodes[0].kind in SUMS)
+    return {task.id: bucket_of(plan, task, binding.specs) for task in tasks}
+
+
+def sparse_rows(binding: Binding) -> dict[str, int]:
+    """How many rows the sparse sums of this process have at most, by name."""
+    plan = binding.plan
+    limits = row_limits(plan.nodes, plan.missing, binding.specs)
+    made = (v for node in plan.nodes if node.kind in SUMS for v in node.outputs if v.kind == "var")
+    return {v.name: limits[v.device][v.name] for v in made if v.name in limits[v.device]}
+
+
+def let_reach(binding: Binding, call: Callable[[Bucket], Sum]) -> None:
+    """Let the sums of a binding go over all trainers.
+
+    Args:
+        binding: whose steps change.
+        call: makes what a task does.
+    """
+    calls = {number: call(bucket) for number, bucket in buckets_of(binding).items()}
+    vars(binding)["steps"] = [
+        _instead(task, calls[task.id]) if task.id in calls else steps
+        for task, steps in zip(binding.plan.tasks, binding.steps, strict=True)
+    ]
+
+
+def _instead(task: Task, call: Sum) -> list[Step]:
+    """The steps of a task that adds up: its first node does the work of all."""
+    return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
+
+
+def _nothing(envs: Sequence[Env]) -> None:
+    """What remains to do for the other nodes."""
