@@ -122,8 +122,10 @@ class Comparison(View):
     def notes(self) -> list[str]:
         """Sentences that say what the figures are, and the result."""
         before, after = self.steps
-        notes = ["Seconds per step, medians over the steps of each run; operators meet by what "
-                 "they make and where."]  # fmt: skip
+        notes = [
+            "Time per step, medians over the steps of each run; what noise does not explain comes "
+            "first. Operators meet by what they make and where."
+        ]
         if before:
             faster = after < before
             share = percent(abs(after / before - 1))

@@ -255,15 +255,15 @@ class Schedule:
         if node in self._roles:
             return self._roles[node]
         if event.kind == "task":
-            return self._task_roles.get(piece.id) or self._planned_role(event.key) or _guess(event)
+            return self._planned_role(event.key) or self._task_roles.get(piece.id) or _guess(event)
         return _guess(event)
 
     def _planned_role(self, key: str) -> str | None:
-        """The role that most operators of a task have, of which none was recorded."""
+        """The role that most operators of a task have, the same in every step."""
         if self.facts is None or key not in self.facts.tasks:
             return None
         roles = [self._roles[node] for node in self.facts.tasks[key]["nodes"]]
-        return max(roles, key=roles.count)
+        return max(reversed(roles), key=roles.count)
 
     @cached_property
     def _task_roles(self) -> dict[int, str]:

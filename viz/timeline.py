@@ -39,12 +39,10 @@ class Timeline(View):
         schedule = self._schedule
         chosen = schedule.steps
         times = counted(len(chosen), "step") if len(chosen) > 1 else f"step {chosen[0].number}"
-        parts = [
-            counted(len(schedule.devices), "device"),
-            times,
-            seconds_text(schedule.typical.seconds),
-        ]
-        self.title = "Timeline · " + " · ".join(parts) + (" each" if len(chosen) > 1 else "")
+        devices = counted(len(schedule.devices), "device")
+        typical = "the typical one " if len(chosen) > 1 else ""
+        took = seconds_text(schedule.typical.seconds)
+        self.title = f"Timeline · {devices} · {times} · {typical}{took}"
 
     @cached_property
     def svg(self) -> str:

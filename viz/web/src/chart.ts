@@ -3,12 +3,13 @@
 import type { Context, Panel } from "./bus";
 import type { Cell, ChartData } from "./data";
 import { h, s } from "./dom";
-import { figure } from "./format";
+import { figure, tick } from "./format";
 import { TableView } from "./table";
 
 const WIDTH = 720;
 const HEIGHT = 340;
-const EDGE = { left: 88, right: 150, top: 16, bottom: 46 };
+const EDGE = { left: 88, right: 24, top: 16, bottom: 46 };
+const LETTER = 8; // pixels, about, of a bold letter
 const MARKS = ["circle", "square", "diamond", "triangle"] as const;
 
 export function chartView(data: ChartData, context: Context): Panel {
@@ -44,13 +45,16 @@ export function chartView(data: ChartData, context: Context): Panel {
 }
 
 function drawing(data: ChartData): SVGElement {
+  const alone = data.series.length === 1; // then the axis says what the line is
+  const longest = Math.max(...data.series.map((line) => line.name.length));
+  const end = WIDTH - EDGE.right - (alone ? 0 : longest * LETTER);
   const points = data.series.flatMap((line) =>
     line.x.map((x, k) => [x, line.y[k] as number] as const),
   );
   const [left, right] = [Math.min(...points.map(([x]) => x)), Math.max(...points.map(([x]) => x))];
   const top = niceTop(Math.max(...points.map(([, y]) => y), 0));
   const x = (value: number): number =>
-    EDGE.left + ((value - left) / (right - left || 1)) * (WIDTH - EDGE.left - EDGE.right);
+    EDGE.left + ((value - left) / (right - left || 1)) * (end - EDGE.left);
   const y = (value: number): number =>
     HEIGHT - EDGE.bottom - (value / (top || 1)) * (HEIGHT - EDGE.top - EDGE.bottom);
   const svg = s("svg", {
@@ -64,7 +68,7 @@ function drawing(data: ChartData): SVGElement {
     svg.append(
       s("line", {
         x1: EDGE.left,
-        x2: WIDTH - EDGE.right,
+        x2: end,
         y1: y(value),
         y2: y(value),
         class: "grid",
@@ -74,7 +78,7 @@ function drawing(data: ChartData): SVGElement {
       s(
         "text",
         { x: EDGE.left - 8, y: y(value) + 4, "text-anchor": "end" },
-        figure(value, data.y.unit),
+        tick(value, data.y.unit),
       ),
     );
   }
@@ -96,7 +100,7 @@ function drawing(data: ChartData): SVGElement {
     s(
       "text",
       {
-        x: (EDGE.left + WIDTH - EDGE.right) / 2,
+        x: (EDGE.left + end) / 2,
         y: HEIGHT - 6,
         "text-anchor": "middle",
         class: "axis",
@@ -150,15 +154,12 @@ function drawing(data: ChartData): SVGElement {
       );
       svg.append(mark);
     });
+    if (alone) return;
     let at = y(line.y[line.y.length - 1] ?? 0) + 4;
     while (taken.some((other) => Math.abs(other - at) < 16)) at += 16; // names do not overlap
     taken.push(at);
     svg.append(
-      s(
-        "text",
-        { x: WIDTH - EDGE.right + 12, y: at, style: `fill:${colour}`, class: "name" },
-        line.name,
-      ),
+      s("text", { x: end + 12, y: at, style: `fill:${colour}`, class: "name" }, line.name),
     );
   });
   return svg;

@@ -76,7 +76,8 @@ function size(value: number, unit: Unit): string {
     case "bytes":
       return bytes(value);
     case "fraction":
-      return `${(value * 100).toFixed(value !== 0 && Math.abs(value) < 0.1 ? 1 : 0)}%`;
+      if (value !== 0 && value < 0.0005) return "<0.1%";
+      return `${(value * 100).toFixed(value !== 0 && value < 0.0995 ? 1 : 0)}%`;
     case "ratio":
       return `×${value.toFixed(2)}`;
     case "count":
@@ -84,6 +85,13 @@ function size(value: number, unit: Unit): string {
     default:
       return digits(value);
   }
+}
+
+/** A figure at an axis: round ones lose the zeros that figures in a column have. */
+export function tick(value: number, unit: Unit): string {
+  return figure(value, unit)
+    .replace(/(\.\d*?)0+(?=\D|$)/, "$1")
+    .replace(/\.(?=\D|$)/, "");
 }
 
 export function shape(dims: number[]): string {

@@ -55,8 +55,10 @@ export class Camera {
       bottom <= view.height - margin;
     if (inside) return;
     if (centre) {
-      this.x = view.width / 2 - (x + w / 2) * this.scale;
-      this.y = view.height / 2 - (y + h / 2) * this.scale;
+      const { width, height } = this.size();
+      const middle = [(x + w / 2) * this.scale, (y + h / 2) * this.scale] as const;
+      this.x = filling(view.width / 2 - middle[0], width * this.scale, view.width);
+      this.y = filling(view.height / 2 - middle[1], height * this.scale, view.height);
     } else {
       this.x += Math.max(0, margin - left) - Math.max(0, right - view.width + margin);
       this.y += Math.max(0, margin - top) - Math.max(0, bottom - view.height + margin);
@@ -83,4 +85,11 @@ export class Camera {
     this.x = Math.min(view.width - keep, Math.max(keep - width * this.scale, this.x));
     this.y = Math.min(view.height - keep, Math.max(keep - height * this.scale, this.y));
   }
+}
+
+/** Where a drawing begins, as near to a place as leaves no more room beside it than it must. */
+function filling(at: number, size: number, room: number): number {
+  const edge = 32;
+  if (size + 2 * edge <= room) return (room - size) / 2;
+  return Math.min(edge, Math.max(room - size - edge, at));
 }

@@ -2,7 +2,7 @@
 
 import type { DeviceMemory } from "../data";
 import { h } from "../dom";
-import { bytes, moment, nanoseconds } from "../format";
+import { bytes, moment, nanoseconds, tick } from "../format";
 import { Surface, onDrag, wheelFactor } from "../surface";
 import { colour } from "../theme";
 import { type TimeWindow, ticks } from "../window";
@@ -179,19 +179,19 @@ export class MemoryChart {
     const { width, height } = this.surface;
     context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     context.textBaseline = "middle";
-    for (let k = 0; k <= 3; k++) {
-      const value = (this.most * k) / 3;
+    const step = 2 ** Math.round(Math.log2(this.most / 3));
+    for (let value = 0; value <= this.most; value += step) {
       context.fillStyle = colour("grid");
       context.fillRect(LEFT, Math.round(this.y(value)), width - LEFT - 12, 1);
       context.fillStyle = colour("faint-text");
       context.textAlign = "right";
-      context.fillText(bytes(value), LEFT - 8, this.y(value));
+      context.fillText(tick(value, "bytes"), LEFT - 8, this.y(value));
     }
-    const { times, step } = ticks(this.window, this.across());
+    const { times, step: apart } = ticks(this.window, this.across());
     context.textAlign = "center";
     for (const time of times) {
       const x = this.x(time);
-      if (x > LEFT + 8 && x < width - 30) context.fillText(moment(time, step), x, height - 9);
+      if (x > LEFT + 8 && x < width - 30) context.fillText(moment(time, apart), x, height - 9);
     }
   }
 
