@@ -24,6 +24,7 @@ from dpexec.trace.recorder import Kept, Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
+    from dpexec.runtime.schedulers.waiting import Contact, Homes
 
 __all__ = ["ClusterRecording", "Noted", "noted_on_worker"]
 
@@ -106,18 +107,22 @@ class ClusterRecording:
         """A step begins."""
         self.began = time.perf_counter_ns()
 
-    def connect(self, client: Any, workers: Sequence[str], marks: Callable[[], Any]) -> None:
+    def connect(self, contact: Contact, homes: Homes, marks: Callable[[], Any]) -> None:
         """Learn what the workers note and how their clocks differ, if they are not known yet.
 
         Args:
-            client: of the cluster.
-            workers: addresses.
+            contact: how workers are talked to.
+            homes: the workers.
             marks: what a worker calls to tell what it notes.
+
+        Raises:
+            ClusterError: workers or scheduler do not answer.
         """
-        if self.layout is None or not self.behind.keys() >= set(workers):
-            found = client.run(marks, workers=workers[:1])[workers[0]]
+        if self.layout is None or not self.behind.keys() >= homes.keys():
+            first = dict([next(iter(homes.items()))])
+            (found,) = contact.ask(marks, homes=first, what="to say what it notes").values()
             self.layout = Layout(self.binding.plan, self.binding.specs, found)
-            self.behind = _differences(client, workers)
+            self.behind = _differences(contact, homes)
 
     def take(
         self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]
@@ -231,7 +236,7 @@ class _ClusterRecord:
             yield from part.allocations()
 
 
-def _differences(client: Any, workers: Sequence[str]) -> dict[str, float]:
+def _differences(contact: Contact, workers: Homes) -> dict[str, float]:
     """Seconds to add to each worker's clock to get the client's.
 
     The answer of a worker tells that its clock was read between question and answer, so each try
@@ -241,7 +246,7 @@ def _differences(client: Any, workers: Sequence[str]) -> dict[str, float]:
     high = dict.fromkeys(workers, float("inf"))
     for _ in range(_TRIES):
         asked = time.perf_counter_ns()
-        found = client.run(time.perf_counter_ns, workers=list(workers))
+        found = contact.ask(time.perf_counter_ns, homes=workers, what="to read its clock")
         answered = time.perf_counter_ns()
         for worker, clock in found.items():
             low[worker] = max(low[worker], asked - clock)

@@ -118,15 +118,15 @@ def test_recording_changes_no_bits_on_a_cluster(client):
 
 
 def test_clocks_that_differ_are_aligned():
-    class Clients:
+    class Clocks:
         """Answers as a worker would whose clock is ahead."""
 
         def __init__(self, ahead: int) -> None:
             self.ahead = ahead
 
-        def run(self, clock, workers):
-            return {worker: clock() + self.ahead for worker in workers}
+        def ask(self, clock, homes, what):
+            return {worker: clock() + self.ahead for worker in homes}
 
-    assert _differences(Clients(0), ["a"]) == {"a": 0.0}
-    far = _differences(Clients(5_000_000_000), ["a"])["a"]
+    assert _differences(Clocks(0), {"a": (0,)}) == {"a": 0.0}
+    far = _differences(Clocks(5_000_000_000), {"a": (0,)})["a"]
     assert far == pytest.approx(-5.0, abs=1e-3)

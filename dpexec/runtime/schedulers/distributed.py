@@ -266,7 +266,7 @@ class ClusterRunner:
     def _connect(self, recording: ClusterRecording | None, key: BindingKey) -> None:
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, key)
-            recording.connect(self.client, list(self.group.homes.workers), marks)
+            recording.connect(self._contact, self.group.homes.workers, marks)
 
     def _surviving(self, action: Callable[[], _T]) -> _T:
         """Do something that needs all replicas, again when workers were lost and replaced."""
