@@ -157,6 +157,8 @@ def _demo(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.trainers is not None:
         return launch.launch(options)
+    if options.servers is not None:
+        raise CommandError("--servers M needs --trainers N")
     from dpexec.runtime.strategy import DEFAULTS
 
     if options.devices is not None:

@@ -1,8 +1,9 @@
-"""``dpexec run --trainers N``: the same script in several processes of this machine.
+"""``dpexec run --trainers N [--servers M]``: the same script in several processes.
 
-Every process is told who it is as ``paddle.distributed.launch`` does it, with PADDLE_TRAINER_ID,
-PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS. They share a secret that
-nobody else knows.
+Every process is told who it is as ``paddle.distributed.launch`` and ``launch_ps`` do it:
+PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS; with
+parameter servers TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST, POD_IP and PADDLE_PORT, too. They
+share a secret that nobody else knows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -27,6 +29,41 @@ __all__ = ["launch"]
 
 _LOOK = 0.05  # seconds between looks at who has ended
 _GRACE = 5.0  # seconds that processes have to end when they are asked to
+
+
+@dataclass(frozen=True)
+class _Role:
+    """One of the processes.
+
+    Args:
+        mark: what its lines begin with.
+        name: what people call it.
+        rank: its number among those of its kind.
+        variables: what tells it who it is.
+    """
+
+    mark: str
+    name: str
+    rank: int
+    variables: Mapping[str, str]
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it ends when the trainers have ended."""
+        return self.name.startswith("server")
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A process that was started.
+
+    Args:
+        role: who it is.
+        process: of the operating system.
+    """
+
+    role: _Role
+    process: subprocess.Popen[bytes]
 
 
 def launch(options: argparse.Namespace) -> int:
@@ -43,29 +80,51 @@ def launch(options: argparse.Namespace) -> int:
     """
     if not Path(options.script).is_file():
         raise CommandError(f"there is no script {options.script}")
-    endpoints = _free_endpoints(options.trainers)
     common = {
+        **os.environ,
         "PADDLE_TRAINERS_NUM": str(options.trainers),
-        "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
         "DPEXEC_SECRET": os.environ.get("DPEXEC_SECRET") or secrets.token_hex(32),
         "CPU_NUM": str(_devices(options)),
         "PYTHONUNBUFFERED": "1",
     }
-    processes: list[subprocess.Popen[bytes]] = []
-    with _ending(processes):
-        for rank, endpoint in enumerate(endpoints):
-            own = {"PADDLE_TRAINER_ID": str(rank), "PADDLE_CURRENT_ENDPOINT": endpoint}
-            processes.append(_start(_command(options, rank), {**os.environ, **common, **own}))
-        readers = [
-            thread for rank, process in enumerate(processes) for thread in _echo(rank, process)
-        ]
+    running: list[_Running] = []
+    readers: list[threading.Thread] = []
+    with _ending(running):
+        for role in _roles(options.trainers, options.servers or 0):
+            process = _start(_command(options, role), {**common, **role.variables})
+            running.append(_Running(role, process))
+            readers += _echo(running[-1])
         try:
-            code = _wait(processes)
+            code = _wait(running)
         except KeyboardInterrupt:
             code = 128 + signal.SIGINT
     for reader in readers:
         reader.join(_GRACE)  # processes that they started may keep the pipe open
     return code
+
+
+def _roles(trainers: int, servers: int) -> list[_Role]:
+    """All processes, servers first."""
+    endpoints = _free_endpoints(trainers + servers)
+    of_trainers, of_servers = endpoints[:trainers], endpoints[trainers:]
+    common = {"PADDLE_TRAINER_ENDPOINTS": ",".join(of_trainers)}
+    if servers:
+        common["PADDLE_PSERVERS_IP_PORT_LIST"] = ",".join(of_servers)
+    roles = []
+    for rank, endpoint in enumerate(of_servers):
+        host, port = endpoint.split(":")
+        own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "POD_IP": host, "PADDLE_PORT": port}
+        variables = {**common, **own, **_role_variables("PSERVER")}
+        roles.append(_Role(f"[server {rank}]", f"server {rank}", rank, variables))
+    for rank, endpoint in enumerate(of_trainers):
+        own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "PADDLE_TRAINER_ID": str(rank)}
+        variables = {**common, **own, **(_role_variables("TRAINER") if servers else {})}
+        roles.append(_Role(f"[{rank}]", f"trainer {rank}", rank, variables))
+    return roles
+
+
+def _role_variables(role: str) -> dict[str, str]:
+    return {"TRAINING_ROLE": role, "PADDLE_TRAINING_ROLE": role}
 
 
 def _free_endpoints(number: int) -> list[str]:
@@ -85,10 +144,10 @@ def _devices(options: argparse.Namespace) -> int:
     return int(given or max(available_cpus() // options.trainers, 1))
 
 
-def _command(options: argparse.Namespace, rank: int) -> list[str]:
-    """How a process is started; what is written is written by the first."""
+def _command(options: argparse.Namespace, role: _Role) -> list[str]:
+    """How a process is started; what is written is written by the first trainer."""
     passed = {"--mode": options.mode, "--scheduler": options.scheduler}
-    if rank == 0:
+    if role.rank == 0 and not role.is_server:
         passed |= {"--report": options.report, "--trace": options.trace}
     own = [word for name, v in passed.items() if v is not None for word in (name, str(v))]
     begin = [sys.executable, "-m", "dpexec", "run"]
@@ -100,56 +159,58 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe)
 
 
-def _echo(rank: int, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
-    """Write what a process writes, each line with its number."""
+def _echo(running: _Running) -> list[threading.Thread]:
+    """Write what a process writes, each line with its mark."""
+    process = running.process
     assert process.stdout is not None
     assert process.stderr is not None
     pairs = (process.stdout, sys.stdout), (process.stderr, sys.stderr)
-    threads = [threading.Thread(target=_copy, args=(rank, *pair), daemon=True) for pair in pairs]
+    mark = running.role.mark
+    threads = [threading.Thread(target=_copy, args=(mark, *p), daemon=True) for p in pairs]
     for thread in threads:
         thread.start()
     return threads
 
 
-def _copy(rank: int, source: IO[bytes], target: IO[str]) -> None:
+def _copy(mark: str, source: IO[bytes], target: IO[str]) -> None:
     with source:
         for line in source:
-            target.write(f"[{rank}] {line.decode(errors='replace').rstrip()}\n")
+            target.write(f"{mark} {line.decode(errors='replace').rstrip()}\n")
             target.flush()
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait until all have ended, or one has failed; returns its exit code."""
+def _wait(running: Sequence[_Running]) -> int:
+    """Wait until all trainers have ended, or one process has failed; returns its exit code."""
     while True:
-        codes = [process.poll() for process in processes]
-        failed = [(rank, code) for rank, code in enumerate(codes) if code]
-        if failed:
-            rank, code = failed[0]
-            print(f"dpexec run: trainer {rank} failed with exit code {code}", file=sys.stderr)
-            return code if code > 0 else 128 - code
-        if None not in codes:
+        codes = [one.process.poll() for one in running]
+        for one, code in zip(running, codes, strict=True):
+            if code:
+                print(f"dpexec run: {one.role.name} failed with exit code {code}", file=sys.stderr)
+                return code if code > 0 else 128 - code
+        ends = [code for one, code in zip(running, codes, strict=True) if not one.role.is_server]
+        if None not in ends:
             return 0
         time.sleep(_LOOK)
 
 
 @contextlib.contextmanager
-def _ending(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+def _ending(running: Sequence[_Running]) -> Iterator[None]:
     """Leave no process behind, also when this one is interrupted or terminated."""
     before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
+        for one in running:
+            if one.process.poll() is None:
+                one.process.terminate()
         deadline = time.monotonic() + _GRACE
-        for process in processes:
+        for one in running:
             try:
-                process.wait(max(deadline - time.monotonic(), 0.0))
+                one.process.wait(max(deadline - time.monotonic(), 0.0))
             except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+                one.process.kill()
+                one.process.wait()
 
 
 def _terminated(number: int, frame: object) -> NoReturn:

@@ -33,14 +33,14 @@ examples:
   dpexec run train.py --trainers 2 --devices 2         two processes that train together
   dpexec run train.py -- --devices mine                an option of the script itself
 """
-_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace", "--trainers"}
+_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace", "--trainers", "--servers"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what only this command knows."""
     parser.usage = (
         "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] [--report PAGE] "
-        "[--trace FILE] [--trainers N]"
+        "[--trace FILE] [--trainers N [--servers M]]"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python file; ARGS are passed to it")
     parser.add_argument(
@@ -60,6 +60,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=count,
         metavar="N",
         help="run the script in N processes, which it tells apart by PADDLE_TRAINER_ID",
+    )
+    parser.add_argument(
+        "--servers",
+        type=count,
+        metavar="M",
+        help="and in M more that are parameter servers, which it sees by TRAINING_ROLE",
     )
 
 

@@ -49,6 +49,21 @@ print(*(os.environ["PADDLE_" + name] for name in ("TRAINER_ID", "TRAINERS_NUM"))
 every = os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")
 print(every.index(os.environ["PADDLE_CURRENT_ENDPOINT"]), os.environ["CPU_NUM"], file=sys.stderr)
 """
+SERVE = """
+import os, sys, time
+from pathlib import Path
+names = ("TRAINING_ROLE", "PADDLE_TRAINING_ROLE", "PADDLE_TRAINERS_NUM")
+told = [os.environ[name] for name in names]
+servers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+if told[0] == "PSERVER":
+    endpoint = os.environ["POD_IP"] + ":" + os.environ["PADDLE_PORT"]
+    print(*told, servers.index(endpoint))
+    Path(sys.argv[1], endpoint).touch()
+    time.sleep(60)
+while not all(Path(sys.argv[1], endpoint).exists() for endpoint in servers):
+    time.sleep(0.05)
+print(*told, len(servers))
+"""
 
 
 @pytest.fixture
@@ -104,6 +119,16 @@ def test_every_process_is_told_who_it_is(script):
         "[1] 1 2 ['--own', '1']",
     ]
     assert sorted(done.stderr.splitlines()) == ["[0] 0 3", "[1] 1 3"]
+
+
+def test_servers_are_told_so_and_end_with_the_trainers(script, tmp_path):
+    done = run(script(SERVE), "--trainers", "1", "--servers", "2", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "[0] TRAINER TRAINER 1 2",
+        "[server 0] PSERVER PSERVER 1 0",
+        "[server 1] PSERVER PSERVER 1 1",
+    ]
 
 
 def test_when_one_fails_all_end(script):
