@@ -26,7 +26,7 @@ from dpexec.kernels.machine import Kernel
 from dpexec.kernels.shapes import move
 from dpexec.kernels.strides import strides
 
-__all__ = ["Group"]
+__all__ = ["Group", "lower_part"]
 
 Call = tuple[Kernel, Sequence[Argument]]
 _MOST = 64
@@ -222,7 +222,15 @@ def _new(spec: Spec) -> Value:
     return value
 
 
-def _lower(group: Group, part: Part, specs: dict[int, Spec], values: dict[int, Value]) -> bool:
+def lower_part(group: Group, part: Part, specs: dict[int, Spec], values: dict[int, Value]) -> bool:
+    """Note the expressions of a part; False if it has no lowering, or that declines.
+
+    Args:
+        group: takes them.
+        part: the operator.
+        specs: of the group's values, by number; gets those of its results.
+        values: by number; likewise.
+    """
     lower = find(part.type)
     if lower is None:
         return False
@@ -248,6 +256,6 @@ def fusion_group(
     values.update((n, out) for n, out in zip(results, outs, strict=True) if out is not None)
     specs = {n: Spec(value.shape, as_var_type(value.dtype)) for n, value in enumerate(inputs)}
     for part in parts_of(parts, results):
-        if not _lower(group, part, specs, values):
+        if not lower_part(group, part, specs, values):
             return False
     return group.finish([out for out in outs if out is not None])

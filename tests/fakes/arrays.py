@@ -241,17 +241,20 @@ def _arrays(values):
 
 
 def _enqueued(name, reads, writes, call, arguments=(), far=False):
+    """Do something at once, and note it; views and empty arrays are nothing that GPUs do."""
     machine = ndarray.machine
+    with np.errstate(all="ignore"):
+        value = call()
+    made = _wrapped(value, arguments)
+    new = [array._memory for array in _arrays([made]) if array._memory not in reads]
+    if not (new or writes) or name in ("empty", "empty_like"):
+        return made
     for memory in () if far else (*reads, *writes):
         if memory.device != machine.current.device:
             raise AssertionError(
                 f"{name} runs on device {machine.current.device}, but an array is on device "
                 f"{memory.device}"
             )
-    with np.errstate(all="ignore"):
-        value = call()
-    made = _wrapped(value, arguments)
-    new = [array._memory for array in _arrays([made]) if array._memory not in reads]
     machine.enqueue(name, reads, [*writes, *new])
     return made
 

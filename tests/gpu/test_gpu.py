@@ -9,6 +9,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
+from dpexec.kernels.gpu import kernel_of
 from tests.ops.calls import samples
 from tests.ops.test_contract import TYPES
 from tests.ops.test_contract_on_gpus import compared
@@ -30,7 +31,7 @@ def replicas(count):
 
 @pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
 def test_kernel_gives_what_it_gives_on_processors(type):
-    compared(type, array_module(fluid.CUDAPlace(0)), KERNEL)
+    compared(type, array_module(fluid.CUDAPlace(0)), KERNEL, kernel_of)
 
 
 @pytest.mark.parametrize("count", [1, 2])

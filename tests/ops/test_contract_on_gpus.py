@@ -18,11 +18,18 @@ def on_gpu(cupy, value):
     return cupy.asarray(value)
 
 
-def compared(type, cupy, rtol):
-    """Run the samples of an operator, and its gradient, with NumPy and with CuPy."""
+def compared(type, cupy, rtol, choose=SampleCall.choose):
+    """Run the samples of an operator, and its gradient, with NumPy and with CuPy.
+
+    Args:
+        type: of the operator.
+        cupy: the module.
+        rtol: how much results may differ.
+        choose: gives the kernel for CuPy, of the operator's type and its own kernel.
+    """
     for number, sample in enumerate(samples(type)):
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
-        calls[1].xp = cupy
+        calls[1].xp, calls[1].choose = cupy, choose
         calls[1].values = {n: on_gpu(cupy, v) for n, v in calls[1].values.items()}
         found, made = calls[0].forward(), calls[1].forward()
         _assert_same(found, made, cupy, rtol, f"sample {number} of {type}")

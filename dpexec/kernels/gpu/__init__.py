@@ -16,7 +16,9 @@ __all__ = ["kernel_of"]
 
 
 def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
-    """What computes an operator on GPUs; it is called as ``general`` is.
+    """What computes one operator of a program on GPUs; it is called as ``general`` is.
+
+    It must always get the same attributes.
 
     Args:
         type: of the operator.
@@ -24,9 +26,10 @@ def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
     """
     if not kernels.available():  # the expressions are in modules that need numba
         return general
+    from dpexec.kernels.gpu.operators import elementwise
     from dpexec.kernels.gpu.optimizers import update_of
 
-    special = update_of(type)
+    special = update_of(type) or elementwise(type)
     if special is None:
         return general
 

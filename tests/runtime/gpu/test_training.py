@@ -13,7 +13,7 @@ from tests.runtime.gpu.programs import (
     trained,
     without_labels,
 )
-from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables
+from tests.runtime.nets import AllReduce, Net, Reduce, batches, classifier, persistables
 
 
 @pytest.fixture
@@ -109,3 +109,29 @@ def test_times_of_a_trace_are_those_of_the_gpus(cupy):
     for event in operators:
         ticks = event.duration * 1e6  # the GPUs that do not exist take a microsecond for a kernel
         assert abs(ticks - round(ticks)) < 0.01
+
+
+def test_fused_programs_are_fewer_launches(cupy):
+    places, log = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)], cupy.machine.log
+    plain = trained(gated(), places, feeds=without_labels(3))
+    launches = len(log)
+    log.clear()
+    options = {"enable_auto_fusion": True, "fuse_all_optimizer_ops": True}
+    fused = trained(gated(), places, feeds=without_labels(3), **options)
+    assert any(name.startswith("dp_group_") for *_, name in log)
+    assert len(log) < 0.9 * launches
+    for name, value in plain[1].items():
+        np.testing.assert_allclose(fused[1][name], value, 1e-5, 1e-6, err_msg=name)
+
+
+def gated():
+    """A net with some operators in a row that work element by element."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 8], "float32")
+        gate = fluid.layers.sigmoid(fluid.layers.fc(x, 16))
+        hidden = fluid.layers.tanh(fluid.layers.fc(x, 16)) * gate + gate * 0.5
+        loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, 3) - 1.0))
+        fluid.optimizer.Adam(0.01).minimize(loss)
+    return Net(main, startup, loss, main, None)
