@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -41,26 +41,32 @@ class Noted:
         stamps: the times that steps noted.
         ran: when tasks ran; None for those that ran elsewhere.
         transfers: what came from other workers.
+        moved: in a gang, the bytes that collectives moved, by number of the task.
     """
 
     worker: str
     stamps: np.ndarray[Any, Any]
     ran: Sequence[Ran | None]
     transfers: Sequence[Around]
+    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
-def noted_on_worker(recording: Recording) -> Noted:
+def noted_on_worker(
+    recording: Recording, moved: Mapping[int, Mapping[str, int]] | None = None
+) -> Noted:
     """What this worker has noted of the step that it records.
 
     Args:
         recording: of the worker's binding.
+        moved: the bytes that the collectives of a gang moved, by number of the task.
     """
     from distributed import get_worker
 
     worker = get_worker()
     stamps, ran, _, around = recording.noted
     began = around[0][2]
-    return Noted(str(worker.name), stamps, list(ran), list(_transfers(worker, began)))
+    transfers = list(_transfers(worker, began))
+    return Noted(str(worker.name), stamps, list(ran), transfers, moved or {})
 
 
 def _transfers(worker: Any, began: float) -> Iterator[Around]:
@@ -202,7 +208,8 @@ class _ClusterNotes:
         tasks = partial(self.layout.tasks, worker.stamps, ran)
         received = worker.transfers if address not in self.addresses[device + 1 :] else ()
         recording, shift = self.recording, self.recording.behind[address]
-        return StepRecord(self.layout, recording.lives, tasks, (), received, worker.worker, shift)
+        name, moved = worker.worker, worker.moved
+        return StepRecord(self.layout, recording.lives, tasks, (), received, name, shift, moved)
 
 
 @dataclass(slots=True)

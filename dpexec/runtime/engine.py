@@ -146,7 +146,7 @@ class Engine:
         if self.build_strategy is None:
             return Splitter(functools.partial(single_feed, block))
         partial = not self.is_training
-        client = self.scheduler if self._on_cluster and not self._gang else None
+        client = self.scheduler if self._on_cluster else None
         return Splitter(lambda feed: split_feed(block, feed, devices, partial, client))
 
     @property

@@ -7,7 +7,7 @@ holds no code, so that it can be sent to another process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,7 @@ class StepRecord:
         around: further events: what was fed and fetched.
         worker: where it ran; None for this process.
         shift: seconds to add to all times, for another process's clock.
+        moved: the bytes that collectives moved between processes, by number of the task.
     """
 
     layout: Layout
@@ -198,6 +199,7 @@ class StepRecord:
     around: Sequence[Around] = ()
     worker: str | None = None
     shift: float = 0.0
+    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
         """The events: tasks, what they did, and what was fed and fetched."""
@@ -207,8 +209,10 @@ class StepRecord:
         for task, (start, stop, thread), spans in self.tasks():
             key, seconds = task_key(task), self._seconds(start, stop)
             yield (task.key[0], "task", task.device, key, *seconds, thread, where, None)
-            for nodes, begin, end, share in spans:
+            for index, (nodes, begin, end, share) in enumerate(spans):
                 name, facts = self._about(nodes, share)
+                if not index and task.id in self.moved:  # the first node does the work of all
+                    facts = {**facts, **self.moved[task.id]}
                 kind = "collective" if nodes[0].is_collective else "op"
                 seconds = self._seconds(begin, end)
                 about = {**where, **facts}

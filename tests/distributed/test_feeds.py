@@ -38,12 +38,20 @@ def feeds_of(kind):
 KINDS = ["array in a block for each replica", "array in other blocks", "dataframe", "bag"]
 
 
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_bits_as_arrays_on_threads(pair, kind):
+def test_same_bits_as_arrays_on_threads(pair, kind, collectives):
     lazy, arrays = feeds_of(kind)
-    found = train(classifier(), [lazy] * 2, 2, scheduler=pair)
+    found = train(classifier(), [lazy] * 2, 2, scheduler=pair, collectives=collectives)
     assert_same_bits(found, train(classifier(), [arrays] * 2, 2))
     assert_same_bits(found, train(classifier(), [lazy] * 2, 2))
+
+
+def test_several_steps_of_a_run(pair):
+    lazy, arrays = feeds_of("array in other blocks")
+    options = {"scheduler": pair, "collectives": "gang", "num_iteration_per_run": 3}
+    found = train(classifier(), [lazy], 2, **options)
+    assert np.array_equal(found.losses[-1], train(classifier(), [arrays] * 3, 2).losses[-1])
 
 
 def test_list_of_feeds(pair):
@@ -80,14 +88,15 @@ def bytes_through_this_process(monkeypatch):
         yield counted
 
 
-def test_rows_do_not_come_to_the_client(pair, monkeypatch):
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
     width = 1 << 12
     lazy = da.ones((256, width), chunks=(64, width), dtype="float32")  # 4 MB
     main = fluid.Program()
     with fluid.program_guard(main, fluid.Program()):
         total = fluid.layers.reduce_sum(fluid.data("x", [None, width]))
     execution = fluid.ExecutionStrategy()
-    execution.scheduler = pair
+    execution.scheduler, execution.collectives = pair, collectives
     compiled = fluid.CompiledProgram(main).with_data_parallel(
         exec_strategy=execution, places=fluid.cpu_places(2)
     )

@@ -12,6 +12,7 @@ passes before all have reached it (:meth:`Group.barrier`, or an all-reduce, see 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ from dpexec.runtime.gang.payload import (
 )
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.shared import Bytes, share_memory
-from dpexec.runtime.gang.wire import Channel, Tag, exchange, say_goodbye
+from dpexec.runtime.gang.wire import Channel, Place, Tag, exchange, say_goodbye
 
 __all__ = ["Group"]
 
@@ -58,6 +59,10 @@ class Group:
         hosts = {member.host for member in members}
         self.on_one_host = len(hosts) == 1 and hosts != {""}
         self.bytes_sent = 0
+        self.moved: dict[int, dict[str, int]] = {}
+        """What collectives of the latest step moved, by number: bytes that went through sockets,
+        and that were put into memory which several members see."""
+        self._step = -1
         self._memory: dict[Any, dict[int, Bytes]] = {}
         self._own: dict[Any, Bytes] = {}
 
@@ -116,9 +121,23 @@ class Group:
 
     def exchange(self, tag: Tag, sends: Mapping[int, Any], places: Mapping[int, Any]) -> None:
         """Send and receive frames, see :func:`dpexec.runtime.gang.wire.exchange`."""
-        for buffers in sends.values():
-            self.bytes_sent += sum(map(len, buffers))
-        exchange(self.channels, tag, sends, places, self.limit)
+        sent = sum(len(buffer) for buffers in sends.values() for buffer in buffers)
+        self.bytes_sent += sent
+        moved = self.moved_at(tag)
+        moved["sent"] += sent
+
+        def counted(place: Place, nbytes: int) -> Sequence[memoryview]:
+            moved["received"] += nbytes
+            return place(nbytes)
+
+        takes = {rank: functools.partial(counted, place) for rank, place in places.items()}
+        exchange(self.channels, tag, sends, takes, self.limit)
+
+    def moved_at(self, tag: Tag) -> dict[str, int]:
+        """Where to count what a collective moves."""
+        if tag.step != self._step:
+            self._step, self.moved = tag.step, {}
+        return self.moved.setdefault(tag.number, {"sent": 0, "received": 0, "shared": 0})
 
     def memory(self, key: Any, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
         """Memory that all members see, by the rank of who provides it; the same for a key."""
@@ -195,6 +214,7 @@ class _Direct:
             self._posted[group.rank], layouts[group.rank].starts, strict=True
         ):
             np.copyto(typed(memory[group.rank], start, total), checked(envs[device], total, device))
+            group.moved_at(tag)["shared"] += total.nbytes
         group.exchange(
             tag,
             {other: () for other, items in self._to.items() if items},
@@ -260,6 +280,7 @@ class _Divided:
             self._prepare_memory(tag)
         for total, device, target in self._inputs:
             np.copyto(target, checked(envs[device], total, device))
+            group.moved_at(tag)["shared"] += total.nbytes
         places = dict.fromkeys(group.channels, _nothing)
         group.exchange(tag, self._everybody, places)
         _add_up(self._additions)

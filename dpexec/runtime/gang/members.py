@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member
 from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import run_steps
@@ -60,6 +61,7 @@ class GangStep:
         key: names the binding.
         number: of the step.
         values: what its devices are fed.
+        counts: of how many blocks the rest of that is put together, see :class:`Fed`.
         shards: their parts of the run.
         persistable: names of what is fed that also set a variable.
         recorded: whether to note when tasks run.
@@ -68,9 +70,15 @@ class GangStep:
     key: Any
     number: int
     values: Mapping[int, Mapping[str, Any]]
+    counts: Mapping[int, Mapping[str, int]]
     shards: Mapping[int, Shard]
     persistable: frozenset[str]
     recorded: bool = False
+
+    def with_blocks(self, blocks: Iterator[Any]) -> GangStep:
+        """The step with all that its devices are fed."""
+        fed = {d: put_together(v, self.counts[d], blocks) for d, v in self.values.items()}
+        return replace(self, values=fed)
 
 
 @dataclass
@@ -183,7 +191,7 @@ class _Seat:
         if step.recorded:
             from dpexec.runtime.cluster_recording import noted_on_worker
 
-            outcome.noted = noted_on_worker(bound.binding.recording)
+            outcome.noted = noted_on_worker(bound.binding.recording, group.moved)
 
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]
@@ -293,7 +301,9 @@ def leave(token: str, dask_worker: Any) -> None:
         seat.stop()
 
 
-def run_gang(run: GangRunOf, members: Sequence[Member], steps: Sequence[GangStep]) -> Outcome:
+def run_gang(
+    run: GangRunOf, members: Sequence[Member], steps: Sequence[GangStep], *blocks: Any
+) -> Outcome:
     """The task of a member: makes some steps.
 
     It leaves the worker's pool of threads, so that tasks of two gangs never wait for each other's
@@ -303,10 +313,13 @@ def run_gang(run: GangRunOf, members: Sequence[Member], steps: Sequence[GangStep
         run: which run it is.
         members: of the gang.
         steps: what to do.
+        blocks: what devices are fed that lay on workers, one after another.
     """
     from distributed import get_worker, secede
 
     seat = _seats[run.epoch.token, get_worker().address]
     secede()
+    left = iter(blocks)
+    steps = [step.with_blocks(left) for step in steps]
     with at_work(run.epoch) as replicas, one_kernel_thread():
         return seat.run(replicas, members, run, steps)

@@ -16,6 +16,7 @@ from dpexec.runtime.feed import Feeds
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.schedulers.waiting import DASK_GAVE_UP
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.versions import StaleTaskError
@@ -87,19 +88,19 @@ class GangRunner:
             first: number of the first step.
             recorded: whether to note when tasks run.
         """
-        epoch = self._group.epoch
-        if self._epoch != epoch or not self._members:
+        if self._epoch != self._group.epoch or not self._members:
             self._gather()
-        tag = f"{epoch.token[:8]}-{first}"
         futures: list[Future] = []
-        once = _Once()
+        once, client = _Once(), self._contact.client
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             for rank, member in enumerate(self._members):
+                fed = [{d: Fed.of(client, f.values[d]) for d in member.devices} for f in batches]
                 steps = [
                     GangStep(
                         keys[binding],
                         first + index,
-                        {d: once(feeds.values[d]) for d in member.devices},
+                        {d: once(part.values) for d, part in fed[index].items()},
+                        {d: part.counts for d, part in fed[index].items()},
                         {d: parts[d] for d in member.devices},
                         feeds.persistable,
                         recorded,
@@ -108,28 +109,33 @@ class GangRunner:
                         zip(bindings, batches, shards, strict=True)
                     )
                 ]
-                name = "gang_" + "_".join(f"dev{d}" for d in member.devices)
-                complete, limit = self._group.complete, self._contact.limit
-                run = GangRunOf(epoch, complete, rank, limit, self._group.mirrored)
-                futures.append(
-                    self._contact.client.submit(
-                        run_gang,
-                        run,
-                        self._members,
-                        steps,
-                        key=(name, tag),
-                        workers=[member.worker],
-                        allow_other_workers=False,
-                        retries=0,
-                        pure=False,
-                    )
-                )
+                blocks = [b for found in fed for part in found.values() for b in part.blocks]
+                futures.append(self._submit(rank, steps, blocks))
         try:
             return self._put_together(self._outcomes(futures))
         except KeyboardInterrupt as interrupt:
             made = self._put_together(self._outcomes(futures))
             made.error = made.error or interrupt  # the steps are made, which must be known
             return made
+
+    def _submit(self, rank: int, steps: Sequence[GangStep], blocks: Sequence[Future]) -> Future:
+        """Send a member its task."""
+        epoch, member = self._group.epoch, self._members[rank]
+        complete, limit = self._group.complete, self._contact.limit
+        run = GangRunOf(epoch, complete, rank, limit, self._group.mirrored)
+        name = "gang_" + "_".join(f"dev{d}" for d in member.devices)
+        return self._contact.client.submit(
+            run_gang,
+            run,
+            self._members,
+            steps,
+            *blocks,
+            key=(name, f"{epoch.token[:8]}-{steps[0].number}"),
+            workers=[member.worker],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
+        )
 
     def _gather(self) -> None:
         """Let the workers open their doors, with a new secret."""

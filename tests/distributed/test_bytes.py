@@ -1,0 +1,77 @@
+"""Traces tell how many bytes steps moved between workers; sparse gradients move few."""
+
+import numpy as np
+import pytest
+
+from tests.distributed.nets import NETS
+from tests.runtime.nets import train, words
+
+LINE = 64  # bytes; what arrays in a frame are padded to
+
+
+@pytest.fixture
+def sockets(pair):
+    """Workers that take each other for other hosts."""
+
+    def set_host(host):
+        from dpexec.runtime.gang import rendezvous
+
+        if host is None:
+            rendezvous.host_id = rendezvous.original
+        else:
+            rendezvous.original, rendezvous.host_id = rendezvous.host_id, lambda: host
+
+    pair.run(set_host, "")
+    yield pair
+    pair.run(set_host, None)
+
+
+def collectives_of(run):
+    """The collectives of the last step."""
+    trace = run.compiled.trace
+    return [e for e in trace if e.kind == "collective" and e.step == trace.steps[-1]]
+
+
+def bytes_for_the_table(client, ids, vocabulary):
+    """What the owner of a table receives when both replicas look up some words."""
+    rows = np.array(ids, "int64").reshape(-1, 4)
+    feed = {"x": np.concatenate([rows, rows]), "y": np.zeros((2 * len(rows), 1), "int64")}
+    options = {"scheduler": client, "collectives": "gang", "trace": True}
+    run = train(words(vocabulary=vocabulary), [feed], 2, **options)
+    (event,) = (event for event in collectives_of(run) if event.name == "reduce")
+    return event.args["received"]
+
+
+def test_only_rows_that_were_looked_up_travel_each_once(sockets):
+    width = 5 * 4
+    for ids, different in ([7] * 8, 1), ([1, 2, 3, 4, 5, 6, 7, 8], 8), ([1, 2] * 4, 2):
+        frame = LINE + -(-8 * different // LINE) * LINE + -(-width * different // LINE) * LINE
+        assert bytes_for_the_table(sockets, ids, vocabulary=1000) == frame
+    assert frame < 1000 * width / 100  # of a dense gradient
+
+
+def total(events, fact):
+    return sum(event.args.get(fact, 0) for event in events)
+
+
+def test_dense_gradients_go_through_memory_on_one_host(pair):
+    options = {"scheduler": pair, "collectives": "gang", "trace": True}
+    events = collectives_of(train(*NETS["mlp"](), 2, **options))
+    assert total(events, "shared") > total(events, "bytes") / 2
+    assert total(events, "sent") < total(events, "bytes") / 10
+
+
+def test_dense_gradients_go_through_sockets_between_hosts(sockets):
+    options = {"scheduler": sockets, "collectives": "gang", "trace": True}
+    events = collectives_of(train(*NETS["mlp"](), 2, **options))
+    gradients = total(events, "bytes")
+    assert total(events, "shared") == 0
+    assert gradients <= total(events, "sent") < 1.1 * gradients
+    assert gradients <= total(events, "received") < 1.1 * gradients
+
+
+def test_transfers_of_tasks_say_what_they_brought(pair):
+    trace = train(*NETS["mlp"](), 2, scheduler=pair, trace=True).compiled.trace
+    moved = [event.args["bytes"] for event in trace if event.kind == "transfer"]
+    gradients = sum(e.args["bytes"] for e in trace if e.kind == "collective")
+    assert sum(moved) >= gradients  # those of the other replica come, and the sums go back
