@@ -13,9 +13,11 @@ from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
 from dpexec.ir.sizes import Rows, at
 from dpexec.ir.spec import Spec
+from dpexec.runtime.env import Env
+from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
-from dpexec.runtime.steps import Step
+from dpexec.runtime.steps import CollectiveCall, Step
 
 if TYPE_CHECKING:
     from dpexec.runtime.native import Lates, PlanCode
@@ -143,10 +145,33 @@ class Binding:
         """The same for a number of rows on every device, which was left open."""
         return replace(self, rows=rows, opened=self)
 
+    def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
+        """The same, with calls for some tasks, which do the work of all their nodes.
+
+        Args:
+            calls: by number of the task.
+        """
+        steps = [
+            _one_call(task, calls[task.id]) if task.id in calls else own
+            for task, own in zip(self.plan.tasks, self.steps, strict=True)
+        ]
+        made = replace(self)
+        vars(made)["steps"] = steps
+        return made
+
     @functools.cached_property
     def recording(self) -> Recording:
         """The steps, made to note when they run."""
         return Recording(self)
+
+
+def _one_call(task: Task, call: CollectiveCall) -> list[Step]:
+    """The first node does the work of all."""
+    return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
+
+
+def _nothing(envs: Sequence[Env]) -> None:
+    """What remains to do for the other nodes."""
 
 
 def _closed(spec: Spec, rows: int) -> Spec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dpexec.runtime.binding import Binding
@@ -12,8 +11,6 @@ from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
 from dpexec.runtime.gang.wire import Tag
-from dpexec.runtime.partition import Task
-from dpexec.runtime.steps import Step
 
 __all__ = ["BoundPlan"]
 
@@ -61,18 +58,13 @@ class BoundPlan:
         fed: Collection[str],
     ) -> None:
         plan = self.plan = base.plan
-        assert base.steps is not None
         self.group, self.step = group, -1
         self.collectives = {
             task.id: _Collective(bucket_of(plan, task, base.specs), self)
             for task in plan.tasks
             if task.is_collective
         }
-        self.binding = replace(base)
-        vars(self.binding)["steps"] = [
-            _instead(task, self.collectives[task.id]) if task.is_collective else steps
-            for task, steps in zip(plan.tasks, base.steps, strict=True)
-        ]
+        self.binding = base.calling(self.collectives)
         mine = group.members[group.rank].devices
         self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
         first = min(plan.updates, default=len(plan.tasks))
@@ -89,12 +81,3 @@ class BoundPlan:
             if any(node.role in ("forward", "backward") for node in task.nodes):
                 break
         return False
-
-
-def _instead(task: Task, call: _Collective) -> list[Step]:
-    """The steps of a collective task: its first node does the work of all."""
-    return [Step(n, _nothing if index else call) for index, n in enumerate(task.nodes)]
-
-
-def _nothing(envs: Sequence[Env]) -> None:
-    """What remains to do for the other nodes."""

@@ -32,7 +32,7 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.trainers.choice import party_for
-from dpexec.runtime.trainers.sums import Sum, buckets_of, let_reach, sparse_rows
+from dpexec.runtime.trainers.sums import Sum, buckets_of, sparse_rows
 
 __all__ = ["TrainerRunner"]
 
@@ -180,8 +180,9 @@ class TrainerRunner(LocalRunner):
         before = {} if known is None else known.more_rows
         if known is None or any(rows > before[name] for name, rows in more.items()):
             room = {name: max(rows, before.get(name, 0)) for name, rows in more.items()}
-            known = self._wide[binding] = replace(binding, code=None, more_rows=room)
-            let_reach(known, lambda bucket: Sum(bucket, self))
+            calls = {number: Sum(bucket, self) for number, bucket in buckets_of(binding).items()}
+            known = replace(binding, code=None, more_rows=room).calling(calls)
+            self._wide[binding] = known
         return known
 
     # ---- steps

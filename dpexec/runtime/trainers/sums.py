@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,13 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.wire import Tag
-from dpexec.runtime.partition import SUMS, Task
+from dpexec.runtime.partition import SUMS
 from dpexec.runtime.row_limits import row_limits
-from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
     from dpexec.runtime.trainers.runner import TrainerRunner
 
-__all__ = ["Sum", "buckets_of", "let_reach", "sparse_rows"]
+__all__ = ["Sum", "buckets_of", "sparse_rows"]
 
 
 class Sum:
@@ -71,26 +70,3 @@ def sparse_rows(binding: Binding) -> dict[str, int]:
     limits = row_limits(plan.nodes, plan.missing, binding.specs)
     made = (v for node in plan.nodes if node.kind in SUMS for v in node.outputs if v.kind == "var")
     return {v.name: limits[v.device][v.name] for v in made if v.name in limits[v.device]}
-
-
-def let_reach(binding: Binding, call: Callable[[Bucket], Sum]) -> None:
-    """Let the sums of a binding go over all trainers.
-
-    Args:
-        binding: whose steps change.
-        call: makes what a task does.
-    """
-    calls = {number: call(bucket) for number, bucket in buckets_of(binding).items()}
-    vars(binding)["steps"] = [
-        _instead(task, calls[task.id]) if task.id in calls else steps
-        for task, steps in zip(binding.plan.tasks, binding.steps, strict=True)
-    ]
-
-
-def _instead(task: Task, call: Sum) -> list[Step]:
-    """The steps of a task that adds up: its first node does the work of all."""
-    return [Step(node, _nothing if index else call) for index, node in enumerate(task.nodes)]
-
-
-def _nothing(envs: Sequence[Env]) -> None:
-    """What remains to do for the other nodes."""
