@@ -189,7 +189,15 @@ class Memory(View):
             "title": self.title,
             "notes": [note] if thin else [],
             "devices": [self._device(used) for used in self.devices],
+            "view": self._view(),
         }
+
+    def _view(self) -> tuple[int, int]:
+        """The steps that count, and the peaks, in nanoseconds: warming up takes longer than all."""
+        steps, start = Schedule(self._trace).counted, self._trace.span[0]
+        times = [used.peak.time for used in self.devices]
+        times += [steps[0].start, steps[-1].stop]
+        return round((min(times) - start) * _NANO), round((max(times) - start) * _NANO)
 
     def _device(self, used: DeviceMemory) -> DeviceMemoryData:
         kept = thinned(used.alive, _POINTS)

@@ -148,6 +148,7 @@ class MemoryData(TypedDict):
     title: str
     notes: Sequence[str]
     devices: Sequence[DeviceMemoryData]
+    view: tuple[int, int]  # what is seen at first: the steps that count, and the peaks
 
 
 class StageData(TypedDict):

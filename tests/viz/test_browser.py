@@ -352,6 +352,7 @@ def smallest():
         {"type": "table", "columns": [{"label": "name", "unit": "text"}], "rows": []},
         {
             "type": "memory",
+            "view": [0, 1],
             "devices": [{"name": "device 0", "times": [0], "kinds": {"feed": [0]}, "peak": peak}],
         },
         {"type": "passes", "nodes": [], "stages": [stage]},

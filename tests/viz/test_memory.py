@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpexec.trace import Trace
 from dpexec.trace.events import Allocation
-from tests.viz.traces import straggling, trace
+from tests.viz.traces import straggling, trace, warming_up
 
 
 @st.composite
@@ -100,6 +100,16 @@ def test_long_courses_keep_their_peak():
     assert max(device["kinds"]["temporary"]) == 6
     assert device["peak"]["bytes"] == 16
     assert len(thinned(memory_of(with_memory(rows))[0].alive, 10)) == 10
+
+
+def test_the_steps_that_count_are_seen_at_first():
+    rows = [
+        Allocation(-50.0, 0, "w", 8, "parameter"),
+        Allocation(12.0, 0, "t", 4, "temporary"),
+        Allocation(13.0, 0, "t", -4, "temporary"),
+    ]
+    warm = Trace(warming_up().events, {}, None, tuple(rows))
+    assert memory(warm).payload()["view"] == (60_000_000_000, 90_000_000_000)
 
 
 def test_a_trace_without_memory_says_so():

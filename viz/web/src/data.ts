@@ -118,6 +118,7 @@ export interface DeviceMemory {
 export interface MemoryData extends Base {
   type: "memory";
   devices: DeviceMemory[];
+  view: [number, number]; // what is seen at first: the steps that count, and the peaks
 }
 
 export interface PassNode {

@@ -13,6 +13,7 @@ export function memoryView(data: MemoryData, context: Context): Panel {
   const kinds = [...new Set(data.devices.flatMap((device) => Object.keys(device.kinds)))];
   const times = data.devices.flatMap(({ times }) => [times[0] ?? 0, times[times.length - 1] ?? 1]);
   const window = new TimeWindow(Math.min(...times), Math.max(...times));
+  window.show(...data.view);
   const moved = (): void => charts.forEach((chart) => chart.redraw());
   const charts = data.devices.map((device) => new MemoryChart(device, kinds, window, moved));
   const zoom = (factor: number): void => {
