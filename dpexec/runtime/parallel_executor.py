@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import CPUPlace, CUDAPlace, cuda_places, is_compiled_with_cuda
+from dpexec.core.places import (
+    CPUPlace,
+    CUDAPlace,
+    cuda_places,
+    is_compiled_with_cuda,
+    why_no_gpu,
+)
 from dpexec.core.scope import Scope, global_scope
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program, default_main_program
@@ -52,7 +58,7 @@ class ParallelExecutor:
         scope: Scope | None = None,
     ) -> None:
         assert not use_cuda or is_compiled_with_cuda(), (
-            "Not compiled with CUDA: use_cuda=True needs CuPy and a visible GPU"
+            f"Not compiled with CUDA: use_cuda=True needs a GPU. {why_no_gpu()}"
         )
         assert share_vars_from is None or isinstance(share_vars_from, ParallelExecutor), (
             f"share_vars_from takes a ParallelExecutor, but received {type(share_vars_from)}"

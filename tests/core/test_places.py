@@ -67,6 +67,8 @@ def test_errors_name_what_is_missing_for_gpus(install, cupy, reason):
     for function in (fluid.cuda_places, fluid.cuda_pinned_places):
         with pytest.raises(AssertionError, match=f"Not compiled with CUDA: .*{reason}"):
             function()
+    with pytest.raises(AssertionError, match=f"Not compiled with CUDA: .*{reason}"):
+        fluid.ParallelExecutor(use_cuda=True, main_program=fluid.Program())
 
 
 def test_hidden_gpus_are_named_as_the_reason(install, monkeypatch):

@@ -106,7 +106,7 @@ class GpuRunner(LocalRunner):
             self._hold([v for node in task.nodes for v in node.inputs])
         if self._times is not None and lanes:
             self._times.begin(task, lanes[0])
-        with self._streams.current(lanes):
+        with self._streams.current(lanes), self._streams.named(task.key[0]):
             super()._run_task(plan, number)
         if task.is_collective:
             self._hold([v for node in task.nodes for v in node.outputs])

@@ -66,6 +66,19 @@ class Streams:
                 stack.enter_context(self._streams[lane])
             yield
 
+    @contextlib.contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """Show profilers such as Nsight, by NVTX, what is enqueued inside the block."""
+        nvtx = array_module(next(iter(self._places.values()))).cuda.nvtx
+        if not nvtx.available:
+            yield
+            return
+        nvtx.RangePush(name)
+        try:
+            yield
+        finally:
+            nvtx.RangePop()
+
     def record(self, lane: Lane, timed: bool = False) -> Any:
         """An event at the present end of a stream.
 

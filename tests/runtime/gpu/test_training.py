@@ -32,6 +32,28 @@ def test_gpus_compute_what_processors_do(cupy, name, mode, gpus):
     assert_same_bits(found, expected)
 
 
+def test_defaults_and_parallel_executor_run_on_all_gpus(cupy, monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "2")
+    net, feeds = classifier(dropout=0.3), batches(3)
+    losses = []
+    for use_cuda in (False, True):
+        with fluid.scope_guard(fluid.Scope()):
+            place = fluid.CUDAPlace(0) if use_cuda else fluid.CPUPlace()
+            exe = fluid.Executor(place)
+            exe.run(net.startup)
+            single = [float(exe.run(net.main, feed, [net.loss])[0]) for feed in feeds]
+            run_as = fluid.ExecutionStrategy()
+            run_as.scheduler = "threads"
+            parallel = fluid.ParallelExecutor(
+                use_cuda, net.loss.name, net.main, exec_strategy=run_as
+            )
+            assert not use_cuda or parallel.device_count == 2
+            several = [parallel.run([net.loss.name], feed)[0].mean() for feed in feeds]
+            (test,) = exe.run(net.test, feeds[0], [net.loss])
+            losses.append([*single, *several, float(test)])
+    np.testing.assert_allclose(losses[1], losses[0], 1e-5)
+
+
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", NETS)
 def test_nothing_overtakes_when_no_fetch_waits(cupy, name, mode):
@@ -135,3 +157,9 @@ def gated():
         loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, 3) - 1.0))
         fluid.optimizer.Adam(0.01).minimize(loss)
     return Net(main, startup, loss, main, None)
+
+
+def test_tasks_are_named_for_profilers(cupy):
+    trained(regression(), [fluid.CUDAPlace(0)], feeds=without_labels(1))
+    ranges = cupy.cuda.nvtx.ranges
+    assert "optimizer" in " ".join(ranges) and cupy.cuda.nvtx.open == 0
