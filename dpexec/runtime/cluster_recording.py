@@ -128,7 +128,7 @@ class ClusterRecording:
             first = dict([next(iter(homes.items()))])
             (found,) = contact.ask(marks, homes=first, what="to say what it notes").values()
             self.layout = Layout(self.binding.plan, self.binding.specs, found)
-            self.behind = _differences(contact, homes)
+            self.behind |= _differences(contact, homes)
 
     def take(
         self, sent: int, homes: Sequence[int], addresses: Sequence[str], noted: Sequence[Noted]

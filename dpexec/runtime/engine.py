@@ -315,7 +315,7 @@ class Engine:
         complete: bool,
     ) -> None:
         """Tell watchers, who know that the first step began, of steps made together."""
-        for index in range(done + (not complete)):
+        for index in range(min(done + (not complete), len(bindings))):
             unknown = [None for _ in bindings[index].plan.fetch]
             for watcher in watchers:
                 if index:

@@ -195,7 +195,7 @@ class ClusterRunner:
         with self._busy:
             try:
                 done, fetched, error = self._surviving(rest)
-            except Exception as failed:
+            except BaseException as failed:
                 done, fetched, error = done + self._made_before_loss(), [], failed
             for binding, feeds in zip(bindings[:done], batches, strict=False):
                 self._defer(binding.plan, feeds, replicas)
@@ -293,7 +293,7 @@ class ClusterRunner:
         try:
             self.group.regroup(lost, self._attempt)
         except StateLostError as error:
-            self._lost = error
+            self._lost, self._disturbed = error, False  # there is nothing to put right any more
             raise
         finally:
             self._told.clear()

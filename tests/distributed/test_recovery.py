@@ -1,0 +1,120 @@
+"""What comes after a loss: checkpoints, traces, interrupts."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.checkpoint import Checkpoints
+from dpexec.errors import StateLostError
+from tests.distributed.clusters import workers
+from tests.distributed.faults import disturbed
+from tests.runtime.nets import (
+    AllReduce,
+    Reduce,
+    assert_same_bits,
+    batches,
+    classifier,
+    persistables,
+    strategies,
+    train,
+)
+
+STEPS = 6
+
+
+def adam():
+    return classifier(fluid.optimizer.Adam(0.01), dropout=0.2)
+
+
+def compiled(net, devices, mode, **options):
+    build, execution = strategies(mode, **options)
+    return fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, execution, places=[fluid.CPUPlace()] * devices
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    with workers(2, restart=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pair(found):
+    found.wait_for(2)
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return train(adam(), batches(STEPS, rows=11), 2)
+
+
+def test_training_goes_on_from_a_checkpoint(pair, alone, tmp_path):
+    """Without mirrors, the moments that Adam has on the lost worker are nowhere else."""
+    net, feeds = adam(), batches(STEPS, rows=11)
+    options = {"scheduler": pair.client, "recovery": "checkpoint"}
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(net.startup)
+        program, losses = compiled(net, 2, Reduce, **options), []
+        with Checkpoints(exe, tmp_path, program, every=2) as saved:
+            for step in range(3):
+                losses += exe.run(program, feed=feeds[step], fetch_list=[net.loss])
+                saved.step()
+            pair.lose(program._engine._cluster.address[1])
+            for _ in range(2):  # it stays an error
+                with pytest.raises(StateLostError, match="keeps no mirrors"):
+                    exe.run(program, feed=feeds[3], fetch_list=[net.loss])
+            start, _ = saved.resume()
+            assert start == 2
+            for step in range(start, STEPS):
+                losses[step:] = exe.run(program, feed=feeds[step], fetch_list=[net.loss])
+                saved.step()
+        np.testing.assert_array_equal(losses, alone.losses)
+        state = persistables(net.main, fluid.global_scope())
+    for name, value in alone.state.items():
+        np.testing.assert_array_equal(state[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_step_that_was_made_again_is_recorded_once(pair, alone, collectives):
+    faults = {3: lambda: pair.kill(pair.addresses()[1])}
+    feeds = disturbed(batches(STEPS, rows=11), faults)
+    options = {"scheduler": pair.client, "collectives": collectives, "trace": True}
+    run = train(adam(), feeds, 2, Reduce, **options)
+    assert_same_bits(run, alone)
+    trace = run.compiled.trace
+    assert trace.steps == tuple(range(STEPS))
+    keys = [event.key for event in trace if event.kind == "task" and event.step == 3]
+    assert sorted(keys) == sorted(task["key"] for task in trace.graph["tasks"])
+
+
+def run_for_ever(exe, program, feed, loss):
+    while True:
+        exe.run(program, feed=feed, fetch_list=[loss])
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_interrupted_run_can_be_made_again(pair, collectives):
+    """The state is that before or after steps which the run count knows of."""
+    net, (feed, *_) = adam(), batches(1)
+    expected = train(net, [feed] * 40, 2)
+    with fluid.scope_guard(fluid.Scope()):
+        exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.global_scope()
+        exe.run(net.startup)
+        options = {"scheduler": pair.client, "collectives": collectives}
+        program = compiled(net, 2, AllReduce, num_iteration_per_run=8, **options)
+        exe.run(program, feed=feed, fetch_list=[net.loss])
+        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            run_for_ever(exe, program, feed, net.loss)
+        done = scope.run_count(net.main)
+        loss = exe.run(program, feed=feed, fetch_list=[net.loss])[0]
+    assert done >= 8
+    np.testing.assert_array_equal(loss, expected.losses[done + 7])
