@@ -25,6 +25,7 @@ from dpexec import (
     profiler,
     reader,
     regularizer,
+    transpiler,
     unique_name,
 )
 from dpexec.autodiff import gradients
@@ -58,6 +59,7 @@ from dpexec.io import load, load_program_state, save, set_program_state
 from dpexec.memory import memory_optimize, release_memory
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
+from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from dpexec.version import __version__
 
 __all__ = [
@@ -67,6 +69,8 @@ __all__ = [
     "CUDAPlace",
     "CompiledProgram",
     "DataFeeder",
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
     "ExecutionStrategy",
     "Executor",
     "LoDTensor",
@@ -126,6 +130,7 @@ __all__ = [
     "scope_guard",
     "set_flags",
     "set_program_state",
+    "transpiler",
     "unique_name",
 ]
 

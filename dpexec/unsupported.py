@@ -7,17 +7,12 @@ import sys
 from typing import Any, NoReturn
 
 _KNOWN = {
-    "DataFeedDesc": "readers of the parameter server; use fluid.io.DataLoader",
-    "DistributeTranspiler": "parameter servers; use a dask cluster as ExecutionStrategy.scheduler",
-    "DistributeTranspilerConfig": "parameter servers; use a dask cluster",
-    "HashName": "parameter servers; use a dask cluster",
-    "RoundRobin": "parameter servers; use a dask cluster",
+    "DataFeedDesc": "readers of C++ trainers; use fluid.io.DataLoader",
     "create_lod_tensor": "sequences (LoD); feed dense tensors",
     "create_random_int_lodtensor": "sequences (LoD); feed dense tensors",
     "dygraph": "eager execution; dpexec runs programs",
     "evaluator": "evaluators inside the program, deprecated in fluid; use fluid.metrics",
     "lod_tensor": "sequences (LoD); feed dense tensors",
-    "transpiler": "parameter servers; use a dask cluster",
 }
 
 

@@ -62,7 +62,7 @@ def test_viz_lies_beside_dpexec():
 
 def test_missing_name_of_fluid_is_refused_by_name():
     for name, message in (
-        ("DistributeTranspiler", r"fluid\.DistributeTranspiler is not supported"),
+        ("dygraph", r"fluid\.dygraph is not supported"),
         ("Executer", "'Executer'; similar: Executor"),
     ):
         with pytest.raises(AttributeError, match=message):

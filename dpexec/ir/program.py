@@ -240,7 +240,7 @@ def _copy_block(block: Block, made: Block, skip_training: bool) -> None:
         twin = copy.copy(var)
         twin.block, twin.op = made, None
         made.vars[name] = twin
-    training = roles.BACKWARD | roles.OPTIMIZE
+    training = roles.BACKWARD | roles.OPTIMIZE | roles.RPC | roles.DIST
     for op in block.ops:
         if skip_training and op.role & training:
             continue

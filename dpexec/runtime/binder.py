@@ -96,9 +96,8 @@ class Binder:
 
     def _specs(self, plan: Plan, fed: Specs, merged: bool, rules: Rules) -> Specs:
         specs = check_run(self._graph, plan.live, plan.missing, fed, self._replicas, rules)
-        for name in plan.fetch:
-            found = [specs[device].get(name) for device in plan.active]
-            check_merge(name, found if merged else found[:1])
+        for name in plan.fetch if merged else ():
+            check_merge(name, [specs[device].get(name) for device in plan.active])
         return specs
 
     def _binding(self, plan: Plan, specs: Specs) -> Binding:

@@ -16,6 +16,7 @@ from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.placement import cpu_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.pservers.remote import remote_of
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class CompiledProgram:
                 f"CompiledProgram takes a Program, but received {type(program_or_graph)}"
             )
         self._original = program_or_graph
-        self._program = program_or_graph.clone()
+        self._remote = remote_of(program_or_graph)
+        self._program = program_or_graph.clone() if self._remote is None else self._remote.local
         self._build_strategy = build_strategy
         self._exec_strategy: ExecutionStrategy | None = None
         self._is_data_parallel = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -17,6 +18,9 @@ from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
 from dpexec.runtime.loaders import with_loaders
+from dpexec.runtime.pservers.client import Servers
+from dpexec.runtime.pservers.remote import Remote, remote_of
+from dpexec.runtime.pservers.server import serve
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
 __all__ = ["Executor"]
@@ -37,6 +41,7 @@ class Executor:
         self.place = place
         self._closed = False
         self._engines: dict[Any, Engine] = {}
+        self._servers: set[Servers] = set()
         self._compiled: WeakSet[Engine] = WeakSet()
 
     def run(
@@ -100,16 +105,35 @@ class Executor:
         names = fetch_names(fetch_list)
         if not program.global_block().ops:
             warnings.warn("The current program is empty.", stacklevel=3)
+        remote = remote_of(program)
+        if remote is not None and remote.serves:
+            serve(program, scope, self.place)
+            return []
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
-        engine = self._engine_for(program, scope, prune)
+        source = program if remote is None else remote.local
+        engine = self._engine_for(program, source, scope, prune)
         values = with_loaders(program, feed, [self.place], engine.prepare)
-        return engine.run([engine.split(values)], names)
+        return self._run_engine(engine, remote, [engine.split(values)], names, True)
 
-    def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
+    def _run_engine(
+        self,
+        engine: Engine,
+        remote: Remote | None,
+        batches: Sequence[Feeds],
+        names: Sequence[str],
+        merged: bool,
+    ) -> list[Any]:
+        if remote is None:
+            return engine.run(batches, names, merged)
+        self._servers.add(remote.servers)
+        return remote.run(engine, batches, names, merged)
+
+    def _engine_for(self, program: Program, source: Program, scope: Scope, prune: Any) -> Engine:
+        """The engine of a program, of which ``source`` is what runs here."""
         key = (program, scope, prune)
         engine = self._engines.pop(key, None)
         if engine is None or engine.version != program._version:
-            source = program if prune is None else _pruned(program, *prune)
+            source = source if prune is None else _pruned(source, *prune)
             engine = self._make_engine(source, scope, program)
         self._engines[key] = engine  # the latest used is last
         if len(self._engines) > _ENGINES_KEPT:
@@ -139,17 +163,21 @@ class Executor:
         engine = compiled._compile(scope, self.place)
         self._compiled.add(engine)
         batches = _batches(engine, feed)
-        return engine.run(batches, names, return_merged or not compiled._is_data_parallel)
+        merged = return_merged or not compiled._is_data_parallel
+        return self._run_engine(engine, compiled._remote, batches, names, merged)
 
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.
 
-        Variables keep their values.
+        Variables keep their values. Parameter servers learn that this trainer is done.
 
         Raises:
             ClusterError: values were on a cluster that has failed.
         """
         self._closed = True
+        for servers in self._servers:
+            servers.complete()
+        self._servers.clear()
         self._engines.clear()
         for engine in self._compiled:
             engine.close()

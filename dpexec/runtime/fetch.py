@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.tensors import LoDTensor
+from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
 
-__all__ = ["collect", "fetch_names", "split_updates"]
+__all__ = ["collect", "fetch_names", "merge", "split_updates"]
 
 
 def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
@@ -78,18 +78,21 @@ def collect(
         merged: concatenate along axis 0 in device order, else keep a list per name.
 
     Returns:
-        Per name an array, or a list of arrays; None for what has no value.
+        Per name an array, or a list of arrays; None for what has no value. Sparse gradients, which
+        cannot be merged, are ``SelectedRows``.
     """
     results: list[Any] = []
     for name in names:
         values = [_host_copy(envs[d][name]) for d in devices if name in envs[d]]
-        if not merged:
-            results.append([_returned(value) for value in values])
-        elif not values:
-            results.append(None)
-        else:
-            results.append(_returned(np.concatenate(values) if len(values) > 1 else values[0]))
+        results.append(merge(values) if merged else [_returned(value) for value in values])
     return results
+
+
+def merge(values: Sequence[Any]) -> Any:
+    """The devices' values one after another along axis 0; None if there are none."""
+    if not values:
+        return None
+    return _returned(np.concatenate(values) if len(values) > 1 else values[0])
 
 
 class array(np.ndarray[Any, Any]):
@@ -111,23 +114,24 @@ class array(np.ndarray[Any, Any]):
         return int(self.item()) if self.size == 1 else super().__int__()
 
 
-def _returned(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return value.view(array)
+def _returned(value: Any) -> Any:
+    return value if isinstance(value, SelectedRows) else value.view(array)
 
 
-def _host_copy(value: Any) -> np.ndarray[Any, Any]:
+def _host_copy(value: Any) -> Any:
+    if isinstance(value, SelectedRows):
+        return SelectedRows(_host_copy(value.row_array), value.height(), _host_copy(value.value))
     return np.array(value.get() if hasattr(value, "get") else value)
 
 
 def as_tensors(results: list[Any]) -> list[Any]:
     """The same results as ``LoDTensor``."""
-    return [
-        as_tensors(item) if isinstance(item, list) else None if item is None else _tensor(item)
-        for item in results
-    ]
+    return [as_tensors(item) if isinstance(item, list) else _tensor(item) for item in results]
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> LoDTensor:
+def _tensor(array: Any) -> Any:
+    if array is None or isinstance(array, SelectedRows):
+        return array
     tensor = LoDTensor()
     tensor.array = array
     return tensor

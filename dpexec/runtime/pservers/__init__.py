@@ -1,0 +1,1 @@
+"""Trainers and parameter servers: what programs of ``DistributeTranspiler`` say, done."""

@@ -1,0 +1,205 @@
+"""What a program of a trainer exchanges with parameter servers, read from its operators."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.errors import EnforceNotMet
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.program import Program
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.fetch import merge
+from dpexec.runtime.pservers.client import Servers
+from dpexec.runtime.pservers.store import store
+from dpexec.runtime.pservers.update import listener
+
+__all__ = ["Part", "Remote", "remote_of"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of a variable that are on one server.
+
+    Args:
+        name: what the server calls them.
+        endpoint: the server.
+        begin: first row.
+        rows: number of rows; None: all of them.
+    """
+
+    name: str
+    endpoint: str
+    begin: int = 0
+    rows: int | None = None
+
+    def of(self, value: Any) -> Any:
+        """These rows of an array, or of a sparse gradient."""
+        if self.rows is None:
+            return value
+        end = self.begin + self.rows
+        if not isinstance(value, SelectedRows):
+            return value[self.begin : end]
+        inside = (value.row_array >= self.begin) & (value.row_array < end)
+        return SelectedRows(value.row_array[inside] - self.begin, self.rows, value.value[inside])
+
+
+@dataclass
+class Remote:
+    """What happens at the end of a step.
+
+    Args:
+        local: the program without it.
+        serves: whether it is a server's program: then it does nothing else.
+        trainer: number of the trainer.
+        endpoints: the servers.
+        sent: the parts of every gradient.
+        received: the parts of every parameter.
+    """
+
+    local: Program
+    serves: bool = False
+    trainer: int = 0
+    endpoints: dict[str, None] = field(default_factory=dict)
+    sent: dict[str, list[Part]] = field(default_factory=dict)
+    received: dict[str, list[Part]] = field(default_factory=dict)
+
+    @functools.cached_property
+    def servers(self) -> Servers:
+        """The servers, the same ones for all programs of this trainer."""
+        return Servers.of(list(self.endpoints), self.trainer)
+
+    def run(
+        self, engine: Engine, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
+    ) -> list[Any]:
+        """Run a step, send its gradients, and store the parameters that come back.
+
+        Args:
+            engine: of the local program.
+            batches: what it is fed.
+            fetch: names of variables to return.
+            merged: concatenate the devices' values along axis 0.
+
+        Returns:
+            What was fetched; parameters as they are after the exchange.
+
+        Raises:
+            EnforceNotMet: a run has several steps, or an operator cannot work.
+            GangError: a server did not answer; no parameter has changed.
+        """
+        if len(batches) != 1:
+            raise EnforceNotMet(
+                "a program for parameter servers exchanges gradients after every step: leave "
+                "ExecutionStrategy.num_iteration_per_run at 1"
+            )
+        names = list(dict.fromkeys([*fetch, *self.sent]))
+        values = dict(zip(names, engine.run(batches, names, merged=False), strict=True))
+        owners = engine.graph.owners
+        sent: dict[str, dict[str, Any]] = {endpoint: {} for endpoint in self.endpoints}
+        for name, parts in self.sent.items():
+            gradient = _gradient(values[name], owners.get(name, 0))
+            for part in parts:
+                sent[part.endpoint][part.name] = part.of(gradient)
+        answers = self.servers.exchange("push" if self.sent else "pull", sent)
+        for name, parts in self.received.items():
+            pieces = [answers[part.endpoint][part.name] for part in parts]
+            new = store(engine.replicas.scope, name, pieces)
+            if name in values:
+                values[name] = [new.copy() for _ in values[name]]
+        return [merge(values[name]) if merged else values[name] for name in fetch]
+
+
+def _gradient(values: Sequence[Any], owner: int) -> Any:
+    """The gradient of all devices: rows of a sparse one travel once."""
+    value = values[owner] if len(values) > 1 else values[0]
+    return value.merged() if isinstance(value, SelectedRows) else value
+
+
+_known: WeakKeyDictionary[Program, tuple[int, Remote | None]] = WeakKeyDictionary()
+
+
+def remote_of(program: Program) -> Remote | None:
+    """What a program exchanges with others; None: nothing.
+
+    Raises:
+        EnforceNotMet: an operator sends or receives what cannot be.
+    """
+    version, found = _known.get(program, (-1, None))
+    if version != program._version:
+        found = _read(program)
+        _known[program] = (program._version, found)
+    return found
+
+
+def _read(program: Program) -> Remote | None:
+    if listener(program) is not None:
+        return Remote(program, serves=True)
+    if not any(op.role & roles.RPC for op in program.global_block().ops):
+        return None
+    remote = Remote(program.clone())
+    kept: list[Operator] = []
+    cut: dict[str, tuple[str, int, int]] = {}
+    blocks: dict[str, Part] = {}
+    for op in remote.local.global_block().ops:
+        if op.type in ("split_byref", "split_selected_rows"):
+            cut.update(_cut(op))
+        elif op.type == "send":
+            _add_sent(remote, op, cut)
+        elif op.type == "recv":
+            blocks.update(_received(remote, op))
+        elif op.type in ("send_barrier", "fetch_barrier"):
+            remote.endpoints.update(dict.fromkeys(op.attr("endpoints")))
+        elif op.type == "concat" and blocks.keys() >= set(op.input("X")):
+            remote.received[op.output("Out")[0]] = [blocks.pop(name) for name in op.input("X")]
+        else:
+            kept.append(op)
+    remote.received.update({name: [part] for name, part in blocks.items()})
+    for parts in (*remote.sent.values(), *remote.received.values()):
+        remote.endpoints.update(dict.fromkeys(part.endpoint for part in parts))
+    remote.local.global_block().ops = kept
+    return remote
+
+
+def _cut(op: Operator) -> dict[str, tuple[str, int, int]]:
+    """Per block of a gradient: the gradient, the first row, the number of rows."""
+    rows = op.attr("sections" if op.type == "split_byref" else "height_sections")
+    return _rows(op.input("X")[0], op.output("Out"), rows)
+
+
+def _rows(
+    source: str, names: Sequence[str], rows: Sequence[int]
+) -> dict[str, tuple[str, int, int]]:
+    begins = np.cumsum([0, *rows[:-1]]).tolist()
+    return {n: (source, at, count) for n, at, count in zip(names, begins, rows, strict=True)}
+
+
+def _add_sent(remote: Remote, op: Operator, cut: Mapping[str, tuple[str, int, int]]) -> None:
+    names, servers = op.input("X"), op.attr("epmap")
+    if op.attr("send_varnames"):
+        cut = _rows(names[0], op.attr("send_varnames"), op.attr("sections"))
+        names = list(cut)
+    if len(names) != len(servers):
+        raise op_error(op, f"it sends {len(names)} variables to {len(servers)} servers", {})
+    for name, server in zip(names, servers, strict=True):
+        source, begin, rows = cut.get(name, (name, 0, None))
+        remote.sent.setdefault(source, []).append(Part(name, server, begin, rows))
+
+
+def _received(remote: Remote, op: Operator) -> dict[str, Part]:
+    remote.trainer = op.attr("trainer_id")
+    names, servers = op.attr("recv_varnames") or op.output("Out"), op.attr("epmap")
+    if len(names) != len(servers):
+        raise op_error(op, f"it receives {len(names)} variables from {len(servers)} servers", {})
+    parts = [Part(name, server) for name, server in zip(names, servers, strict=True)]
+    if op.attr("recv_varnames"):
+        remote.received[op.output("Out")[0]] = parts
+        return {}
+    return {part.name: part for part in parts}

@@ -1,0 +1,214 @@
+"""When a server updates its parameters, and who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpexec.core.tensors import SelectedRows
+from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.pservers.messages import Values
+
+__all__ = ["Rounds"]
+
+
+class Updates(Protocol):
+    """What :class:`dpexec.runtime.pservers.update.Update` is to this module."""
+
+    gradients: list[str]
+    params: list[str]
+
+    @property
+    def tables(self) -> set[str]:
+        """Parameters of which just some rows change."""
+
+    def run(self, gradients: Values) -> dict[str, np.ndarray[Any, Any]]:
+        """Make an update; gives the rows of tables that have changed."""
+
+    def value(self, param: str) -> np.ndarray[Any, Any]:
+        """A parameter as it is now."""
+
+
+class Rounds:
+    """Gradients of trainers become updates, and trainers get the parameters.
+
+    Without a bound there are rounds: an update when all trainers have sent their gradients, for
+    which all of them wait. Who is done contributes nothing from then on. With a bound every
+    trainer's gradients are an update of their own, at once; a trainer that is more than so many
+    steps ahead of the slowest one waits.
+
+    Args:
+        update: what updates the parameters.
+        trainers: number of trainers.
+        bound: of staleness; None for rounds.
+        limit: seconds that a trainer waits for others, and the server for trainers to come.
+
+    Attributes:
+        error: why it has failed.
+    """
+
+    def __init__(self, update: Updates, trainers: int, bound: int | None, limit: float) -> None:
+        self._update, self._bound, self._limit = update, bound, limit
+        self._changed = threading.Condition()
+        self._missing = set(range(trainers))
+        self._steps = dict.fromkeys(range(trainers), 0)  # of those that are not done
+        self._sent: dict[int, dict[str, Any]] = {}
+        self._round = 0
+        self._rows: dict[int, dict[str, list[Any]]] = {t: {} for t in range(trainers)}
+        self._copies: dict[str, np.ndarray[Any, Any]] = {}
+        self._began = time.monotonic()
+        self.error: BaseException | None = None
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Trainers that did not come yet."""
+        return frozenset(self._missing)
+
+    @property
+    def over(self) -> bool:
+        """Whether all trainers are done, or it has failed."""
+        return not self._steps or self.error is not None
+
+    def check_arrivals(self) -> None:
+        """Refuse to wait any longer for trainers to come.
+
+        Raises:
+            GangError: some did not come within the limit; it names them.
+        """
+        if self._missing and time.monotonic() - self._began > self._limit:
+            raise GangError(f"{_names(self._missing)} did not come within {self._limit:g} s")
+
+    def arrive(self, trainer: int) -> None:
+        """Note that a trainer has come.
+
+        Raises:
+            GangError: it came before.
+        """
+        with self._changed:
+            if trainer not in self._missing:
+                raise GangError(f"trainer {trainer} came twice")
+            self._missing.remove(trainer)
+
+    def pull(self, trainer: int) -> Values:
+        """All parameters, as they are now."""
+        with self._changed:
+            self._rows[trainer].clear()
+            return {name: self._copy(name) for name in self._update.params}
+
+    def push(self, trainer: int, gradients: Values) -> Values:
+        """Take a trainer's gradients.
+
+        Args:
+            trainer: whose.
+            gradients: by name.
+
+        Returns:
+            The parameters after the update; of tables just what has changed since the trainer
+            last asked.
+
+        Raises:
+            GangError: other gradients than expected, or others did not send theirs in time.
+        """
+        with self._changed:
+            self._check_running()
+            named = self._named(trainer, gradients)
+            self._steps[trainer] += 1
+            if self._bound is None:
+                self._sent[trainer] = named
+                awaited = self._round + 1
+                self._end_round()
+                self._wait(lambda: self._round >= awaited)
+            else:
+                self._apply(named)
+                bound = self._bound
+                self._wait(lambda: self._steps[trainer] - min(self._steps.values()) <= bound)
+            return self._answer(trainer)
+
+    def leave(self, trainer: int) -> None:
+        """Note that a trainer is done."""
+        with self._changed:
+            del self._steps[trainer]
+            self._end_round()
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """End everything: whoever waits gets an error."""
+        with self._changed:
+            self.error = self.error or error
+            self._changed.notify_all()
+
+    # ---- with the lock held
+
+    def _check_running(self) -> None:
+        if self.error is not None:
+            raise GangError(str(self.error))
+
+    def _named(self, trainer: int, gradients: Values) -> dict[str, Any]:
+        """Gradients under the names that the update has for this trainer's."""
+        suffix = f".trainer_{trainer}"
+        own = suffix if self._bound is None else ""
+        expected = {name for name in self._update.gradients if name.endswith(own)}
+        named = {name.removesuffix(suffix) + own: value for name, value in gradients.items()}
+        if named.keys() != expected:
+            raise GangError(
+                f"trainer {trainer} sent gradients {sorted(named)}, but {sorted(expected)} were "
+                "due: all processes must build the same program and transpile it alike"
+            )
+        return named
+
+    def _end_round(self) -> None:
+        if self._sent and self._sent.keys() >= self._steps.keys():
+            self._apply({n: value for sent in self._sent.values() for n, value in sent.items()})
+            self._sent.clear()
+            self._round += 1
+
+    def _apply(self, gradients: Values) -> None:
+        try:
+            changed = self._update.run(gradients)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        self._copies.clear()
+        for rows in self._rows.values():
+            for name, numbers in changed.items():
+                rows.setdefault(name, []).append(numbers)
+        self._changed.notify_all()
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: done() or self.error is not None, self._limit)
+        self._check_running()
+        if not done():
+            slowest = min(self._steps.values())
+            late = [t for t, step in self._steps.items() if step == slowest]
+            error = GangError(
+                f"{_names(late)} sent no gradients of step {slowest} for {self._limit:g} s"
+            )
+            self.fail(error)
+            raise error
+
+    def _copy(self, name: str) -> np.ndarray[Any, Any]:
+        """A parameter for all who ask between two updates."""
+        if name not in self._copies:
+            self._copies[name] = self._update.value(name).copy()
+        return self._copies[name]
+
+    def _answer(self, trainer: int) -> Values:
+        tables = self._update.tables
+        answer: dict[str, Any] = {}
+        for name in self._update.params:
+            if name not in tables:
+                answer[name] = self._copy(name)
+                continue
+            value = self._update.value(name)
+            rows = np.unique(np.concatenate(self._rows[trainer].pop(name)))
+            answer[name] = SelectedRows(rows, len(value), value[rows])
+        return answer
+
+
+def _names(trainers: Iterable[int]) -> str:
+    found = sorted(trainers)
+    return f"trainer{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"

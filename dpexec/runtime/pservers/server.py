@@ -1,0 +1,134 @@
+"""The server's side: gradients come in, parameters go out."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from typing import Any
+
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.ir.program import Program
+from dpexec.runtime.gang.handshake import admit
+from dpexec.runtime.gang.wire import Channel, GangError, Tag, say_goodbye
+from dpexec.runtime.pservers.client import limit_of_waiting
+from dpexec.runtime.pservers.messages import Message, Values, receive, send
+from dpexec.runtime.pservers.rounds import Rounds
+from dpexec.runtime.pservers.update import Update, listener
+from dpexec.runtime.trainers.endpoints import Endpoint, listen, server_context
+from dpexec.runtime.trainers.secret import secret_of
+
+__all__ = ["serve"]
+
+_PATIENCE = 5.0  # seconds that a stranger has to say who it is
+_LOOK = 0.1  # seconds between looks at whether the server has failed
+
+
+def serve(program: Program, scope: Scope, place: Place) -> None:
+    """Run the program of a parameter server, until all trainers are done.
+
+    Args:
+        program: with ``listen_and_serv``.
+        scope: where its parameters are; its startup program has run.
+        place: where it computes.
+
+    Raises:
+        GangError: a trainer is gone, or does not answer within ``FLAGS_rpc_deadline``.
+        EnforceNotMet: an update failed.
+    """
+    _Server(program, scope, place).run()
+
+
+class _Server:
+    def __init__(self, program: Program, scope: Scope, place: Place) -> None:
+        op = listener(program)
+        assert op is not None
+        self._endpoint = Endpoint.parse(op.attr("endpoint"))
+        self._secret = secret_of([self._endpoint])
+        self._limit = limit_of_waiting()
+        self._trainers: int = op.attr("Fanin")
+        bound = None if op.attr("distributed_mode") == 0 else op.attr("max_staleness")
+        self._rounds = Rounds(Update(program, scope, place), self._trainers, bound, self._limit)
+
+    def run(self) -> None:
+        """Let trainers in, and serve each on a thread of its own."""
+        door = listen(self._endpoint)
+        door.settimeout(_LOOK)
+        threads: list[threading.Thread] = []
+        try:
+            while not self._rounds.over:
+                with contextlib.suppress(TimeoutError):
+                    sock, _ = door.accept()
+                    threads.append(threading.Thread(target=self._welcome, args=(sock,)))
+                    threads[-1].start()
+                self._rounds.check_arrivals()
+        except BaseException as error:
+            self._rounds.fail(error)
+            raise
+        finally:
+            door.close()
+            for thread in threads:
+                thread.join()
+        if self._rounds.error is not None:
+            raise self._rounds.error
+
+    def _welcome(self, sock: Any) -> None:
+        """Find out who came, and serve it; strangers are sent away."""
+        try:
+            sock.settimeout(_PATIENCE)
+            context = server_context()
+            if context is not None:
+                sock = context.wrap_socket(sock, server_side=True)
+            trainer = admit(sock, self._secret, self._rounds.missing)
+            self._rounds.arrive(trainer)
+        except (OSError, GangError):
+            sock.close()
+            return
+        _stay_alive(sock)
+        channel = Channel(sock, f"trainer {trainer}")
+        try:
+            self._attend(trainer, channel)
+        except BaseException as error:  # whatever it is, all trainers have to know
+            self._rounds.fail(error)
+            say_goodbye({0: channel}, f"parameter server {self._endpoint}: {self._rounds.error}")
+        finally:
+            channel.close()
+
+    def _attend(self, trainer: int, channel: Channel) -> None:
+        """Answer the requests of a trainer until it is done."""
+        number = 0
+        while True:
+            self._await_request(channel)
+            tag = Tag(number, 0, f"request {number} of trainer {trainer}")
+            number += 1
+            request = receive(channel, tag, self._limit)
+            values: Values = {}
+            if request.kind == "push":
+                values = self._rounds.push(trainer, request.values)
+            elif request.kind == "pull":
+                values = self._rounds.pull(trainer)
+            elif request.kind == "complete":
+                self._rounds.leave(trainer)
+            else:
+                raise GangError(f"trainer {trainer} asks for {request.kind!r}")
+            send(channel, tag, Message(request.kind, values), self._limit)
+            if request.kind == "complete":
+                return
+
+    def _await_request(self, channel: Channel) -> None:
+        """Wait as long as the trainer computes; a connection that breaks is readable, too."""
+        poll = select.poll()
+        poll.register(channel.sock, select.POLLIN)
+        while not poll.poll(_LOOK * 1000):
+            if self._rounds.error is not None:
+                raise GangError(str(self._rounds.error))
+
+
+def _stay_alive(sock: socket.socket) -> None:
+    """Let the system notice when a trainer's machine is gone while it owes nothing."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

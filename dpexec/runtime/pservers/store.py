@@ -1,0 +1,55 @@
+"""Parameters that come from servers, written into a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.scope import Scope
+from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.runtime.gang.wire import GangError
+
+__all__ = ["store"]
+
+
+def store(scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Write a parameter.
+
+    Args:
+        scope: where it lives.
+        name: of the parameter.
+        pieces: its blocks; of a sparse table just the rows that have changed.
+
+    Returns:
+        What it is now; not to be written to.
+
+    Raises:
+        GangError: the pieces do not fit.
+    """
+    var = scope.find_var(name) or scope.var(name)
+    tensor = var.get_tensor()
+    rows = sum(p.height() if isinstance(p, SelectedRows) else len(p) for p in pieces)
+    shape, dtype = (rows, *pieces[0].shape[1:]), pieces[0].dtype
+    known = tensor._is_initialized()
+    if known and (tuple(tensor.shape()), tensor.numpy().dtype) != (shape, dtype):
+        raise GangError(f"servers have {name} as {shape} {dtype}, here it is {tensor.shape()}")
+    array = tensor.numpy() if known else np.zeros(shape, dtype)
+    begin = 0
+    for piece in pieces:
+        if isinstance(piece, SelectedRows):
+            array[piece.row_array + begin] = piece.value
+            begin += piece.height()
+        else:
+            array[begin : begin + len(piece)] = piece
+            begin += len(piece)
+    _keep(tensor, array)
+    return array
+
+
+def _keep(tensor: LoDTensor, array: np.ndarray[Any, Any]) -> None:
+    if tensor.array is array:
+        tensor.touch()  # written in place: nothing is copied
+    else:
+        tensor.set(array, tensor.place)

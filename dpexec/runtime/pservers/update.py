@@ -1,0 +1,174 @@
+"""The program with which a server updates its parameters, and how gradients get into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import to_numpy
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.core.tensors import SelectedRows
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.runtime.engine import Engine
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.pservers.messages import Values
+
+__all__ = ["Update"]
+
+_BY_ROWS = {"adagrad", "adam", "sgd"}
+"""Optimizers that leave rows alone for which a sparse gradient has nothing."""
+
+
+class Update:
+    """Updates the parameters of a server.
+
+    Args:
+        program: of the server.
+        scope: where parameters and the state of optimizers live.
+        place: where the server computes.
+
+    Attributes:
+        gradients: names of the gradients that an update takes.
+        params: names of the parameters.
+    """
+
+    def __init__(self, program: Program, scope: Scope, place: Place) -> None:
+        listen = listener(program)
+        assert listen is not None
+        self._scope = scope
+        self._block = program.global_block()
+        self.gradients: list[str] = listen.input("X")
+        self._table = dict(pair.split(":") for pair in listen.attr("sparse_grad_to_param"))
+        local = _flat(program, self._table)
+        ops = local.global_block().ops
+        self._optimizers = {op.input("Param")[0]: op for op in ops if "LearningRate" in op.inputs}
+        self.params = list(self._optimizers)
+        self._engine = Engine(local, [place], scope, label=program)
+
+    @property
+    def tables(self) -> set[str]:
+        """Parameters of which an update changes just the rows that gradients have."""
+        return {
+            name
+            for name in self._table.values()
+            if self._optimizers[name].type in _BY_ROWS
+            and self._optimizers[name].attrs.get("lazy_mode", True)
+        }
+
+    def run(self, gradients: Values) -> dict[str, np.ndarray[Any, Any]]:
+        """Make an update.
+
+        Args:
+            gradients: by name; one that is missing counts as zeros.
+
+        Returns:
+            Per parameter of :attr:`tables` the numbers of the rows that have changed.
+
+        Raises:
+            GangError: a gradient has the wrong kind or shape; nothing has changed.
+        """
+        feed: dict[str, Any] = {}
+        rows: dict[str, list[np.ndarray[Any, Any]]] = {name: [] for name in self.tables}
+        for name in self.gradients:
+            value = gradients.get(name)
+            if value is None:
+                value = self._nothing(name)
+            self._check(name, value)
+            if isinstance(value, SelectedRows):
+                feed[_ids(name)] = value.row_array.reshape(-1, 1)
+                feed[_rows(name)] = value.value
+                rows.setdefault(self._table[name], []).append(value.row_array)
+            else:
+                feed[name] = value
+        self._engine.run([Feeds([feed], [1])], [])  # not split: rows of tables may be none
+        return {name: np.unique(np.concatenate(rows[name])) for name in self.tables}
+
+    def _nothing(self, name: str) -> Any:
+        var = self._block.var(name)
+        dtype = to_numpy(var.dtype)
+        if name not in self._table:
+            return np.zeros(var.shape, dtype)
+        return SelectedRows((), var.shape[0], np.zeros((0, *var.shape[1:]), dtype))
+
+    def _check(self, name: str, value: Any) -> None:
+        var = self._block.var(name)
+        sparse = isinstance(value, SelectedRows)
+        fits = sparse == (name in self._table) and value.dtype == to_numpy(var.dtype)
+        if sparse and fits and value.numel():
+            fits = value.row_array.min() >= 0 and value.row_array.max() < var.shape[0]
+        if not fits or tuple(value.shape) != var.shape:
+            raise GangError(
+                f"gradient {name} came as {type(value).__name__} {tuple(value.shape)} of "
+                f"{value.dtype}, but it is {var.shape} of {to_numpy(var.dtype)}"
+            )
+
+    def value(self, param: str) -> np.ndarray[Any, Any]:
+        """A parameter as it is now, in place.
+
+        Raises:
+            GangError: the startup program has not run.
+        """
+        var = self._scope.find_var(param)
+        if var is None or not var.get_tensor()._is_initialized():
+            raise GangError(f"parameter {param} has no value: run the server's startup program")
+        return var.get_tensor().numpy()
+
+
+def listener(program: Program) -> Operator | None:
+    """The operator that makes a program one of a server; None: it is none."""
+    ops = program.global_block().ops
+    return next((op for op in ops if op.type == "listen_and_serv"), None)
+
+
+def _ids(gradient: str) -> str:
+    return f"{gradient}@IDS"
+
+
+def _rows(gradient: str) -> str:
+    return f"{gradient}@ROWS"
+
+
+def _flat(program: Program, table: Mapping[str, str]) -> Program:
+    """All blocks of a server's program in one, so that they run as one step."""
+    made = program.clone()
+    block = made.global_block()
+    listen = listener(made)
+    assert listen is not None
+    parts = listen.attr("optimize_blocks")
+    block.ops = []
+    for name, param in table.items():
+        _add_sparse_gradient(made, name, param)
+    for part in parts:
+        for op in part.ops:
+            op.block = block
+            block.ops.append(op)
+        for name, var in part.vars.items():
+            var.block = block
+            block.vars.setdefault(name, var)
+        for inner in made.blocks:
+            if inner.parent_idx == part.idx:
+                inner.parent_idx = 0
+    made.current_block_idx = 0
+    made._drop_unused_blocks()
+    return made
+
+
+def _add_sparse_gradient(program: Program, name: str, param: str) -> None:
+    """Feeds are dense: an operator makes a sparse gradient of row numbers and rows."""
+    block = program.global_block()
+    table = block.var(param)
+    ids = block.create_var(name=_ids(name), shape=[-1, 1], dtype="int64", is_data=True)
+    rows = block.create_var(
+        name=_rows(name), shape=[-1, *table.shape[1:]], dtype=table.dtype, is_data=True
+    )
+    block.append_op(
+        "lookup_table_grad",
+        {"W": table, "Ids": ids, "Out@GRAD": rows},
+        {"W@GRAD": name},
+        {"is_sparse": True},
+    )

@@ -1,0 +1,15 @@
+"""``fluid.transpiler``: programs of one process become programs of several."""
+
+from dpexec.memory import memory_optimize, release_memory
+from dpexec.transpiler.config import DistributeTranspilerConfig
+from dpexec.transpiler.dispatchers import HashName, RoundRobin
+from dpexec.transpiler.distribute_transpiler import DistributeTranspiler
+
+__all__ = [
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
+    "HashName",
+    "RoundRobin",
+    "memory_optimize",
+    "release_memory",
+]

@@ -1,0 +1,79 @@
+"""Which server gets which block of a parameter."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["HashName", "PSDispatcher", "RoundRobin"]
+
+
+class PSDispatcher:
+    """Chooses servers; other ways than those of this module inherit from it.
+
+    Args:
+        pserver_endpoints: the servers.
+    """
+
+    def __init__(self, pserver_endpoints: Sequence[str]) -> None:
+        self._eps = list(pserver_endpoints)
+        self._step = 0
+
+    @property
+    def eps(self) -> list[str]:
+        """The servers."""
+        return self._eps
+
+    def reset(self) -> None:
+        """Begin at the first server again."""
+        self._step = 0
+
+    def dispatch(self, varlist: Sequence[Any]) -> list[str]:
+        """The server of each block; blocks of one parameter must get different ones.
+
+        Args:
+            varlist: blocks of parameters, as variables.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no method dispatch")
+
+
+class RoundRobin(PSDispatcher):
+    """Servers take turns.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> servers = fluid.transpiler.RoundRobin(["127.0.0.1:6174", "127.0.0.1:6175"])
+        >>> servers.dispatch([None, None, None])
+        ['127.0.0.1:6174', '127.0.0.1:6175', '127.0.0.1:6174']
+    """
+
+    def dispatch(self, varlist: Sequence[Any]) -> list[str]:
+        """The server of each block.
+
+        Args:
+            varlist: blocks of parameters.
+        """
+        chosen = [self._eps[(self._step + at) % len(self._eps)] for at in range(len(varlist))]
+        self._step = (self._step + len(varlist)) % len(self._eps)
+        return chosen
+
+
+class HashName(PSDispatcher):
+    """A checksum of the parameter's name decides; its blocks go to servers in a row.
+
+    Fluid takes Python's ``hash``, which differs from process to process.
+    """
+
+    def dispatch(self, varlist: Sequence[Any]) -> list[str]:
+        """The server of each block.
+
+        Args:
+            varlist: blocks of parameters.
+        """
+        return [self._server(var.name) for var in varlist]
+
+    def _server(self, name: str) -> str:
+        param, _, block = name.partition(".block")
+        number = int(block) if block else 0
+        return self._eps[(zlib.crc32(param.encode()) + number) % len(self._eps)]

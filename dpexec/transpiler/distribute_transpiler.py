@@ -1,0 +1,177 @@
+"""``DistributeTranspiler``: programs for trainers and parameter servers out of one."""
+
+from __future__ import annotations
+
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.program import Program, default_main_program, default_startup_program
+from dpexec.transpiler.collective import transpile_collective
+from dpexec.transpiler.config import DistributeTranspilerConfig
+from dpexec.transpiler.server_program import ServerSource, server_program, server_startup
+from dpexec.transpiler.shards import split_parameters
+from dpexec.transpiler.trainer_program import (
+    Trainer,
+    add_exchange,
+    add_reception,
+    remove_updates,
+)
+from dpexec.transpiler.updates import Updates
+
+__all__ = ["DistributeTranspiler"]
+
+_MIN_BLOCK = 8192
+
+
+class DistributeTranspiler:
+    """Divides a program between trainers, which compute gradients, and parameter servers.
+
+    Every process builds the same program and transpiles it; then it runs the part of its role.
+
+    Args:
+        config: options; None takes the defaults.
+
+    Raises:
+        AssertionError: ``config.min_block_size`` is less than 8192.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.layers.data("x", [13])
+        ...     loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+        ...     _ = fluid.optimizer.SGD(0.01).minimize(loss)
+        ...     transpiler = fluid.DistributeTranspiler()
+        ...     transpiler.transpile(0, pservers="127.0.0.1:6174", trainers=2)
+        >>> server, startup = transpiler.get_pserver_programs("127.0.0.1:6174")
+        >>> [op.type for op in server.global_block().ops]
+        ['listen_and_serv']
+    """
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
+        self.config = DistributeTranspilerConfig() if config is None else config
+        assert self.config.min_block_size >= _MIN_BLOCK, (
+            f"min_block_size must be at least {_MIN_BLOCK}, not {self.config.min_block_size}"
+        )
+        self._source: ServerSource | None = None
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program | None = None,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool = True,
+        startup_program: Program | None = None,
+        current_endpoint: str = "127.0.0.1:6174",
+    ) -> None:
+        """Divide a program. It becomes the trainer's, and its startup program, too.
+
+        Args:
+            trainer_id: number of this trainer.
+            program: with an optimizer; None takes the default main program.
+            pservers: endpoints of the servers, ``"ip:port,ip:port"``.
+            trainers: number of trainers; in the modes ``"nccl2"`` and ``"collective"`` their
+                endpoints.
+            sync_mode: servers wait for the gradients of all trainers, and take their mean; else
+                they take those of each trainer as they come. It counts together with the one of
+                the configuration.
+            startup_program: None takes the default startup program.
+            current_endpoint: in the modes ``"nccl2"`` and ``"collective"``, of this trainer.
+
+        Raises:
+            EnforceNotMet: the program has no optimizer, or something that is not supported.
+        """
+        program = default_main_program() if program is None else program
+        startup = default_startup_program() if startup_program is None else startup_program
+        self.config.check()
+        if self.config.mode != "pserver":
+            assert not isinstance(trainers, int), f"trainers are endpoints, not {trainers!r}"
+            transpile_collective(self.config, program, trainer_id, trainers, current_endpoint)
+            return
+        assert isinstance(trainers, int), f"trainers is a number, but received {trainers!r}"
+        if not sync_mode:
+            self.config.sync_mode = False
+        _refuse_distributed_tables(program)
+        endpoints = [item.strip() for item in pservers.split(",")]
+        original, first = program.clone(), startup.clone()
+        updates = Updates(original)
+        splits = split_parameters(original, updates, self.config, endpoints)
+        self._source = ServerSource(
+            original, first, updates, splits, endpoints, trainers, self.config
+        )
+        self._program, self._startup, self._updates = program, startup, Updates(program)
+        self._removed = False
+        split_in_runtime = self.config.runtime_split_send_recv
+        trainer = Trainer(trainer_id, trainers, endpoints, self.config.sync_mode, split_in_runtime)
+        add_exchange(program, splits, trainer)
+        order = list(updates.pairs)
+        add_reception(startup, sorted(splits, key=lambda s: order.index(s.param)), trainer)
+
+    def get_trainer_program(self, wait_port: bool = True) -> Program:
+        """The program of this trainer: the one that was transpiled, without its updates.
+
+        Args:
+            wait_port: accepted for fluid's sake: the first run waits for the servers.
+
+        Raises:
+            EnforceNotMet: nothing was transpiled.
+        """
+        self._transpiled()
+        if not self._removed:
+            remove_updates(self._program, self._startup, self._updates)
+            self._removed = True
+        return self._program
+
+    def get_pserver_program(self, endpoint: str) -> Program:
+        """The program of a server; ``Executor.run`` of it ends when all trainers are done.
+
+        Args:
+            endpoint: of the server.
+
+        Raises:
+            EnforceNotMet: nothing was transpiled, or there is no such server.
+        """
+        return server_program(self._transpiled(), endpoint)
+
+    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+        """The program of a server, and its startup program.
+
+        Args:
+            endpoint: of the server.
+
+        Raises:
+            EnforceNotMet: nothing was transpiled, or there is no such server.
+        """
+        program = self.get_pserver_program(endpoint)
+        return program, self.get_startup_program(endpoint, program)
+
+    def get_startup_program(
+        self,
+        endpoint: str,
+        pserver_program: Program | None = None,
+        startup_program: Program | None = None,
+    ) -> Program:
+        """The startup program of a server.
+
+        Args:
+            endpoint: of the server.
+            pserver_program: what ``get_pserver_program`` gave; None makes it again.
+            startup_program: accepted for fluid's sake: give it to ``transpile``.
+
+        Raises:
+            EnforceNotMet: nothing was transpiled, or there is no such server.
+        """
+        program = pserver_program or self.get_pserver_program(endpoint)
+        return server_startup(self._transpiled(), endpoint, program)
+
+    def _transpiled(self) -> ServerSource:
+        if self._source is None:
+            raise EnforceNotMet("call transpile, in the mode 'pserver', before this")
+        return self._source
+
+
+def _refuse_distributed_tables(program: Program) -> None:
+    for op in program.global_block().ops:
+        if op.attrs.get("is_distributed"):
+            raise EnforceNotMet(
+                f"operator {op.type} has is_distributed=True: tables that no trainer holds are "
+                "not supported; with is_sparse=True gradients and updates travel as rows"
+            )

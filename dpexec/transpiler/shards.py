@@ -1,0 +1,143 @@
+"""How parameters are cut into blocks, and which server has which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+from dpexec.transpiler.config import DistributeTranspilerConfig
+from dpexec.transpiler.dispatchers import RoundRobin
+from dpexec.transpiler.updates import Updates
+
+__all__ = ["Shard", "Split", "rows_of_blocks", "split_parameters"]
+
+_NEED_THE_WHOLE = {"dgc_momentum", "lamb", "lars_momentum"}
+"""Optimizers that look at norms: blocks by themselves would be updated otherwise."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows of a parameter that live on one server.
+
+    Args:
+        param: name of the block; the parameter's own if it is whole.
+        grad: name of its gradient, as the server knows it.
+        begin: first row.
+        shape: of the block.
+        endpoint: the server.
+    """
+
+    param: str
+    grad: str
+    begin: int
+    shape: tuple[int, ...]
+    endpoint: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """A parameter, its gradient, and their blocks.
+
+    Args:
+        param: name of the parameter.
+        grad: name of the gradient that trainers send.
+        shards: the blocks, from the first row to the last.
+    """
+
+    param: str
+    grad: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def rows(self) -> list[int]:
+        """Number of rows of each block."""
+        return [shard.shape[0] for shard in self.shards]
+
+
+def rows_of_blocks(shape: Sequence[int], count: int, min_size: int) -> list[int]:
+    """Cut a parameter into blocks of whole rows, as fluid does.
+
+    Args:
+        shape: of the parameter.
+        count: there are not more blocks than this.
+        min_size: and no block but the last has fewer elements than this.
+
+    Returns:
+        Rows per block.
+
+    Example:
+        >>> rows_of_blocks([10, 3], 4, 6)
+        [3, 3, 3, 1]
+        >>> rows_of_blocks([10, 3], 4, 8192)
+        [10]
+    """
+    size, width = math.prod(shape), math.prod(shape[1:])
+    count = min(count, max(size // min_size, 1))
+    rows = math.ceil(math.ceil(size / count) / width)
+    return [min(rows, shape[0] - begin) for begin in range(0, shape[0], rows)]
+
+
+def split_parameters(
+    program: Program,
+    updates: Updates,
+    config: DistributeTranspilerConfig,
+    endpoints: Sequence[str],
+) -> list[Split]:
+    """Cut the parameters of a program, and choose servers.
+
+    Args:
+        program: the trainer's, not yet transpiled.
+        updates: its operators that update parameters.
+        config: how to cut.
+        endpoints: the servers.
+
+    Returns:
+        Parameters in the order in which servers are chosen.
+
+    Raises:
+        EnforceNotMet: two blocks of a parameter would be on one server.
+    """
+    pairs = list(updates.pairs.items())
+    if not config.slice_var_up:
+        # fluid's shuffle, so that weights and biases do not meet on the same servers
+        order = np.random.RandomState(program.random_seed).permutation(len(pairs))
+        pairs = [pairs[at] for at in order]
+    dispatcher = (config.split_method or RoundRobin)(list(endpoints))
+    block = program.global_block()
+    made = []
+    for param, grad in pairs:
+        whole = not config.slice_var_up or updates.optimizers[param].type in _NEED_THE_WHOLE
+        count = 1 if whole else len(endpoints)
+        rows = rows_of_blocks(block.var(param).shape, count, config.min_block_size)
+        shards = _shards(block.var(param), grad, rows, dispatcher)
+        made.append(Split(param, grad, shards))
+    return made
+
+
+def _shards(param: Variable, grad: str, rows: list[int], dispatcher: Any) -> tuple[Shard, ...]:
+    suffixes = [f".block{number}" for number in range(len(rows))] if len(rows) > 1 else [""]
+    chosen = dispatcher.dispatch([_Named(param.name + suffix) for suffix in suffixes])
+    if len(set(chosen)) < len(chosen):
+        raise EnforceNotMet(
+            f"{type(dispatcher).__name__} puts two blocks of parameter {param.name} on one "
+            "server; every block needs a server of its own"
+        )
+    begins = np.cumsum([0, *rows[:-1]]).tolist()
+    return tuple(
+        Shard(param.name + suffix, grad + suffix, begin, (count, *param.shape[1:]), endpoint)
+        for suffix, begin, count, endpoint in zip(suffixes, begins, rows, chosen, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What a dispatcher sees of a block."""
+
+    name: str

@@ -1,0 +1,67 @@
+"""Training with parameter servers: bits, and agreement with Paddle and with one process."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fixtures import pserver_cases as cases
+from tests.runtime.pservers.runs import train, train_alone
+
+RECORDED = json.loads((Path(cases.__file__).parent / "pservers.json").read_text())
+
+
+def assert_same_bits(one, other):
+    assert [member.losses for member in one] == [member.losses for member in other]
+    for mine, theirs in zip(one, other, strict=True):
+        for name, value in mine.parameters.items():
+            np.testing.assert_array_equal(value, theirs.parameters[name])
+
+
+@pytest.mark.parametrize("name", [n for n in cases.CASES if "trained" in RECORDED[n]])
+def test_losses_and_parameters_are_those_of_paddle(name):
+    team, recorded = train(name), RECORDED[name]["trained"]
+    np.testing.assert_allclose([member.losses for member in team], recorded["losses"], rtol=2e-6)
+    for member in team:
+        for parameter, value in recorded["parameters"].items():
+            np.testing.assert_allclose(member.parameters[parameter], value, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["adam", "sparse"])
+def test_runs_give_the_same_bits_again(name):
+    assert_same_bits(train(name), train(name))
+
+
+@pytest.mark.parametrize("name", ["sgd", "decayed", "sparse", "whole"])
+def test_two_trainers_are_one_with_both_batches(name):
+    losses, parameters = train_alone(name)
+    team = train(name)
+    np.testing.assert_allclose(np.mean([m.losses for m in team], axis=0), losses, rtol=1e-5)
+    for member in team:
+        for parameter, value in parameters.items():
+            np.testing.assert_allclose(member.parameters[parameter], value, rtol=1e-5, atol=1e-7)
+
+
+def test_one_trainer_has_the_bits_of_training_without_servers():
+    (member,) = train("one_trainer", trainers=1)
+    losses, parameters = train_alone("one_trainer", trainers=1)
+    assert member.losses == losses
+    for name, value in parameters.items():
+        np.testing.assert_array_equal(member.parameters[name], value)
+
+
+@pytest.mark.parametrize("name", ["adam", "sparse"])
+def test_trainers_with_several_devices(name):
+    one, two = train(name), train(name, devices=2)
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-5)
+        for parameter, value in mine.parameters.items():
+            np.testing.assert_allclose(value, theirs.parameters[parameter], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:The current program is empty")
+def test_servers_without_parameters_are_no_hindrance():
+    few, many = train("sgd"), train("whole", servers=6)
+    for mine, theirs in zip(few, many, strict=True):
+        np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-6)
