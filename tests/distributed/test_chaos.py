@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.distributed.chaos import MODES, Storm, run
+from tests.distributed.chaos import COLLECTIVES, MODES, Storm, run
 from tests.distributed.clusters import workers
 from tests.runtime.nets import assert_same_bits
 
@@ -13,7 +13,7 @@ def cluster():
         yield found
 
 
-@pytest.mark.parametrize("collectives", ["tasks"])
+@pytest.mark.parametrize("collectives", COLLECTIVES)
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_workers_change_no_bit(cluster, mode, collectives):
     cluster.wait_for(3)

@@ -28,7 +28,7 @@ KERNELS = {
     "gang": "dpexec.runtime.gang.members:run_steps",
 }
 
-both_collectives = pytest.mark.parametrize("collectives", ["tasks"])
+both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 
 
@@ -84,11 +84,25 @@ def test_killed_in_a_step(pair, undisturbed, collectives):
     assert lost not in pair.addresses()
 
 
+@pytest.mark.parametrize(("mode", "calls"), [(AllReduce, 3), (Reduce, 1), (Reduce, 4)], ids=str)
+def test_killed_in_a_run_of_several_steps(pair, mode, calls):
+    net, (feed, *_) = NETS["images"]()
+    once = train(net, [feed] * 8, 2)
+    lost = pair.addresses()[1]
+    faults = {1: lambda: die(pair, lost, COMMIT, calls)}
+    options = {"collectives": "gang", "num_iteration_per_run": 4}
+    run = train(net, disturbed([feed] * 2, faults), 2, mode, scheduler=pair.client, **options)
+    np.testing.assert_array_equal(run.losses, [once.losses[3], once.losses[7]])
+    for name, value in once.state.items():
+        np.testing.assert_array_equal(run.state[name], value, err_msg=name)
+    assert lost not in pair.addresses()
+
+
 def test_restarted_by_its_nanny(pair, undisturbed):
     def restart():
         pair.client.restart_workers([pair.addresses()[0]], timeout=30)
 
-    assert_same_bits(survives(pair, {2: restart}, Reduce, "tasks"), undisturbed)
+    assert_same_bits(survives(pair, {2: restart}, Reduce, "gang"), undisturbed)
 
 
 def test_too_much_memory(undisturbed):
@@ -105,7 +119,7 @@ def test_stopped_worker_is_replaced_and_does_no_harm_when_it_goes_on(
 ):
     stopped = pair.addresses()[1]
     faults = {2: lambda: pair.stop(stopped), 4: lambda: pair.go_on(stopped)}
-    run = survives(pair, faults, Reduce, collectives, collective_timeout=2)
+    run = survives(pair, faults, Reduce, collectives, collective_timeout=3)
     assert_same_bits(run, undisturbed)
 
 
@@ -166,8 +180,19 @@ def test_no_worker_is_left():
     with workers(1) as found:
         lost = found.addresses()[0]
         faults = {1: lambda: found.lose(lost)}
-        with pytest.raises(ClusterError, match="has no workers, and none has come for 1 s"):
-            survives(found, faults, AllReduce, "tasks", collective_timeout=1)
+        with pytest.raises(ClusterError, match="has no workers, and none has come for 3 s"):
+            survives(found, faults, AllReduce, "tasks", collective_timeout=3)
+
+
+def test_no_worker_answers():
+    with workers(2) as found:
+
+        def stop_all():
+            for address in found.addresses():
+                found.stop(address)
+
+        with pytest.raises(ClusterError, match="has no workers, and none has come for 3 s"):
+            survives(found, {2: stop_all}, AllReduce, "gang", collective_timeout=3)
 
 
 def test_scheduler_that_ends_is_named():
@@ -177,4 +202,4 @@ def test_scheduler_that_ends_is_named():
             found.cluster.sync(found.cluster.scheduler.close)
 
         with pytest.raises(SchedulerLostError, match=found.client.scheduler.address):
-            survives(found, {2: end}, AllReduce, "tasks", collective_timeout=2)
+            survives(found, {2: end}, AllReduce, "tasks", collective_timeout=3)

@@ -11,6 +11,7 @@ import dask
 import numpy as np
 from distributed import Future, wait
 
+from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
@@ -155,18 +156,25 @@ class GangRunner:
                 self._ended(answering, _LOOK)  # who takes longer is told to stop when it goes on
                 break
         found: list[Outcome | None] = []
-        for future in futures:
-            if future.status == "finished":
-                found.append(future.result(timeout=self._contact.limit))
-                continue
-            failed = future.status == "error"
-            error = future.exception(timeout=self._contact.limit) if failed else None
-            if failed and not isinstance(error, DASK_GAVE_UP):
-                found.append(Outcome(error=error))
+        for member, future in zip(self._members, futures, strict=True):
+            if future.done():
+                found.append(self._outcome(member, future))
             else:
                 future.cancel(force=True)
                 found.append(None)
         return found
+
+    def _outcome(self, member: Member, future: Future) -> Outcome | None:
+        """What became of a task that has ended; None if its worker was lost."""
+        home = {member.worker: member.devices}
+        outcome: Outcome
+        try:
+            (outcome,) = self._contact.gather([future], home, "to say what a gang did")
+        except WorkerLostError:
+            return None
+        except Exception as error:
+            outcome = Outcome(error=error)
+        return outcome
 
     def _ended(self, futures: Sequence[Future], timeout: float) -> bool:
         """Whether all tasks have ended, after some seconds at most."""
@@ -180,11 +188,13 @@ class GangRunner:
         return True
 
     def _may_go_on(self, futures: Sequence[Future]) -> bool:
-        there = self._contact.workers()
-        if any(member.worker not in there for member in self._members):
+        if self._contact.missing(self._group.homes.workers, "to make steps"):
             return False
-        ended = [future for future in futures if future.done()]
-        return not any(f.status != "finished" or f.result().error is not None for f in ended)
+        for member, future in zip(self._members, futures, strict=True):
+            outcome = self._outcome(member, future) if future.done() else Outcome()
+            if outcome is None or outcome.error is not None:
+                return False
+        return True
 
     def _put_together(self, outcomes: Sequence[Outcome | None]) -> GangRun:
         devices = sum(len(member.devices) for member in self._members)

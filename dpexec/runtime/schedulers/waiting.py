@@ -81,6 +81,18 @@ class Contact:
         answers, lost = self._sync(self._reach, function, args, homes, what)
         return answers, lost
 
+    def missing(self, homes: Homes, what: str) -> dict[str, str]:
+        """What is wrong with workers that have left or are silent; empty if all are there.
+
+        Args:
+            homes: the workers.
+            what: why they are waited for.
+
+        Raises:
+            SchedulerLostError: the scheduler is.
+        """
+        return self.reach(_here, homes=homes, what=what)[1]
+
     def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         """The results of tasks, however long these take, as long as their workers answer.
 
