@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,10 @@ class Recording:
 
     Args:
         binding: the plan with its steps and specs.
+
+    Attributes:
+        moved: the bytes that collectives of the step moved between processes, by number of the
+            task; set by who knows.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -56,6 +60,7 @@ class Recording:
         self._is_code = False
         self._notes: CodeNotes | None = None
         self.began = 0
+        self.moved: Mapping[int, Mapping[str, int]] = {}
         at = 0
         self._steps: list[list[Step]] = []
         self._first: list[int] = []
@@ -68,7 +73,7 @@ class Recording:
 
     def begin(self) -> None:
         """A step begins."""
-        self._is_code, self._ran = False, []
+        self._is_code, self._ran, self.moved = False, [], {}
         self.began = time.perf_counter_ns()
 
     def begin_tasks(self) -> None:
@@ -172,7 +177,7 @@ class Recording:
             notes.times[2 * row + 1] = time.perf_counter_ns()
             return notes, row
         self._envs = ()
-        return _TaskNotes(self, *self.noted), 0
+        return _TaskNotes(self, *self.noted, moved=self.moved), 0
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
@@ -230,6 +235,7 @@ class _TaskNotes:
         ran: when tasks ran.
         inner: operators of bodies.
         around: what was fed and fetched.
+        moved: the bytes that collectives moved between processes, by number of the task.
     """
 
     recording: Recording
@@ -237,6 +243,7 @@ class _TaskNotes:
     ran: Sequence[Ran | None]
     inner: Sequence[Inner]
     around: Sequence[Around]
+    moved: Mapping[int, Mapping[str, int]]
 
     @property
     def binding(self) -> Binding:
@@ -252,4 +259,5 @@ class _TaskNotes:
         """What the step recorded; it is the only one."""
         layout = self.recording.layout
         tasks = partial(layout.tasks, self.stamps, self.ran)
-        return StepRecord(layout, self.recording.lives, tasks, self.inner, self.around)
+        around, moved = self.around, self.moved
+        return StepRecord(layout, self.recording.lives, tasks, self.inner, around, moved=moved)

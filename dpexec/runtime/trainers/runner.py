@@ -205,7 +205,10 @@ class TrainerRunner(LocalRunner):
         with self._together():
             self.party.steps += 1
             self._step = self._agreed.popleft()
-            return super().step(binding, feeds, shards, merged, recording)
+            results = super().step(binding, feeds, shards, merged, recording)
+        if recording is not None:
+            recording.moved = self.group.moved
+        return results
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
