@@ -177,7 +177,8 @@ class Recording:
             notes.times[2 * row + 1] = time.perf_counter_ns()
             return notes, row
         self._envs = ()
-        return _TaskNotes(self, *self.noted, moved=self.moved), 0
+        stamps, ran, inner, around = self.noted
+        return _TaskNotes(self, stamps, ran, inner, around, self.moved), 0
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
