@@ -118,3 +118,22 @@ def test_interrupted_run_can_be_made_again(pair, collectives):
         loss = exe.run(program, feed=feed, fetch_list=[net.loss])[0]
     assert done >= 8
     np.testing.assert_array_equal(loss, expected.losses[done + 7])
+
+
+def test_worker_that_cannot_take_replicas_is_left_out(alone):
+    def refuse():
+        from dpexec.runtime import cluster_state
+
+        class Unfit:
+            def __init__(self, *args):
+                raise ModuleNotFoundError("No module named 'something'")
+
+        cluster_state.WorkerReplicas = Unfit
+
+    with workers(3) as found:
+        lost, survivor, unfit = found.addresses()
+        found.client.run(refuse, workers=[unfit])
+        feeds = disturbed(batches(STEPS, rows=11), {2: lambda: found.lose(lost)})
+        run = train(adam(), feeds, 2, Reduce, scheduler=found.client)
+        assert_same_bits(run, alone)
+        assert run.compiled._engine._cluster.address == [survivor] * 2

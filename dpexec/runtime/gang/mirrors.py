@@ -18,7 +18,7 @@ from dpexec.runtime.gang.payload import Item, packed, unpacked
 from dpexec.runtime.gang.shared import Bytes
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.homes import Homes
+from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.versions import Versions
 
 __all__ = ["Mirroring"]
@@ -50,7 +50,7 @@ class Mirroring:
         self._from: dict[int, list[Item]] = {}
         self.kept: list[int] = []
         """The devices whose mirrors are here."""
-        homes = Homes([group.members[group.home[d]].worker for d in range(len(mirrored))])
+        homes = HomeTable([group.members[group.home[d]].worker for d in range(len(mirrored))])
         ranks = {member.worker: rank for rank, member in enumerate(group.members)}
         written = {*plan.commits, *plan.overwritten}
         for device, names in enumerate(mirrored):

@@ -19,7 +19,7 @@ from dpexec.runtime.cluster_state import Held
 from dpexec.runtime.cluster_worker import Epoch
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.own_state import own_names
-from dpexec.runtime.schedulers.homes import Homes
+from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.schedulers.waiting import Contact
 
 __all__ = ["ReplicaGroup"]
@@ -58,8 +58,9 @@ class ReplicaGroup:
         graph, _ = spec.graph()
         self.own = own_names(graph)
         self._silent: dict[str, Any] = {}  # a task for each, which ends when the worker awakes
+        self._unfit: set[str] = set()
         self._looked = time.monotonic()
-        homes = Homes([""] * len(graph.places))
+        homes = HomeTable([""] * len(graph.places))
         self._set_up(homes.among(self._living()))
 
     @property
@@ -131,7 +132,7 @@ class ReplicaGroup:
             there = self._contact.workers()
             asleep = {w: f for w, f in self._silent.items() if w in there and not f.done()}
             self._silent, self._looked = asleep, time.monotonic()
-            living = [worker for worker in there if worker not in asleep]
+            living = [w for w in there if w not in asleep and w not in self._unfit]
             if living:
                 return living
             if time.monotonic() > deadline:
@@ -188,7 +189,7 @@ class ReplicaGroup:
         self.filled = False
         self._set_up(self.homes.among(self._living()))
 
-    def _set_up(self, homes: Homes) -> None:
+    def _set_up(self, homes: HomeTable) -> None:
         self.homes = homes
         self._make_room(homes.workers, self.complete)
 
@@ -199,16 +200,34 @@ class ReplicaGroup:
         ]
         self._contact.gather(futures, homes, "to make room for replicas")
 
-    def _move(self, homes: Homes, held: Mapping[str, Held], step: int) -> None:
+    def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:
+        """Make room on a worker that has joined.
+
+        Raises:
+            WorkerLostError: it cannot take replicas, for want of a package perhaps.
+        """
+        try:
+            self._make_room({worker: devices}, step)
+        except ClusterError:
+            raise
+        except Exception as error:
+            self._unfit.add(worker)
+            why = f"cannot take replicas ({type(error).__name__}: {error})"
+            _logger.warning("worker %s %s", worker, why)
+            raise WorkerLostError(f"worker {worker} {why}", {worker: why}) from error
+
+    def _move(self, homes: HomeTable, held: Mapping[str, Held], step: int) -> None:
         """Bring all state to where it is to be."""
-        self._make_room({w: ds for w, ds in homes.workers.items() if w not in held}, step)
+        for worker in homes.workers.keys() - held.keys():
+            self._welcome(worker, homes.workers[worker], step)
+        everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         futures = []
         for device, worker in enumerate(homes.address):
             if worker not in _having(held, device, step, mirrored=False):
                 parts = self._parts(device, held, step)
                 give = cluster_state.give
                 futures.append(self._submit(worker, give, step, device, False, *parts))
-        self._contact.gather(futures, homes.workers, "to move replicas")
+        self._contact.gather(futures, everybody, "to move replicas")
         self.homes = homes
         futures = []
         for device, worker in self.mirrors if self.filled else ():
@@ -218,7 +237,6 @@ class ReplicaGroup:
                 futures.append(self._submit(worker, cluster_state.give, step, device, True, part))
         self._contact.gather(futures, homes.workers, "to mirror replicas")
         mirrored = {w: {d for d, buddy in self.mirrors if buddy == w} for w in homes.workers}
-        everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
         table = self.epoch, step, homes.workers, mirrored
         self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
         self.complete = step
@@ -266,7 +284,7 @@ class ReplicaGroup:
         known = {w: ", ".join(map(str, homes.get(w, ()))) or "none" for w in workers}
         return "; ".join(f"worker {w} (replicas {known[w]}) {why}" for w, why in workers.items())
 
-    def _report(self, before: Homes, gone: Mapping[str, str]) -> None:
+    def _report(self, before: HomeTable, gone: Mapping[str, str]) -> None:
         changes = enumerate(zip(before.address, self.homes.address, strict=True))
         moved = [f"replica {device} to {new}" for device, (old, new) in changes if old != new]
         if moved:

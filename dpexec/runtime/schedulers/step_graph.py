@@ -16,7 +16,7 @@ from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.cluster_worker import BindingKey, StepOf, Value
 from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.homes import Homes
+from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.steps import Shard
 
 __all__ = ["StepGraph", "home_of"]
@@ -46,7 +46,7 @@ class StepGraph:
         plan: Plan,
         key: BindingKey,
         step: StepOf,
-        homes: Homes,
+        homes: HomeTable,
         own: Sequence[Collection[str]],
     ) -> None:
         self.tasks: dict[_Key, DaskTask] = {}

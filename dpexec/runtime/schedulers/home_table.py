@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from dpexec.runtime.placement import place_replicas
 
-__all__ = ["Homes"]
+__all__ = ["HomeTable"]
 
 
-class Homes:
+class HomeTable:
     """A table of the workers of all replicas; it never changes, moving makes a new one.
 
     Args:
@@ -29,7 +29,7 @@ class Homes:
         following = (self.address[(device + step) % count] for step in range(1, count))
         return next((worker for worker in following if worker != self.address[device]), None)
 
-    def among(self, living: Iterable[str]) -> Homes:
+    def among(self, living: Iterable[str]) -> HomeTable:
         """The table for other workers: blocks of neighbours again, and few replicas move.
 
         Workers keep their order. New ones take the places of those that are gone, or come next to
@@ -47,7 +47,7 @@ class Homes:
         most = max(order, key=lambda worker: len(self.workers.get(worker, ())), default=None)
         at = 0 if most is None else order.index(most) + 1
         order[at:at] = new
-        return Homes(place_replicas(len(self.address), order))
+        return HomeTable(place_replicas(len(self.address), order))
 
     def is_crowded(self, living: Sequence[str]) -> bool:
         """Whether there are so many workers that each could have fewer replicas."""
