@@ -38,6 +38,7 @@ from dpexec.layers import (
     nn,
     normalization,
     ops,
+    padding,
     parallel_do,
     random,
     rearrangement,
@@ -69,6 +70,7 @@ from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
+from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
@@ -101,6 +103,7 @@ _rooms = (
     metric,
     nn,
     normalization,
+    padding,
     parallel_do,
     random,
     rescaling,

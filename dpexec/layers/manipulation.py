@@ -19,8 +19,6 @@ __all__ = [
     "expand_as",
     "flatten",
     "flip",
-    "pad",
-    "pad2d",
     "rank",
     "reshape",
     "reverse",
@@ -323,25 +321,6 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
     return add_op("expand_as", {"X": x, "target_tensor": target_tensor}, x.dtype, name=name)
 
 
-def pad(
-    x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
-) -> Variable:
-    """Put a constant around ``x``.
-
-    Args:
-        x: any shape.
-        paddings: how many before and after, per dimension.
-        pad_value: the constant.
-        name: prefix of names.
-
-    Returns:
-        The padded variable. Source: Paddle op ``pad``.
-    """
-    check_variable_and_dtype(x, "x", _NUMBERS, "pad")
-    attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
-    return add_op("pad", {"X": x}, x.dtype, attrs, name=name)
-
-
 def shape(input: Variable) -> Variable:
     """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
     check_variable_and_dtype(input, "input", _NO_HALF, "shape")
@@ -391,32 +370,3 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
     check_type(dims, "dims", (list, tuple), "flip")
     assert dims, "flip needs at least one axis"
     return add_op("flip", {"X": input}, input.dtype, {"dims": list(dims)}, name=name)
-
-
-def pad2d(
-    input: Variable,
-    paddings: Sequence[int] | Variable = (0, 0, 0, 0),
-    mode: str = "constant",
-    pad_value: float = 0.0,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Put something around images.
-
-    Args:
-        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
-        paddings: how many at top, bottom, left, right.
-        mode: ``"constant"``, ``"reflect"`` or ``"edge"``.
-        pad_value: the constant.
-        data_format: ``"NCHW"`` or ``"NHWC"``.
-        name: prefix of names.
-
-    Returns:
-        The padded images. Source: Paddle op ``pad2d``.
-    """
-    check_variable_and_dtype(input, "input", _NUMBERS, "pad2d")
-    assert mode in ("reflect", "edge", "constant"), f"pad2d has no mode {mode!r}"
-    inputs: dict[str, Any] = {"X": input}
-    attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
-    number_or_tensor(paddings, "Paddings", "paddings", inputs, attrs)
-    return add_op("pad2d", inputs, input.dtype, attrs, name=name)

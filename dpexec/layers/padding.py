@@ -1,0 +1,62 @@
+"""Something around tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layers.build import add_op, number_or_tensor
+
+__all__ = ["pad", "pad2d"]
+
+_NUMBERS = (*FLOATS, "int32", "int64")
+
+
+def pad(
+    x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None
+) -> Variable:
+    """Put a constant around ``x``.
+
+    Args:
+        x: any shape.
+        paddings: how many before and after, per dimension.
+        pad_value: the constant.
+        name: prefix of names.
+
+    Returns:
+        The padded variable. Source: Paddle op ``pad``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "pad")
+    attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
+    return add_op("pad", {"X": x}, x.dtype, attrs, name=name)
+
+
+def pad2d(
+    input: Variable,
+    paddings: Sequence[int] | Variable = (0, 0, 0, 0),
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Variable:
+    """Put something around images.
+
+    Args:
+        input: ``(N, C, H, W)``, or ``(N, H, W, C)`` as ``data_format`` says.
+        paddings: how many at top, bottom, left, right.
+        mode: ``"constant"``, ``"reflect"`` or ``"edge"``.
+        pad_value: the constant.
+        data_format: ``"NCHW"`` or ``"NHWC"``.
+        name: prefix of names.
+
+    Returns:
+        The padded images. Source: Paddle op ``pad2d``.
+    """
+    check_variable_and_dtype(input, "input", _NUMBERS, "pad2d")
+    assert mode in ("reflect", "edge", "constant"), f"pad2d has no mode {mode!r}"
+    inputs: dict[str, Any] = {"X": input}
+    attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
+    number_or_tensor(paddings, "Paddings", "paddings", inputs, attrs)
+    return add_op("pad2d", inputs, input.dtype, attrs, name=name)
