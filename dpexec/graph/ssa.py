@@ -132,7 +132,15 @@ class SSAGraph:
         return self.ops
 
     def latest(self, name: str, device: int) -> VarNode | None:
-        """The newest version of a variable on a device; None if the device never sees it."""
+        """The newest version of a variable on a device.
+
+        Args:
+            name: of the variable.
+            device: its number.
+
+        Returns:
+            The version; None if the device never sees the variable.
+        """
         found = self.versions[device].get(name)
         return found[-1] if found else None
 
@@ -147,13 +155,34 @@ class SSAGraph:
         op: Operator | None = None,
         body: int = 0,
     ) -> OpNode:
-        """Append an operator node without edges."""
+        """Append an operator node without edges.
+
+        Args:
+            kind: as for :class:`OpNode`.
+            name: label in views.
+            device: where it runs; None for all devices.
+            role: as for :class:`OpNode`.
+            op: the operator of the program; None for collectives of none.
+            body: number of the block of the ParallelDo that it is a part of; 0 for none.
+
+        Returns:
+            The node.
+        """
         node = OpNode(len(self.ops), kind, name, device, role, op, body)
         self.ops.append(node)
         return node
 
     def add_compute(self, op: Operator, device: int, body: int = 0) -> OpNode:
-        """Append a copy of an operator of the program, on the newest versions of its variables."""
+        """Append a copy of an operator of the program, on the newest versions of its variables.
+
+        Args:
+            op: the operator.
+            device: where the copy runs.
+            body: number of the block of the ParallelDo that it is a part of; 0 for none.
+
+        Returns:
+            The node.
+        """
         node = self.add_op("compute", op.type, device, role_of(op), op, body)
         for name in op.reads:
             if name != roles.EMPTY:
@@ -179,6 +208,9 @@ class SSAGraph:
             targets: name and device of what it writes.
             op: the operator of the program behind it.
             body: number of the block of the ParallelDo that it is a part of.
+
+        Returns:
+            The node.
         """
         sources, targets = list(sources), list(targets)
         home = targets[0][1] if kind in ("reduce", "merge") else sources[0][1]
@@ -199,7 +231,17 @@ class SSAGraph:
         return var
 
     def read(self, node: OpNode, name: str, device: int, kind: str = "var") -> VarNode:
-        """Let ``node`` read the newest version of ``name`` on ``device``."""
+        """Let a node read the newest version of a variable.
+
+        Args:
+            node: the reader.
+            name: of the variable.
+            device: whose version.
+            kind: of the version, if this makes the first one: see :class:`VarNode`.
+
+        Returns:
+            The version.
+        """
         versions = self.versions[device].setdefault(name, [])
         if not versions:
             versions.append(self._add_var(name, 0, device, kind, node))
@@ -210,7 +252,17 @@ class SSAGraph:
         return var
 
     def write(self, node: OpNode, name: str, device: int, kind: str = "var") -> VarNode:
-        """Let ``node`` write a new version of ``name`` on ``device``."""
+        """Let a node write a new version of a variable.
+
+        Args:
+            node: the writer.
+            name: of the variable.
+            device: whose version.
+            kind: of the version: see :class:`VarNode`.
+
+        Returns:
+            The version.
+        """
         versions = self.versions[device].setdefault(name, [])
         var = self._add_var(name, len(versions), device, kind, node)
         versions.append(var)
@@ -219,7 +271,15 @@ class SSAGraph:
         return var
 
     def order(self, before: OpNode, after: OpNode) -> VarNode:
-        """Let ``after`` wait for ``before`` without passing data."""
+        """Let a node wait for another one without passing data.
+
+        Args:
+            before: the one that ends first.
+            after: the one that waits.
+
+        Returns:
+            What stands between them.
+        """
         device = before.device if before.device is not None else (after.device or 0)
         var = self._add_var("", 0, device, "dummy", before)
         var.writer = before
@@ -239,7 +299,11 @@ class SSAGraph:
     # ---- views
 
     def predecessors(self, node: OpNode) -> Iterator[OpNode]:
-        """The operators that ``node`` waits for, possibly repeated."""
+        """The operators that a node waits for, possibly repeated.
+
+        Args:
+            node: the one that waits.
+        """
         return (var.writer for var in node.inputs if var.writer is not None)
 
     def counts(self) -> dict[str, Any]:

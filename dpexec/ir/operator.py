@@ -142,7 +142,11 @@ class Operator:
         return list(self.attrs)
 
     def has_attr(self, name: str) -> bool:
-        """Whether there is such an attribute."""
+        """Whether there is such an attribute.
+
+        Args:
+            name: of the attribute.
+        """
         return name in self.attrs
 
     def attr(self, name: str) -> Any:
@@ -172,7 +176,11 @@ class Operator:
         return [block.idx for block in self.attr(name)]
 
     def attr_type(self, name: str) -> AttrType:
-        """The type of an attribute."""
+        """The type of an attribute.
+
+        Args:
+            name: of the attribute.
+        """
         from dpexec.ir.printer import attribute_type
 
         kind = attribute_type(self.attr(name), name, self.type)
@@ -284,7 +292,11 @@ class Operator:
         return {name: var for name, var in found if var is not None}
 
     def to_string(self, throw_on_error: bool = True) -> str:
-        """The operator in protobuf text form."""
+        """The operator in protobuf text form.
+
+        Args:
+            throw_on_error: as in fluid; here a program is always complete.
+        """
         from dpexec.ir.printer import operator_text
 
         return operator_text(self)
@@ -309,7 +321,14 @@ def _plain(value: Any, default: Any) -> Any:
 def op_error(
     op: Operator, problem: str, specs: Mapping[str, Any], device: str = ""
 ) -> EnforceNotMet:
-    """An error that tells which operator failed, on what, and which line of the user made it."""
+    """An error that tells which operator failed, on what, and which line of the user made it.
+
+    Args:
+        op: the operator.
+        problem: what is wrong.
+        specs: of its variables, by name, as far as they are known.
+        device: where it ran; "" for nowhere.
+    """
     lines = [f"operator {op.type}{' on ' + device if device else ''}: {problem}"]
     for kind, slots in (("input", op.inputs), ("output", op.outputs)):
         for slot, names in slots.items():
