@@ -43,7 +43,7 @@ def _library(source):
     folder = Path(tempfile.mkdtemp(prefix="kernel"))
     try:
         (folder / "kernel.cpp").write_text(_SHIM + source)
-        command = [COMPILER, "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++17",
+        command = [COMPILER, "-O0", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++17",
                    "kernel.cpp", "-o", "kernel.so"]  # fmt: skip
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
         return ctypes.CDLL(str(folder / "kernel.so"))
