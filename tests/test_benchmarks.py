@@ -6,10 +6,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import registry, report, scaling
+from tests.benchmarks import model, registry, report, scaling
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import AbsentError, Entry
@@ -149,3 +150,11 @@ def test_baseline_keeps_other_workloads_and_takes_no_void_figures(tmp_path, monk
     assert not command.record({"W1": quiet, "W4": busy})
     assert "W4" in capsys.readouterr().out
     assert json.loads(path.read_text()) == {"W1": quiet, "W2": quiet}
+
+
+def test_the_model_of_a_step_finds_its_constants():
+    constants = [3e-5, 2e-5, 2.6e-11, 6e-10]
+    points = model.FITTED + model.CHECKED
+    for cores in (1, 2):
+        times = {p: float(np.dot(constants, p.terms(cores))) for p in points}
+        assert np.allclose(model.fitted(times, cores), constants)
