@@ -28,6 +28,7 @@ from dpexec.commands import CommandError
 __all__ = ["launch"]
 
 _LOOK = 0.05  # seconds between looks at who has ended
+_CLOSING = 2.0  # seconds that servers have to end when all trainers have
 _GRACE = 5.0  # seconds that processes have to end when they are asked to
 
 
@@ -180,17 +181,28 @@ def _copy(mark: str, source: IO[bytes], target: IO[str]) -> None:
 
 
 def _wait(running: Sequence[_Running]) -> int:
-    """Wait until all trainers have ended, or one process has failed; returns its exit code."""
-    while True:
+    """Wait until trainers and servers have ended, or one process has failed.
+
+    Servers that go on when all trainers have ended get some time to end.
+
+    Returns:
+        The exit code.
+    """
+    deadline: float | None = None
+    while deadline is None or time.monotonic() < deadline:
         codes = [one.process.poll() for one in running]
         for one, code in zip(running, codes, strict=True):
             if code:
-                print(f"dpexec run: {one.role.name} failed with exit code {code}", file=sys.stderr)
+                name = one.role.name
+                print(f"dpexec run: {name} failed with exit code {code}", file=sys.stderr)
                 return code if code > 0 else 128 - code
-        ends = [code for one, code in zip(running, codes, strict=True) if not one.role.is_server]
-        if None not in ends:
-            return 0
+        if None not in codes:
+            break
+        left = [one for one, code in zip(running, codes, strict=True) if code is None]
+        if deadline is None and all(one.role.is_server for one in left):
+            deadline = time.monotonic() + _CLOSING
         time.sleep(_LOOK)
+    return 0
 
 
 @contextlib.contextmanager
