@@ -88,7 +88,7 @@ class Servers:
             try:
                 answers = ask(self._channels, tag, messages, limit_of_waiting())
             except GangError as error:
-                self._leave(f"trainer {self._trainer} has failed: {error}")
+                self.leave(str(error))
                 raise
             return {self._endpoints[number]: answer.values for number, answer in answers.items()}
 
@@ -107,12 +107,17 @@ class Servers:
         if self._channels:
             with contextlib.suppress(GangError):
                 self.exchange("complete", {})
-        self._leave("")
+        self.leave("")
 
-    def _leave(self, why: str) -> None:
+    def leave(self, why: str) -> None:
+        """Leave the servers.
+
+        Args:
+            why: what has gone wrong, which ends the run for all; empty: nothing.
+        """
         channels, self._channels = self._channels, {}
         self._done = True
         if why:
-            say_goodbye(channels, why)
+            say_goodbye(channels, f"trainer {self._trainer} has failed: {why}")
         for channel in channels.values():
             channel.close()

@@ -18,7 +18,9 @@ from dpexec.ir.program import Program
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import merge
+from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.client import Servers
+from dpexec.runtime.pservers.messages import Values
 from dpexec.runtime.pservers.store import store
 from dpexec.runtime.pservers.update import listener
 
@@ -109,12 +111,23 @@ class Remote:
             for part in parts:
                 sent[part.endpoint][part.name] = part.of(gradient)
         answers = self.servers.exchange("push" if self.sent else "pull", sent)
+        self._check_complete(answers)
         for name, parts in self.received.items():
             pieces = [answers[part.endpoint][part.name] for part in parts]
             new = store(engine.replicas.scope, name, pieces)
             if name in values:
                 values[name] = [new.copy() for _ in values[name]]
         return [merge(values[name]) if merged else values[name] for name in fetch]
+
+    def _check_complete(self, answers: Mapping[str, Values]) -> None:
+        for part in (part for parts in self.received.values() for part in parts):
+            if part.name not in answers[part.endpoint]:
+                problem = (
+                    f"parameter server {part.endpoint} has no {part.name}: all processes must "
+                    "build the same program and transpile it alike"
+                )
+                self.servers.leave(problem)
+                raise GangError(problem)
 
 
 def _gradient(values: Sequence[Any], owner: int) -> Any:

@@ -24,7 +24,7 @@ class Server(threading.Thread):
 
     def __init__(self, transpiler, endpoint):
         super().__init__(daemon=True)
-        self.scope, self.error = fluid.Scope(), None
+        self.scope, self.error, self.endpoint = fluid.Scope(), None, endpoint
         self.program, self.startup = transpiler.get_pserver_programs(endpoint)
         self.start()
 
@@ -46,28 +46,27 @@ class Server(threading.Thread):
 class Trainer(threading.Thread):
     """A trainer; ``losses`` and ``parameters`` are there after :meth:`join`."""
 
-    def __init__(self, name, number, servers, steps, devices=None, pause=None, **options):
+    def __init__(self, name, number, servers, steps, devices=None, batches=None, pause=None):
         super().__init__(daemon=True)
         self.name_of_case, self.number, self.steps = name, number, steps
         self.scope, self.error, self.losses = fluid.Scope(), None, []
         self.main, self.startup, self.loss = cases.build(fluid, name)
-        self.transpiler = cases.transpiler(
-            fluid, name, self.main, self.startup, number, servers, **options
-        )
+        self.transpiler = cases.transpiler(fluid, name, self.main, self.startup, number, servers)
         self.program = self.transpiler.get_trainer_program()
         if devices:
             self.program = fluid.CompiledProgram(self.program).with_data_parallel(
                 self.loss.name, places=fluid.cpu_places(devices)
             )
+        self.batches = batches or steps
         self.pause = pause or (lambda step: None)
 
     def run(self):
-        executor = fluid.Executor(fluid.CPUPlace())
+        executor = self.executor = fluid.Executor(fluid.CPUPlace())
         try:
             executor.run(self.startup, scope=self.scope)
             for step in range(self.steps):
                 self.pause(step)
-                feed = cases.batch(self.name_of_case, step, self.number)
+                feed = cases.batch(self.name_of_case, step % self.batches, self.number)
                 fetched = executor.run(self.program, feed, [self.loss.name], scope=self.scope)
                 self.losses.append(float(fetched[0].mean()))
             self.parameters = values(self.main, self.scope)

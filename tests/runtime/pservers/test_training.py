@@ -65,3 +65,19 @@ def test_servers_without_parameters_are_no_hindrance():
     few, many = train("sgd"), train("whole", servers=6)
     for mine, theirs in zip(few, many, strict=True):
         np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["async", "async_split_in_runtime"])
+def test_asynchronous_trainers_learn_what_all_of_them_see(name):
+    team = train(name, steps=150, batches=1)
+    assert np.mean([m.losses[-1] for m in team]) < 0.5 * np.mean([m.losses[0] for m in team])
+
+
+def test_an_asynchronous_trainer_alone_has_the_bits_of_training_without_servers(monkeypatch):
+    network, minimize, _, options, synchronous = cases.CASES["async"]
+    monkeypatch.setitem(cases.CASES, "async", (network, minimize, 1, options, synchronous))
+    (member,) = train("async", trainers=1)
+    losses, parameters = train_alone("async", trainers=1)
+    assert member.losses == losses
+    for name, value in parameters.items():
+        np.testing.assert_array_equal(member.parameters[name], value)

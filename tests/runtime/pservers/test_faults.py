@@ -1,0 +1,120 @@
+"""What happens when somebody does not do what it should."""
+
+import socket
+from contextlib import closing, suppress
+
+import pytest
+
+import dpexec as fluid
+from dpexec.errors import EnforceNotMet
+from dpexec.runtime.gang.wire import GangError
+from tests.fixtures import pserver_cases as cases
+from tests.runtime.pservers.runs import Server, Trainer, free_endpoints
+
+
+class Mortal(Trainer):
+    """A trainer whose connections break in a step, as those of a process that is killed do."""
+
+    def run(self):
+        def die(step):
+            if step == 2:
+                for servers in self.executor._servers:
+                    for channel in servers._channels.values():
+                        channel.interrupt()
+                raise GangError("dead")
+
+        self.pause = die
+        super().run()
+
+
+def team(name="sgd", kinds=(Trainer, Trainer), servers=1):
+    endpoints = free_endpoints(servers)
+    members = [kind(name, number, endpoints, 4) for number, kind in enumerate(kinds)]
+    return members, [Server(members[0].transpiler, endpoint) for endpoint in endpoints]
+
+
+def test_a_trainer_that_dies_ends_the_run_for_all():
+    members, (server,) = team(kinds=(Trainer, Mortal))
+    for member in members:
+        member.start()
+    with pytest.raises(GangError, match="trainer 1 is gone"):
+        server.join()
+    with pytest.raises(GangError, match=r"parameter server 127.*: trainer 1 is gone"):
+        members[0].join()
+    with pytest.raises(GangError, match="dead"):
+        members[1].join()
+    assert len(members[0].losses) >= 2
+
+
+def test_a_server_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("FLAGS_rpc_deadline", "300")
+    (endpoint,) = free_endpoints(1)
+    trainer = Trainer("one_trainer", 0, [endpoint], 1)
+    trainer.start()
+    with pytest.raises(GangError, match=f"parameter server at {endpoint} did not answer"):
+        trainer.join()
+
+
+def test_a_trainer_that_does_not_come_is_named(monkeypatch):
+    monkeypatch.setenv("FLAGS_rpc_deadline", "600")
+    members, (server,) = team()
+    members[0].start()
+    with pytest.raises(GangError, match="trainer 1 did not come within"):
+        server.join()
+    with pytest.raises(GangError, match="trainer 1"):
+        members[0].join()
+
+
+def test_different_programs_are_refused():
+    endpoints = free_endpoints(1)
+    other = Trainer("sparse", 0, endpoints, 4)
+    server = Server(Trainer("one_trainer", 0, endpoints, 4).transpiler, endpoints[0])
+    other.start()
+    with pytest.raises(GangError, match="build the same program"):
+        server.join()
+    with pytest.raises(GangError, match="build the same program"):
+        other.join()
+
+
+def connected(host, port):
+    """A connection, as soon as somebody listens."""
+    while True:
+        with suppress(ConnectionRefusedError):
+            return socket.create_connection((host, port), 5)
+
+
+def test_strangers_are_sent_away():
+    members, (server,) = team("one_trainer", kinds=(Trainer,))
+    host, port = server.endpoint.split(":")
+    with closing(connected(host, int(port))) as stranger:
+        stranger.sendall(b"x" * 200)
+        members[0].start()
+        members[0].join()
+        server.join()
+    assert len(members[0].losses) == 4
+
+
+def test_several_steps_in_one_run_are_refused():
+    main, startup, loss = cases.build(fluid, "sgd")
+    made = cases.transpiler(fluid, "sgd", main, startup)
+    strategy = fluid.ExecutionStrategy()
+    strategy.num_iteration_per_run = 2
+    program = fluid.CompiledProgram(made.get_trainer_program()).with_data_parallel(
+        loss.name, exec_strategy=strategy, places=fluid.cpu_places(1)
+    )
+    scope = fluid.Scope()
+    feed = cases.batch("sgd", 0, 0)
+    with pytest.raises(EnforceNotMet, match="num_iteration_per_run at 1"):
+        fluid.Executor(fluid.CPUPlace()).run(program, feed, [loss.name], scope=scope)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-5"])
+def test_the_limit_is_a_number_of_milliseconds(monkeypatch, text):
+    monkeypatch.setenv("FLAGS_rpc_deadline", text)
+    main, startup, _ = cases.build(fluid, "sgd")
+    made = cases.transpiler(fluid, "sgd", main, startup, 0, free_endpoints(2))
+    program, first = made.get_pserver_programs(made._source.endpoints[0])
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    executor.run(first, scope=scope)
+    with pytest.raises(EnforceNotMet, match="FLAGS_rpc_deadline is a number of milliseconds"):
+        executor.run(program, scope=scope)
