@@ -41,8 +41,8 @@ def bind_collective(
     buffers: dict[str, Any] = {}
 
     def call(envs: Sequence[Env]) -> None:
-        for name, devices, made, receivers in sums:
-            home = places[receivers[0]]
+        for number, (name, devices, made, receivers) in enumerate(sums, node.id):
+            home = places[receivers[number % len(receivers)]]  # GPUs share the work and the traffic
             values = [on_place(envs[device][name], places[device], home) for device in devices]
             total = _sum_on(home, values, buffers.get(name))
             buffers[name] = total if len(values) > 1 else None

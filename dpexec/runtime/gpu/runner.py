@@ -9,6 +9,7 @@ from typing import Any
 from dpexec.core.copies import array_on
 from dpexec.core.places import CUDAPlace
 from dpexec.core.ranges import looking_later
+from dpexec.graph.ssa import VarNode
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
@@ -128,7 +129,7 @@ class GpuRunner(LocalRunner):
             if self._times is not None:
                 self._times.end_step(node)
 
-    def _hold(self, variables: Sequence[Any]) -> None:
+    def _hold(self, variables: Sequence[VarNode]) -> None:
         """Keep the values of variables that a collective reads or writes."""
         found = (self.envs[v.device].get(v.name) for v in variables if v.kind == "var")
         self._shared.extend(value for value in found if value is not None)

@@ -159,6 +159,15 @@ def gated():
     return Net(main, startup, loss, main, None)
 
 
+def test_gpus_share_the_sums(cupy):
+    trained(regression(), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)], feeds=without_labels(1))
+    done = {}
+    for device, stream, name in cupy.machine.log:
+        done.setdefault((device, stream), set()).add(name)
+    adding = [device for (device, _), names in done.items() if names == {"copy", "add"}]
+    assert sorted(adding) == [0, 1]  # on the streams that exchange
+
+
 def test_tasks_are_named_for_profilers(cupy):
     trained(regression(), [fluid.CUDAPlace(0)], feeds=without_labels(1))
     ranges = cupy.cuda.nvtx.ranges
