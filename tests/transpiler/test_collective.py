@@ -11,7 +11,7 @@ from dpexec.runtime.trainers.party import part_all
 from dpexec.transpiler.collective import transpile_collective
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from tests.runtime.nets import batches, classifier, train
-from tests.runtime.trainers.test_meeting import free_endpoint
+from tests.runtime.trainers.pair import free_endpoint
 
 
 def config(mode, collective_mode=None):

@@ -1,7 +1,6 @@
 """Processes find each other at endpoints, and only those of the same run do."""
 
 import contextlib
-import socket
 import stat
 import threading
 
@@ -12,15 +11,10 @@ from dpexec.runtime.gang.handshake import admit
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.trainers.endpoints import Endpoint, listen, parse_endpoints, visit
 from dpexec.runtime.trainers.secret import SECRET, secret_of
+from tests.runtime.trainers.pair import free_endpoint
 
 HERE = [Endpoint("127.0.0.1", 6170), Endpoint("::1", 6171)]
 ELSEWHERE = Endpoint("10.0.0.7", 6170)
-
-
-def free_endpoint(host="127.0.0.1"):
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        return Endpoint(*sock.getsockname())
 
 
 @contextlib.contextmanager

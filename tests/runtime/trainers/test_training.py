@@ -8,75 +8,10 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.gang.wire import GangError
-from dpexec.runtime.trainers.party import part_all
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train, word_batches, words
-from tests.runtime.trainers.test_meeting import free_endpoint
+from tests.runtime.trainers.pair import Trainer, free_endpoint, rows_of, together, two
 
-STEPS, ROWS, LIMIT = 3, 12, 5
-
-
-def rows_of(feed, rank, trainers):
-    """The rows of a batch that one trainer is fed."""
-    return {name: np.array_split(array, trainers)[rank] for name, array in feed.items()}
-
-
-class Trainer:
-    """One of the trainers, with a scope of its own, on a thread of the test."""
-
-    def __init__(self, net, endpoints, rank, devices=2, mode=AllReduce, **options):
-        build, execution = fluid.BuildStrategy(), fluid.ExecutionStrategy()
-        build.reduce_strategy = mode
-        build.num_trainers, build.trainer_id = len(endpoints), rank
-        build.trainers_endpoints = [str(endpoint) for endpoint in endpoints]
-        execution.scheduler, execution.collective_timeout = "threads", LIMIT
-        for name, value in options.items():
-            setattr(build if name in type(build).fields() else execution, name, value)
-        self.net, self.scope, self.losses, self.error = net, fluid.Scope(), [], None
-        self.exe = fluid.Executor(fluid.CPUPlace())
-        self.compiled = fluid.CompiledProgram(net.main).with_data_parallel(
-            net.loss.name, build, execution, places=fluid.cpu_places(devices)
-        )
-
-    def start(self):
-        self.exe.run(self.net.startup, scope=self.scope)
-
-    def run(self, feeds):
-        try:
-            for feed in feeds:
-                (loss,) = self.exe.run(self.compiled, feed, [self.net.loss], scope=self.scope)
-                self.losses.append(np.array(loss))
-        except Exception as error:
-            self.error = error
-
-    def state(self):
-        stored = [var.name for var in self.net.main.list_vars() if var.persistable]
-        return {name: np.array(self.scope.find_var(name).get_tensor()) for name in stored}
-
-
-def together(trainers, feeds):
-    """Let all trainers run at once."""
-    threads = [
-        threading.Thread(target=trainer.run, args=(fed,))
-        for trainer, fed in zip(trainers, feeds, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-@pytest.fixture
-def endpoints(monkeypatch):
-    monkeypatch.setenv("DPEXEC_SECRET", "of this test")
-    yield [free_endpoint() for _ in range(2)]
-    part_all()
-
-
-def two(net, endpoints, **options):
-    trainers = [Trainer(net, endpoints, rank, **options) for rank in range(2)]
-    for trainer in trainers:
-        trainer.start()
-    return trainers
+STEPS, ROWS = 3, 12
 
 
 def check_same(net, feeds, trainers, mode=AllReduce, devices=4, **options):
