@@ -91,33 +91,47 @@ class GangRunner:
         """
         if self._epoch != self._group.epoch or not self._members:
             self._gather()
-        futures: list[Future] = []
-        once, client = _Once(), self._contact.client
+        steps = [
+            (keys[binding], feeds, parts)
+            for binding, feeds, parts in zip(bindings, batches, shards, strict=True)
+        ]
+        once = _Once()
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            for rank, member in enumerate(self._members):
-                fed = [{d: Fed.of(client, f.values[d]) for d in member.devices} for f in batches]
-                steps = [
-                    GangStep(
-                        keys[binding],
-                        first + index,
-                        {d: once(part.values) for d, part in fed[index].items()},
-                        {d: part.counts for d, part in fed[index].items()},
-                        {d: parts[d] for d in member.devices},
-                        feeds.persistable,
-                        recorded,
-                    )
-                    for index, (binding, feeds, parts) in enumerate(
-                        zip(bindings, batches, shards, strict=True)
-                    )
-                ]
-                blocks = [b for found in fed for part in found.values() for b in part.blocks]
-                futures.append(self._submit(rank, steps, blocks))
+            futures = [
+                self._submit(rank, *self._part_of(member, steps, first, recorded, once))
+                for rank, member in enumerate(self._members)
+            ]
         try:
             return self._put_together(self._outcomes(futures))
         except KeyboardInterrupt as interrupt:
             made = self._put_together(self._outcomes(futures))
             made.error = made.error or interrupt  # the steps are made, which must be known
             return made
+
+    def _part_of(
+        self,
+        member: Member,
+        steps: Sequence[tuple[Any, Feeds, Sequence[Shard]]],
+        first: int,
+        recorded: bool,
+        once: _Once,
+    ) -> tuple[list[GangStep], list[Future]]:
+        """A member's part of some steps, and what it is fed that lies on workers."""
+        found, blocks = [], []
+        for index, (key, feeds, shards) in enumerate(steps):
+            fed = {d: Fed.of(self._contact.client, feeds.values[d]) for d in member.devices}
+            blocks += [block for part in fed.values() for block in part.blocks]
+            step = GangStep(
+                key,
+                first + index,
+                {d: once(part.values) for d, part in fed.items()},
+                {d: part.counts for d, part in fed.items()},
+                {d: shards[d] for d in member.devices},
+                feeds.persistable,
+                recorded,
+            )
+            found.append(step)
+        return found, blocks
 
     def _submit(self, rank: int, steps: Sequence[GangStep], blocks: Sequence[Future]) -> Future:
         """Send a member its task."""

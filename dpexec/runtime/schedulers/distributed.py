@@ -290,6 +290,7 @@ class ClusterRunner:
         )
 
     def _regroup(self, lost: Mapping[str, str]) -> None:
+        self._disturbed = True  # also if it does not come to its end
         try:
             self.group.regroup(lost, self._attempt)
         except StateLostError as error:
