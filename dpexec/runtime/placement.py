@@ -11,7 +11,7 @@ import dask
 
 from dpexec.core import places
 from dpexec.core.places import CPUPlace
-from dpexec.runtime.strategy import DEFAULTS
+from dpexec.runtime.strategy import DEFAULTS, ExecutionStrategy
 
 __all__ = [
     "active_client",
@@ -119,9 +119,11 @@ def workers_of(client: Any) -> list[str]:
         client: a connected ``distributed.Client``.
 
     Raises:
-        RuntimeError: there are none.
+        RuntimeError: there are none, or the scheduler does not answer.
     """
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    from dpexec.runtime.schedulers.waiting import Contact  # distributed loads with a client only
+
+    addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
     if not addresses:
         raise RuntimeError(f"the cluster of {client} has no workers")
     return addresses

@@ -9,7 +9,7 @@ import dpexec as fluid
 from dpexec.runtime.placement import active_client, place_replicas, scheduler_in_force
 from tests.runtime.nets import assert_same_bits, batches, classifier, train
 
-QUIET = {"processes": False, "dashboard_address": None}
+QUIET = {"processes": False, "dashboard_address": ":0"}
 
 
 @pytest.fixture
