@@ -1,6 +1,6 @@
 """Graph files: an SSA graph as plain values, for views and for reading elsewhere.
 
-``SSAGraph.to_json`` and ``Plan.to_json`` return what `describe` makes; `save` writes it. The same
+``SSAGraph.to_json`` and ``Plan.to_json`` return what `describe` makes. The same
 graph gives the same text in every process, whatever the hash seed. A position in ``vars`` or
 ``nodes`` is an id:
 
@@ -16,11 +16,9 @@ graph gives the same text in every process, whatever the hash seed. A position i
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from dpexec.core.dtypes import dtype_name
@@ -30,7 +28,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 
-__all__ = ["FORMAT", "VERSION", "TaskLike", "describe", "save", "task_key"]
+__all__ = ["FORMAT", "VERSION", "TaskLike", "describe", "task_key"]
 
 FORMAT = "dpexec.graph"
 VERSION = 1
@@ -100,21 +98,6 @@ def describe(
     if passes is not None:
         data["passes"] = [dict(record) for record in passes]
     return data
-
-
-def save(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write what `describe` returned as a JSON file.
-
-    Args:
-        data: a described graph.
-        path: of the file.
-
-    Returns:
-        The path.
-    """
-    target = Path(path)
-    target.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="utf-8")
-    return target
 
 
 def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:

@@ -8,14 +8,13 @@ orders two operators.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dpexec.core.places import Place
+from dpexec.graph.drawable import Drawable
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
@@ -87,7 +86,7 @@ class OpNode:
         return f"<{self.name} on {where}>"
 
 
-class SSAGraph:
+class SSAGraph(Drawable):
     """A program replicated over devices.
 
     Args:
@@ -330,24 +329,6 @@ class SSAGraph:
         from dpexec.graph.describe import describe
 
         return describe(self)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the graph to a JSON file, which ``dpexec.viz`` reads elsewhere.
-
-        Args:
-            path: of the file.
-
-        Returns:
-            The path.
-        """
-        from dpexec.graph.describe import save
-
-        return save(self.to_json(), path)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from dpexec.viz import draw
-
-        return {**draw(self)._repr_mimebundle_(), "text/plain": repr(self)}
 
 
 def role_of(op: Operator) -> str:

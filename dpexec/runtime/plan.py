@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dpexec.core.places import array_module
-from dpexec.graph.describe import describe, save
+from dpexec.graph.describe import describe
+from dpexec.graph.drawable import Drawable
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
@@ -41,7 +40,7 @@ class PlanOptions:
 
 
 @dataclass(eq=False)
-class Plan:
+class Plan(Drawable):
     """What runs, where, in which order.
 
     Args:
@@ -112,22 +111,6 @@ class Plan:
         """The graph with the tasks that its nodes belong to, as plain values."""
         title = f"plan · {len(self.tasks)} tasks · {len(self.nodes)} operators"
         return describe(self.graph, self.tasks, title=title)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the plan to a JSON file, which ``dpexec.viz`` reads elsewhere.
-
-        Args:
-            path: of the file.
-
-        Returns:
-            The path.
-        """
-        return save(self.to_json(), path)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from dpexec.viz import draw
-
-        return {**draw(self)._repr_mimebundle_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"<Plan: {len(self.tasks)} tasks, {len(self.nodes)} operators>\n{self.describe()}"
