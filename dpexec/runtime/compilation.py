@@ -44,6 +44,21 @@ from dpexec.runtime.strategy import BuildStrategy
 
 __all__ = ["Compilation"]
 
+# In the order in which they run; a field of the strategy switches each of them.
+_REWRITES: Sequence[type[OperatorPass]] = (
+    SyncBatchNorm,
+    ConstantFolding,
+    CommonSubexpressions,
+    RemoveIdentities,
+    FuseSoftmaxCrossEntropy,
+    FuseReluDepthwiseConv,
+    FuseBatchNormActivation,
+    AutoFusion,
+    FuseAddActivation,
+    AddTo,
+)
+_PASSES: Sequence[type[Pass]] = (FuseOptimizer, FuseAllReduce, FuseBroadcast, SequentialExecution)
+
 
 @dataclass(frozen=True)
 class Compilation:
@@ -95,45 +110,12 @@ class Compilation:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
             return cls(program, places, options, [], [], PlanOptions(), kernels.libraries())
-        reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
-        customized = BuildStrategy.GradientScaleStrategy.Customized
-        one_memory = not on_cluster and not any(isinstance(p, CUDAPlace) for p in places)
-        options = ReplicationOptions(
-            mode="reduce" if reduce else "all_reduce",
-            merge_rows=True,
-            scale_loss_grad=scale_loss_grad,
-            keep_loss_grad=strategy.gradient_scale_strategy == customized,
-            shared_memory=reduce and one_memory,
-            trainers=strategy.num_trainers,
-        )
-        before: list[OperatorPass] = [
-            SyncBatchNorm(),
-            ConstantFolding(),
-            CommonSubexpressions(),
-            RemoveIdentities(),
-            FuseSoftmaxCrossEntropy(),
-            FuseReluDepthwiseConv(),
-            FuseBatchNormActivation(),
-            AutoFusion(),
-            FuseAddActivation(),
-            AddTo(),
-        ]
-        after: list[Pass] = [
-            FuseOptimizer(),
-            FuseAllReduce(),
-            FuseBroadcast(),
-            SequentialExecution(),
-        ]
         own_before, own_after = strategy.appended
-        rewrites = [step for step in before if getattr(strategy, step.name)] + own_before
-        passes = [step for step in after if getattr(strategy, step.name)] + own_after
+        rewrites = [make() for make in _REWRITES if getattr(strategy, make.name)] + own_before
+        passes = [make() for make in _PASSES if getattr(strategy, make.name)] + own_after
+        options = _replication(strategy, places, scale_loss_grad, on_cluster)
         native = kernels.libraries() if strategy.native_kernels else {}
-        halves = strategy.product_precision == "bfloat16"
-        if halves and (not native or any(isinstance(place, CUDAPlace) for place in places)):
-            raise RuntimeError(
-                "BuildStrategy.product_precision = 'bfloat16' needs kernels in machine code on "
-                "CPUs: install dpexec[fast] and leave native_kernels on"
-            )
+        halves = _halves(strategy, places, native)
         planning = PlanOptions(
             granularity=strategy.task_granularity,
             skip_dead=strategy.skip_dead_ops,
@@ -189,3 +171,31 @@ class Compilation:
         fused, _ = self._replicated(self.places[:1], alone)
         graph, _ = self._replicated(self.places, replace(self.options, merge_rows=False))
         write_graphviz(path, original, fused, graph)
+
+
+def _replication(
+    strategy: BuildStrategy, places: Sequence[Place], scale_loss_grad: bool, on_cluster: bool
+) -> ReplicationOptions:
+    """How a strategy has the program replicated; for the rest see :meth:`Compilation.of`."""
+    reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
+    customized = BuildStrategy.GradientScaleStrategy.Customized
+    one_memory = not on_cluster and not any(isinstance(place, CUDAPlace) for place in places)
+    return ReplicationOptions(
+        mode="reduce" if reduce else "all_reduce",
+        merge_rows=True,
+        scale_loss_grad=scale_loss_grad,
+        keep_loss_grad=strategy.gradient_scale_strategy == customized,
+        shared_memory=reduce and one_memory,
+        trainers=strategy.num_trainers,
+    )
+
+
+def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:
+    """Whether a strategy wants products in bfloat16; refuses where there are none."""
+    wanted = strategy.product_precision == "bfloat16"
+    if wanted and (not native or any(isinstance(place, CUDAPlace) for place in places)):
+        raise RuntimeError(
+            "BuildStrategy.product_precision = 'bfloat16' needs kernels in machine code on "
+            "CPUs: install dpexec[fast] and leave native_kernels on"
+        )
+    return wanted
