@@ -16,7 +16,7 @@ from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.placement import cpu_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.pservers.remote import remote_of
+from dpexec.runtime.pservers.remote import check_mode, remote_of
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class CompiledProgram:
         build_strategy = execution_strategy = None
         if self._is_data_parallel:
             build_strategy = self._build_strategy or BuildStrategy()
+            check_mode(self._remote, build_strategy)
             execution_strategy = self._exec_strategy or ExecutionStrategy()
         self._engine = Engine(
             self._program,

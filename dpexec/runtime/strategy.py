@@ -274,7 +274,7 @@ class BuildStrategy(_Strategy):
     use_hierarchical_allreduce = _Field(False, bool, "NCCL only.", False)
     hierarchical_allreduce_inter_nranks = _Field(0, int, "NCCL only.", False)
     is_distribution = _Field(False, bool, "Set by the original for send/recv programs.", False)
-    async_mode = _Field(False, bool, "Asynchronous parameter server.", False)
+    async_mode = _Field(False, bool, "The program's parameter servers wait for nobody.")
     mkldnn_enabled_op_types = _Field(set(), _strings, "oneDNN only.", False)
 
     def __init__(self) -> None:

@@ -23,8 +23,9 @@ from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.messages import Values
 from dpexec.runtime.pservers.store import store
 from dpexec.runtime.pservers.update import listener
+from dpexec.runtime.strategy import BuildStrategy
 
-__all__ = ["Part", "Remote", "remote_of"]
+__all__ = ["Part", "Remote", "check_mode", "remote_of"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Remote:
     Args:
         local: the program without it.
         serves: whether it is a server's program: then it does nothing else.
+        synchronous: whether servers wait for the gradients of all trainers.
         trainer: number of the trainer.
         endpoints: the servers.
         sent: the parts of every gradient.
@@ -69,6 +71,7 @@ class Remote:
 
     local: Program
     serves: bool = False
+    synchronous: bool = False
     trainer: int = 0
     endpoints: dict[str, None] = field(default_factory=dict)
     sent: dict[str, list[Part]] = field(default_factory=dict)
@@ -169,6 +172,7 @@ def _read(program: Program) -> Remote | None:
         elif op.type == "recv":
             blocks.update(_received(remote, op))
         elif op.type in ("send_barrier", "fetch_barrier"):
+            remote.synchronous |= op.type == "send_barrier"
             remote.endpoints.update(dict.fromkeys(op.attr("endpoints")))
         elif op.type == "concat" and blocks.keys() >= set(op.input("X")):
             remote.received[op.output("Out")[0]] = [blocks.pop(name) for name in op.input("X")]
@@ -179,6 +183,19 @@ def _read(program: Program) -> Remote | None:
         remote.endpoints.update(dict.fromkeys(part.endpoint for part in parts))
     remote.local.global_block().ops = kept
     return remote
+
+
+def check_mode(remote: Remote | None, strategy: BuildStrategy) -> None:
+    """Refuse a strategy that says something else than the program.
+
+    Raises:
+        EnforceNotMet: it is asynchronous, and the program is not.
+    """
+    if strategy.async_mode and (remote is None or remote.synchronous):
+        raise EnforceNotMet(
+            "BuildStrategy.async_mode is for programs that DistributeTranspiler made with "
+            "sync_mode=False, and this one is none; leave async_mode False"
+        )
 
 
 def _cut(op: Operator) -> dict[str, tuple[str, int, int]]:

@@ -46,7 +46,7 @@ class Server(threading.Thread):
 class Trainer(threading.Thread):
     """A trainer; ``losses`` and ``parameters`` are there after :meth:`join`."""
 
-    def __init__(self, name, number, servers, steps, devices=None, batches=None, pause=None):
+    def __init__(self, name, number, servers, steps, devices=None, mode=None, batches=None):
         super().__init__(daemon=True)
         self.name_of_case, self.number, self.steps = name, number, steps
         self.scope, self.error, self.losses = fluid.Scope(), None, []
@@ -54,18 +54,22 @@ class Trainer(threading.Thread):
         self.transpiler = cases.transpiler(fluid, name, self.main, self.startup, number, servers)
         self.program = self.transpiler.get_trainer_program()
         if devices:
+            build = fluid.BuildStrategy()
+            build.reduce_strategy = mode or build.ReduceStrategy.AllReduce
             self.program = fluid.CompiledProgram(self.program).with_data_parallel(
-                self.loss.name, places=fluid.cpu_places(devices)
+                self.loss.name, build, places=fluid.cpu_places(devices)
             )
         self.batches = batches or steps
-        self.pause = pause or (lambda step: None)
+
+    def before(self, step):
+        """Called before every step."""
 
     def run(self):
         executor = self.executor = fluid.Executor(fluid.CPUPlace())
         try:
             executor.run(self.startup, scope=self.scope)
             for step in range(self.steps):
-                self.pause(step)
+                self.before(step)
                 feed = cases.batch(self.name_of_case, step % self.batches, self.number)
                 fetched = executor.run(self.program, feed, [self.loss.name], scope=self.scope)
                 self.losses.append(float(fetched[0].mean()))

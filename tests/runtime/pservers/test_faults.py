@@ -15,16 +15,12 @@ from tests.runtime.pservers.runs import Server, Trainer, free_endpoints
 class Mortal(Trainer):
     """A trainer whose connections break in a step, as those of a process that is killed do."""
 
-    def run(self):
-        def die(step):
-            if step == 2:
-                for servers in self.executor._servers:
-                    for channel in servers._channels.values():
-                        channel.interrupt()
-                raise GangError("dead")
-
-        self.pause = die
-        super().run()
+    def before(self, step):
+        if step == 2:
+            for servers in self.executor._servers:
+                for channel in servers._channels.values():
+                    channel.interrupt()
+            raise GangError("dead")
 
 
 def team(name="sgd", kinds=(Trainer, Trainer), servers=1):
@@ -106,6 +102,21 @@ def test_several_steps_in_one_run_are_refused():
     feed = cases.batch("sgd", 0, 0)
     with pytest.raises(EnforceNotMet, match="num_iteration_per_run at 1"):
         fluid.Executor(fluid.CPUPlace()).run(program, feed, [loss.name], scope=scope)
+
+
+@pytest.mark.parametrize("name", ["sgd", "async"])
+def test_async_mode_is_for_asynchronous_programs(name):
+    main, startup, loss = cases.build(fluid, name)
+    made = cases.transpiler(fluid, name, main, startup)
+    strategy = fluid.BuildStrategy()
+    strategy.async_mode = True
+    program = fluid.CompiledProgram(made.get_trainer_program()).with_data_parallel(
+        loss.name, build_strategy=strategy, places=fluid.cpu_places(1)
+    )
+    message = "async_mode is for programs" if name == "sgd" else "has not been initialized"
+    run = fluid.Executor(fluid.CPUPlace()).run
+    with pytest.raises(EnforceNotMet, match=message):
+        run(program, cases.batch(name, 0, 0), [loss.name], scope=fluid.Scope())
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-5"])

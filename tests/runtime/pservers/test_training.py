@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures import pserver_cases as cases
+from tests.runtime.nets import Reduce
 from tests.runtime.pservers.runs import train, train_alone
 
 RECORDED = json.loads((Path(cases.__file__).parent / "pservers.json").read_text())
@@ -58,6 +59,11 @@ def test_trainers_with_several_devices(name):
         np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-5)
         for parameter, value in mine.parameters.items():
             np.testing.assert_allclose(value, theirs.parameters[parameter], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["sgd", "sparse"])
+def test_mode_reduce_gives_the_bits_of_all_reduce(name):
+    assert_same_bits(train(name, devices=2), train(name, devices=2, mode=Reduce))
 
 
 @pytest.mark.filterwarnings("ignore:The current program is empty")
