@@ -3,13 +3,20 @@
 The GPU does not exist (tests/fakes); tests/gpu runs the same comparison on real ones.
 """
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import dpexec
 from dpexec.core.tensors import SelectedRows
+from tests.fakes.arrays import NAMES
 from tests.fakes.cupy import install
 from tests.ops.calls import SampleCall, parts, samples
 from tests.ops.test_contract import TYPES, differentiable
+
+CALLED = re.compile(r"\bxp\.(\w+)")
 
 
 def on_gpu(cupy, value):
@@ -55,3 +62,10 @@ def _assert_same(expected, found, cupy, rtol, what):
 @pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
 def test_kernel_needs_nothing_that_cupy_lacks(type, monkeypatch):
     compared(type, install(monkeypatch, 1), rtol=1e-6)
+
+
+def test_cupy_has_every_function_that_is_called_on_both():
+    known = {*NAMES["ufuncs"], *NAMES["functions"], *NAMES["other"]}
+    sources = Path(dpexec.__file__).parent.rglob("*.py")
+    called = {name for path in sources for name in CALLED.findall(path.read_text("utf-8"))}
+    assert len(called) > 50 and called <= known
