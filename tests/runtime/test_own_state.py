@@ -1,10 +1,11 @@
 """What a replica does not have in common with all others."""
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.runtime.own_state import own_names
-from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, strategies, train
 
 
 def own(net, mode, devices=2):
@@ -37,3 +38,28 @@ def test_statistics_are_of_single_replicas(mode):
     net = classifier(fluid.optimizer.SGD(0.1), batch_norm=True)
     statistics = {"batch_norm_0.w_1", "batch_norm_0.w_2"}
     assert all(statistics <= names for names in own(net, mode))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: fluid.optimizer.Adam(0.1),
+        lambda: fluid.optimizer.DGCMomentumOptimizer(0.1, 0.9, rampup_begin_step=1),
+        lambda: fluid.optimizer.LookaheadOptimizer(fluid.optimizer.SGD(0.1), k=2),
+    ],
+    ids=["adam", "dgc", "lookahead"],
+)
+def test_what_is_in_common_is_equal_after_training(optimizer):
+    """Also when a replica had no samples for a step."""
+    net = classifier(optimizer(), dropout=0.3, batch_norm=True)
+    feeds = [*batches(2, rows=11), *batches(1, rows=2), *batches(2, rows=12)]
+    engine = train(net, feeds, 3).compiled._engine
+    names = own_names(engine.graph)
+    compared = 0
+    for name in set(engine.graph.versions[0]) - set().union(*names):
+        values = [engine.replicas.tensor(device, name) for device in range(3)]
+        if values[0] is not None:
+            compared += 1
+            for value in values[1:]:
+                np.testing.assert_array_equal(value.array, values[0].array, err_msg=name)
+    assert compared >= 4  # parameters at least
