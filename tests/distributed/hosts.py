@@ -1,0 +1,145 @@
+"""Several hosts on one machine: network namespaces, joined by links that are narrow and can be cut.
+
+Needs root and iproute2. A link is delayed, too, where the kernel has ``netem``.
+"""
+
+import contextlib
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from distributed import Client
+
+from tests.waiting import until
+
+_numbers = itertools.count(os.getpid())
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def _dask(role: str, *options: str, inside: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    """Start a scheduler or worker, perhaps inside of another namespace."""
+    command = [*inside, sys.executable, "-m", f"distributed.cli.dask_{role}", *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+class Host:
+    """A host with a worker, behind a link of its own.
+
+    Args:
+        network: name of the bridge.
+        net: the first three numbers of all addresses.
+        number: counts the hosts.
+        megabits: per second that the link takes, in either direction.
+    """
+
+    def __init__(self, network: str, net: str, number: int, megabits: int) -> None:
+        self.name, self.address = f"{network}h{number}", f"{net}.{number + 2}"
+        self.link = f"{network}l{number}"  # the end of the bridge
+        self._inside = f"{network}i{number}"
+        self._network, self._megabits = network, megabits
+        self.worker: subprocess.Popen[bytes] | None = None
+
+    def build(self) -> None:
+        """Make the host and its link."""
+        _ip("netns", "add", self.name)
+        _ip("link", "add", self.link, "type", "veth", "peer", "name", self._inside)
+        _ip("link", "set", self._inside, "netns", self.name)
+        _ip("link", "set", self.link, "master", self._network, "up")
+        inside = ["ip", "netns", "exec", self.name]
+        for command in (
+            ["ip", "addr", "add", f"{self.address}/24", "dev", self._inside],
+            ["ip", "link", "set", self._inside, "up"],
+            ["ip", "link", "set", "lo", "up"],
+        ):
+            subprocess.run([*inside, *command], check=True, capture_output=True)
+        self._narrow([], self.link)
+        self._narrow(inside, self._inside)
+
+    def _narrow(self, inside: Sequence[str], device: str) -> None:
+        add = [*inside, "tc", "qdisc", "add", "dev", device, "root"]
+        rate = f"{self._megabits}mbit"
+        slow = subprocess.run(
+            [*add, "netem", "delay", "1ms", "rate", rate], capture_output=True, check=False
+        )
+        if slow.returncode:
+            bucket = ["tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
+            subprocess.run([*add, *bucket], check=True, capture_output=True)
+
+    def start(self, scheduler: Path) -> None:
+        """Start the worker of the scheduler that a file names."""
+        options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        inside = ("ip", "netns", "exec", self.name)
+        self.worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
+
+    def cut(self) -> None:
+        """Cut the link: nobody is told."""
+        _ip("link", "set", self.link, "down")
+
+    @property
+    def received(self) -> int:
+        """Bytes that came to the host so far."""
+        return int(Path(f"/sys/class/net/{self.link}/statistics/tx_bytes").read_text())
+
+    def remove(self) -> None:
+        """Kill the worker, and remove the host."""
+        if self.worker is not None:
+            _kill(self.worker)
+        for command in (["link", "del", self.link], ["netns", "del", self.name]):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip(*command)
+
+
+@contextmanager
+def hosts(count: int, megabits: int) -> Iterator[tuple[Client, list[Host]]]:
+    """A cluster with a worker on each of some hosts.
+
+    Args:
+        count: of hosts.
+        megabits: per second that their links take.
+
+    Returns:
+        A client, and the hosts. The test is skipped where none can be made.
+    """
+    if os.getuid() or not (shutil.which("ip") and shutil.which("tc")):
+        pytest.skip("hosts of its own need root, and ip and tc of iproute2")
+    unique = next(_numbers)
+    network, net = f"dpx{unique % 10000}", f"10.213.{unique % 250}"
+    with ExitStack() as stack:
+        try:
+            _ip("link", "add", network, "type", "bridge")
+            stack.callback(lambda: _ip("link", "del", network))
+            _ip("addr", "add", f"{net}.1/24", "dev", network)
+            _ip("link", "set", network, "up")
+            made = [Host(network, net, number, megabits) for number in range(count)]
+            for host in made:
+                stack.callback(host.remove)
+                host.build()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"hosts of its own cannot be made here: {error.stderr}")
+        file = Path(stack.enter_context(TemporaryDirectory())) / "scheduler.json"
+        options = ("--host", f"{net}.1", "--port", "0", "--no-dashboard")
+        scheduler = _dask("scheduler", "--scheduler-file", str(file), *options)
+        stack.callback(_kill, scheduler)
+        for host in made:
+            host.start(file)
+        client = Client(
+            scheduler_file=str(until(lambda: file.exists() and file)), set_as_default=False
+        )
+        stack.enter_context(client)
+        client.wait_for_workers(count, timeout=60)
+        yield client, made

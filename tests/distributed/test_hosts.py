@@ -1,0 +1,75 @@
+"""Training between hosts: few bytes on narrow links, and a cut link loses nothing."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.distributed.hosts import hosts
+from tests.runtime.nets import assert_same_bits, batches, classifier, train, word_batches, words
+from tests.waiting import until
+
+STEPS = 10
+
+
+@pytest.fixture(scope="module")
+def network():
+    with hosts(2, megabits=400) as made:
+        yield made
+
+
+def wide():
+    """A classifier whose gradients take 1 MB."""
+    return classifier(fluid.optimizer.Momentum(0.1, 0.9), sizes=(8, 500, 500, 3))
+
+
+def gradient_bytes(net):
+    return 4 * sum(np.prod(param.shape) for param in net.main.all_parameters())
+
+
+def traffic(network, net, feed):
+    """Bytes per step that came to the hosts, and what training left behind."""
+    client, made = network
+    options = {"scheduler": client, "collectives": "gang", "num_iteration_per_run": STEPS}
+    train(net, [feed], 2, **options)  # workers have compiled it
+    before = [host.received for host in made]
+    run = train(net, [feed] * 2, 2, **options)
+    return [(h.received - at) / (2 * STEPS) for h, at in zip(made, before, strict=True)], run
+
+
+def test_dense_gradients_take_as_many_bytes_as_computed(network):
+    net, (feed,) = wide(), batches(1)
+    received, run = traffic(network, net, feed)
+    computed = gradient_bytes(net)  # half of the other's gradient, and the other half of the sum
+    state = 2 * computed / (2 * STEPS)  # parameters and velocities come once
+    for found in received:
+        assert computed + state < found < 1.15 * (computed + state)
+    assert np.array_equal(run.losses[-1], train(net, [feed] * 2 * STEPS, 2).losses[-1])
+
+
+def test_sparse_gradients_take_few(network):
+    (feed,) = word_batches(1, vocabulary=20_000)
+    sparse, _ = traffic(network, words(vocabulary=20_000), feed)
+    table = 20_000 * 5 * 4
+    assert max(sparse) < table / 4  # of which most are parameters, which come once
+
+
+def test_cut_link_loses_nothing():
+    net, feeds, mib = wide(), batches(6), 1 << 20
+    with hosts(2, megabits=400) as (client, (host, other)):
+
+        def cut() -> None:
+            until(lambda: other.received > 12 * mib, 60)  # the state, and some steps
+            other.cut()
+
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        options = {"collectives": "gang", "collective_timeout": 2, "num_iteration_per_run": STEPS}
+        run = train(net, feeds, 2, scheduler=client, **options)
+        cutting.join()
+        homes = run.compiled._engine._cluster.address
+    assert [home.split(":")[1] for home in homes] == [f"//{host.address}"] * 2
+    expected = train(net, [feed for feed in feeds for _ in range(STEPS)], 2)
+    expected.losses = expected.losses[STEPS - 1 :: STEPS]
+    assert_same_bits(run, expected)
