@@ -8,14 +8,12 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.trainers.party import part_all
-from dpexec.transpiler.collective import transpile_collective
-from dpexec.transpiler.config import DistributeTranspilerConfig
 from tests.runtime.nets import batches, classifier, train
 from tests.runtime.trainers.pair import free_endpoint
 
 
 def config(mode, collective_mode=None):
-    made = DistributeTranspilerConfig()
+    made = fluid.DistributeTranspilerConfig()
     made.mode, made.collective_mode = mode, collective_mode
     return made
 
@@ -23,9 +21,9 @@ def config(mode, collective_mode=None):
 def transpiled(net, endpoints, rank, mode="nccl2", collective_mode=None):
     """A copy of the net's program for one of the trainers."""
     program = net.main.clone()
-    made = config(mode, collective_mode)
-    trainers = ",".join(endpoints)
-    transpile_collective(made, program, rank, trainers, endpoints[rank])
+    transpiler = fluid.DistributeTranspiler(config(mode, collective_mode))
+    there = {"trainers": ",".join(endpoints), "current_endpoint": endpoints[rank]}
+    transpiler.transpile(rank, program=program, startup_program=net.startup, **there)
     return program
 
 
@@ -96,7 +94,8 @@ def test_what_is_not_supported_is_said(endpoints):
 
 
 def test_a_trainer_must_be_one_of_the_trainers(endpoints):
-    made = config("nccl2")
+    transpiler = fluid.DistributeTranspiler(config("nccl2"))
+    there = {"trainers": ",".join(endpoints), "current_endpoint": endpoints[0]}
     for rank in (-1, 1, 2):
         with pytest.raises(ValueError, match=f"must be number {rank}"):
-            transpile_collective(made, classifier().main, rank, endpoints, endpoints[0])
+            transpiler.transpile(rank, program=classifier().main, **there)
