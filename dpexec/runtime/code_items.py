@@ -15,7 +15,7 @@ from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import Kernel
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_run import CodeRun
-from dpexec.runtime.code_sizes import OpenParts
+from dpexec.runtime.code_sizes import Computed, OpenParts
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
@@ -23,15 +23,13 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.records import Part
 from dpexec.runtime.row_limits import row_limits
 
-__all__ = ["Computed", "Items", "NotCodeError", "Outside", "items_of"]
+__all__ = ["Items", "NotCodeError", "Outside", "items_of"]
 
 _SHARED_FROM = 16_384
 """Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
 _LINE = 16
 """Elements in a line of the cache: where sums are divided."""
 
-Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
-"""A value that code computes, and where its parts lie."""
 Row = tuple[OpNode, Kernel, Sequence[int]]
 """What it is for, a kernel and its arguments."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,10 @@ from dpexec.runtime.code_run import CodeRun
 from dpexec.runtime.native import Lates
 from dpexec.runtime.partition import Task
 
-__all__ = ["OpenParts"]
+__all__ = ["Computed", "OpenParts"]
+
+Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
+"""A value that code computes, and where its parts lie."""
 
 
 class OpenParts:
@@ -68,16 +71,22 @@ class OpenParts:
             found += code.made_by.sized(rows[device], lates[task][code.made_by])
         return np.array(found, np.int64)
 
-    def arrays(
-        self, names: Iterable[tuple[int, str]], rows: Sequence[int]
-    ) -> Iterator[tuple[int, str, Value | Sparse, list[np.ndarray[Any, Any]]]]:
-        """Values whose shapes differ, as ``(device, name, value, arrays)``.
+    def varies(self, device: int, name: str) -> bool:
+        """Whether the shape of a value depends on the rows.
 
         Args:
-            names: devices and names of those that somebody wants.
+            device: whose.
+            name: of the value.
+        """
+        return (device, name) in self._arrays
+
+    def value(self, device: int, name: str, rows: Sequence[int]) -> Computed:
+        """A value whose shape depends on the rows, and where its parts lie.
+
+        Args:
+            device: whose.
+            name: of the value.
             rows: of every device's batch.
         """
-        for device, name in names:
-            if (device, name) in self._arrays:
-                code, value = self._arrays[device, name]
-                yield device, name, value, code.place.arrays(value, rows[device])
+        code, value = self._arrays[device, name]
+        return value, code.place.arrays(value, rows[device])

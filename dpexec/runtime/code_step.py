@@ -87,6 +87,8 @@ class CodeStep:
         self._moves = -1
         self._numbered = False
         self._written: dict[str, LoDTensor] = {}
+        fetched = itertools.product(range(len(made.computed)), plan.fetch)
+        self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
         self._results = self._lasting()
         self._others = [
             (device, name)
@@ -111,11 +113,10 @@ class CodeStep:
             self._sized[binding] = self._open.words(binding.rows, binding.lates)
         self._all_words[self._open.positions] = self._sized[binding]
         self._lates = binding.lates
-        fetched = itertools.product(range(len(self._computed)), self.plan.fetch)
-        wanted = (*fetched, *self.plan.commits)
-        for device, name, value, arrays in self._open.arrays(wanted, binding.rows):
-            self._computed[device][name] = value, arrays
-        self._results = self._lasting()
+        for device, name in self._varying:
+            self._computed[device][name] = self._open.value(device, name, binding.rows)
+        if self._varying:
+            self._results = self._lasting()
         self._numbered = False
         self.note(None)
         self._sized_for = weakref.ref(binding)
