@@ -192,18 +192,14 @@ class _ServerProgram:
         self, op: Operator, block: Block, names: Mapping[str, str], shape: Sequence[int]
     ) -> None:
         """Copy an operator; its variables get new names and, if like the parameter, its shape."""
-        whole = self._original(op.role_var[0]).shape if names else None
+        known = self.source.program.global_block().vars
+        whole = known[op.role_var[0]].shape if names else None
         for name in (*op.input_arg_names, *op.output_arg_names):
             new = names.get(name, name)
-            if name and new not in self.block.vars:
-                var = self._original(name)
-                _like(
-                    self.block,
-                    var,
-                    new,
-                    shape if var.shape == whole else var.shape,
-                    var.persistable,
-                )
+            if name in known and new not in self.block.vars:  # else local to a branch
+                var = known[name]
+                cut = shape if var.shape == whole else var.shape
+                _like(self.block, var, new, cut, var.persistable)
         attrs = {name: self._body(value) for name, value in op.attrs.items()}
         inputs, outputs = (
             {slot: [names.get(name, name) for name in given] for slot, given in slots.items()}

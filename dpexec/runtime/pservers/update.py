@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import to_numpy
+from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope
 from dpexec.core.tensors import SelectedRows
@@ -53,12 +53,12 @@ class Update:
     @property
     def tables(self) -> set[str]:
         """Parameters of which an update changes just the rows that gradients have."""
-        return {
-            name
-            for name in self._table.values()
-            if self._optimizers[name].type in _BY_ROWS
-            and self._optimizers[name].attrs.get("lazy_mode", True)
-        }
+        return {name for name in self._table.values() if self._by_rows(self._optimizers[name])}
+
+    def _by_rows(self, op: Operator) -> bool:
+        lazy = op.type in _BY_ROWS and op.attrs.get("lazy_mode", True)
+        grad = self._block.var(op.input("Grad")[0])  # weight decay makes a dense one
+        return bool(lazy) and grad.type == VarType.SELECTED_ROWS
 
     def run(self, gradients: Values) -> dict[str, np.ndarray[Any, Any]]:
         """Make an update.

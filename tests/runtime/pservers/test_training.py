@@ -87,3 +87,46 @@ def test_an_asynchronous_trainer_alone_has_the_bits_of_training_without_servers(
     assert member.losses == losses
     for name, value in parameters.items():
         np.testing.assert_array_equal(member.parameters[name], value)
+
+
+def stepwise(fluid, loss):
+    rate = fluid.layers.piecewise_decay([1, 3], [0.1, 0.05, 0.01])
+    fluid.optimizer.Momentum(rate, 0.9).minimize(loss)
+
+
+def warmed_up(fluid, loss):
+    rate = fluid.layers.linear_lr_warmup(fluid.layers.cosine_decay(0.1, 1, 5), 3, 0.0, 0.1)
+    fluid.optimizer.Adam(rate).minimize(loss)
+
+
+def decaying(fluid, loss):
+    fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.1)).minimize(loss)
+
+
+def lazy(fluid, loss):
+    fluid.optimizer.Adam(0.1, lazy_mode=True).minimize(loss)
+
+
+def momentum(fluid, loss):
+    fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+
+
+@pytest.mark.parametrize(
+    ("network", "minimize"),
+    [
+        (cases.dense, stepwise),
+        (cases.dense, warmed_up),
+        (cases.sparse, decaying),
+        (cases.sparse, lazy),
+        (cases.sparse, momentum),
+    ],
+)
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_servers_compute_what_one_process_does(monkeypatch, network, minimize, synchronous):
+    trainers = 2 if synchronous else 1
+    monkeypatch.setitem(cases.CASES, "one", (network, minimize, trainers, {}, synchronous))
+    losses, parameters = train_alone("one", trainers=trainers)
+    team = train("one", trainers=trainers)
+    np.testing.assert_allclose(np.mean([m.losses for m in team], axis=0), losses, rtol=1e-5)
+    for parameter, value in parameters.items():
+        np.testing.assert_allclose(team[0].parameters[parameter], value, rtol=1e-5, atol=1e-6)
