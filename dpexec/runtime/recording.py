@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Recording:
     def begin(self) -> None:
         """A step begins."""
         self._is_code, self._ran, self.moved = False, [], {}
-        self.began = time.perf_counter_ns()
+        self.began = perf_counter_ns()
 
     def begin_tasks(self) -> None:
         """The tasks of the step will run one by one; values have been fed."""
@@ -99,9 +99,9 @@ class Recording:
             EnforceNotMet: a kernel failed.
         """
         self._envs = envs
-        start = time.perf_counter_ns()
+        start = perf_counter_ns()
         run(self._steps[number], envs)
-        self._ran[number] = start, time.perf_counter_ns(), threading.get_ident()
+        self._ran[number] = start, perf_counter_ns(), threading.get_ident()
 
     def correct(self, number: int, start: int, ends: Sequence[int], lane: int) -> None:
         """Replace what the host saw of a task by the times of the GPU that did it.
@@ -155,7 +155,7 @@ class Recording:
             start: when it began, in nanoseconds.
             facts: more about it.
         """
-        stop = time.perf_counter_ns()
+        stop = perf_counter_ns()
         self._around.append((name, kind, start, stop, threading.get_ident(), facts))
 
     @property
@@ -174,7 +174,7 @@ class Recording:
         if self._is_code and notes is not None:
             row = notes.row - 1
             notes.times[2 * row] = self.began
-            notes.times[2 * row + 1] = time.perf_counter_ns()
+            notes.times[2 * row + 1] = perf_counter_ns()
             return notes, row
         self._envs = ()
         stamps, ran, inner, around = self.noted
@@ -197,7 +197,7 @@ class Recording:
         node = step.node
         has_body = node.op is not None and node.op.bodies and not node.is_collective
         run = self._listening(step, task) if has_body else step.call
-        stamps, clock = self._stamps, time.perf_counter_ns
+        stamps, clock = self._stamps, perf_counter_ns
         unknown = any(var.kind == "var" for var in node.outputs)
 
         def call_and_note(values: Any) -> None:
