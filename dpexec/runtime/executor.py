@@ -110,8 +110,7 @@ class Executor:
             serve(program, scope, self.place)
             return []
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
-        source = program if remote is None else remote.local
-        engine = self._engine_for(program, source, scope, prune)
+        engine = self._engine_for(program, scope, prune)
         values = with_loaders(program, feed, [self.place], engine.prepare)
         return self._run_engine(engine, remote, [engine.split(values)], names, True)
 
@@ -128,11 +127,12 @@ class Executor:
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
 
-    def _engine_for(self, program: Program, source: Program, scope: Scope, prune: Any) -> Engine:
-        """The engine of a program, of which ``source`` is what runs here."""
+    def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
         key = (program, scope, prune)
         engine = self._engines.pop(key, None)
         if engine is None or engine.version != program._version:
+            remote = remote_of(program)
+            source = program if remote is None else remote.local
             source = source if prune is None else _pruned(source, *prune)
             engine = self._make_engine(source, scope, program)
         self._engines[key] = engine  # the latest used is last

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,9 +76,9 @@ class Remote:
     sent: dict[str, list[Part]] = field(default_factory=dict)
     received: dict[str, list[Part]] = field(default_factory=dict)
 
-    @functools.cached_property
+    @property
     def servers(self) -> Servers:
-        """The servers, the same ones for all programs of this trainer."""
+        """The servers: the same ones for all programs of a trainer, until it is done."""
         return Servers.of(list(self.endpoints), self.trainer)
 
     def run(
@@ -157,7 +156,7 @@ def remote_of(program: Program) -> Remote | None:
 
 def _read(program: Program) -> Remote | None:
     if listener(program) is not None:
-        return Remote(program, serves=True)
+        return Remote(Program(), serves=True)
     if not any(op.role & roles.RPC for op in program.global_block().ops):
         return None
     remote = Remote(program.clone())

@@ -66,7 +66,8 @@ class Rounds:
     @property
     def missing(self) -> frozenset[int]:
         """Trainers that did not come yet."""
-        return frozenset(self._missing)
+        with self._changed:
+            return frozenset(self._missing)
 
     @property
     def over(self) -> bool:
@@ -79,8 +80,8 @@ class Rounds:
         Raises:
             GangError: some did not come within the limit; it names them.
         """
-        if self._missing and time.monotonic() - self._began > self._limit:
-            raise GangError(f"{_names(self._missing)} did not come within {self._limit:g} s")
+        if time.monotonic() - self._began > self._limit and (missing := self.missing):
+            raise GangError(f"{_names(missing)} did not come within {self._limit:g} s")
 
     def arrive(self, trainer: int) -> None:
         """Note that a trainer has come.

@@ -48,9 +48,8 @@ class _Server:
         self._endpoint = Endpoint.parse(op.attr("endpoint"))
         self._secret = secret_of([self._endpoint])
         self._limit = limit_of_waiting()
-        self._trainers: int = op.attr("Fanin")
         bound = None if op.attr("distributed_mode") == 0 else op.attr("max_staleness")
-        self._rounds = Rounds(Update(program, scope, place), self._trainers, bound, self._limit)
+        self._rounds = Rounds(Update(program, scope, place), op.attr("Fanin"), bound, self._limit)
 
     def run(self) -> None:
         """Let trainers in, and serve each on a thread of its own."""
