@@ -1,0 +1,60 @@
+"""Recorded steps of code: every step has its own notes, whatever comes between."""
+
+import pytest
+
+from dpexec import kernels
+from dpexec.runtime import code_notes
+from dpexec.trace import Recorder
+from tests.runtime.nets import batches
+from tests.runtime.test_code_step import Training
+
+if not kernels.available():
+    pytest.skip("needs numba", allow_module_level=True)
+
+
+def operators(trace, step):
+    """Devices and names of what a step did, and how long the tasks of device 0 took."""
+    events = [event for event in trace if event.step == step]
+    seconds = sum(e.stop - e.start for e in events if e.kind == "task" and e.device == 0)
+    return sorted((str(e.device), e.name) for e in events if e.kind == "op"), seconds
+
+
+def test_steps_of_several_sizes_in_turn_note_what_they_did(monkeypatch):
+    monkeypatch.setattr(code_notes, "_ROWS", 3)  # room is soon used up
+    training = Training()
+    sizes = [12, 8, 12, 8, 12, 12, 12, 12, 8, 8, 12]
+    for rows in sizes[:4]:
+        training.step(*batches(1, rows))
+    engine = training.program._engine
+    recorder = Recorder()
+    for number, rows in enumerate(sizes):
+        engine.recorder = recorder if number != 5 else None  # one step is not recorded
+        training.step(*batches(1, rows))
+    assert training.whole_steps
+    trace = recorder.trace()
+    assert trace.steps == tuple(range(len(sizes) - 1))
+    first, _ = operators(trace, 0)
+    assert first
+    for step in trace.steps:
+        done, seconds = operators(trace, step)
+        assert done == first and 0 < seconds < 60
+    feeds = [event.start for event in trace if event.name == "Feed"]
+    fetches = [event.stop for event in trace if event.name == "Fetch"]
+    assert len(feeds) == len(fetches) == len(trace.steps)
+    assert all(stop <= start for stop, start in zip(fetches, feeds[1:], strict=False))
+
+
+def test_two_recorders_keep_the_steps_they_saw():
+    training = Training()
+    (feed,) = batches(1)
+    for _ in range(3):
+        training.step(feed)
+    engine, always, late = training.program._engine, Recorder(), Recorder()
+    engine.recorder = always
+    for number in range(6):
+        engine._sampled = [late] if number in (2, 3, 5) else []
+        training.step(feed)
+    assert len(always.trace().steps) == 6 and len(late.trace().steps) == 3
+    starts = [event.start for event in always.trace() if event.name == "Feed"]
+    seen = [event.start for event in late.trace() if event.name == "Feed"]
+    assert seen == [starts[2], starts[3], starts[5]]
