@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _POLL = 0.002  # seconds
+_PATIENCE = 0.5  # seconds; so long an answer may wait for tasks to end
 
 
 class Held(NamedTuple):
@@ -50,10 +52,12 @@ class Held(NamedTuple):
     Args:
         stores: replicas that live there.
         mirrors: replicas that live elsewhere.
+        running: how many tasks of earlier epochs have not ended yet.
     """
 
     stores: dict[int, tuple[int, ...]]
     mirrors: dict[int, tuple[int, ...]]
+    running: int
 
 
 # ---- homes change
@@ -76,6 +80,8 @@ def setup(epoch: Epoch, step: int, spec: Compilation, devices: Sequence[int]) ->
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
     """Refuse tasks of earlier epochs, and wait for those that run; a gang ends.
 
+    It does not wait long: a worker that takes its time for a task is not to seem silent.
+
     Returns:
         What the worker has; None if it has nothing of the runner.
     """
@@ -85,13 +91,15 @@ async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
         return None
     replicas.epoch = epoch
     leave(epoch.token, dask_worker)
-    while replicas.running:
+    until = time.monotonic() + _PATIENCE
+    while replicas.running and time.monotonic() < until:
         await asyncio.sleep(_POLL)
+    running = replicas.running  # before the steps, which the last of them may still change
     stores, mirrors = (
         {device: versions.steps for device, versions in known.items()}
         for known in (replicas.stores, replicas.mirrors)
     )
-    return Held(stores, mirrors)
+    return Held(stores, mirrors, running)
 
 
 def settle(

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from tests.runtime.nets import (
     persistables,
     strategies,
     train,
+    word_batches,
+    words,
 )
 
 STEPS = 6
@@ -137,3 +140,31 @@ def test_worker_that_cannot_take_replicas_is_left_out(alone):
         run = train(adam(), feeds, 2, Reduce, scheduler=found.client)
         assert_same_bits(run, alone)
         assert run.compiled._engine._cluster.address == [survivor] * 2
+
+
+def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(pair):
+    def be_slow():
+        from dpexec.runtime import cluster_worker
+
+        original = cluster_worker.run_steps
+
+        def slow(*args):
+            cluster_worker.run_steps = original
+            time.sleep(2)
+            original(*args)
+
+        cluster_worker.run_steps = slow
+
+    net, feeds = words(), word_batches(2)
+    run = train(net, feeds[:1], 2, scheduler=pair.client, collective_timeout=1)
+    address = run.compiled._engine._cluster.address
+    bad = {"x": feeds[1]["x"].copy(), "y": feeds[1]["y"]}
+    bad["x"][0, 0] = 50  # on the first replica alone
+    pair.client.run(be_slow, workers=[address[1]])
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        with pytest.raises(fluid.core.EnforceNotMet, match="lookup_table_v2"):
+            exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
+        loss = exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])[0]
+    assert run.compiled._engine._cluster.address == address
+    np.testing.assert_array_equal(loss, train(net, feeds, 2).losses[1])

@@ -167,13 +167,8 @@ class ReplicaGroup:
         """
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
         self._leave_out(lost)
-        before, living = self.homes, self._living()
-        answers, silent = self._contact.reach(
-            cluster_state.advance,
-            self.epoch,
-            homes={w: before.workers.get(w, ()) for w in living},
-            what="to end a step",
-        )
+        before = self.homes
+        answers, silent = self._stop(self._living())
         self._leave_out(silent)
         held = {worker: found for worker, found in answers.items() if found is not None}
         step = _common(held, self.complete, allowed)
@@ -182,6 +177,25 @@ class ReplicaGroup:
         self._move(before.among(answers), held, step)
         gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
         self._report(before, gone)
+
+    def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
+        """Let workers end what is left of earlier epochs, however long a task of them takes.
+
+        Returns:
+            What each of them has, and what is wrong with those that do not answer.
+        """
+        answers: dict[str, Held | None] = {}
+        silent: dict[str, str] = {}
+        left = list(workers)
+        while left:
+            homes = {worker: self.homes.workers.get(worker, ()) for worker in left}
+            found, lost = self._contact.reach(
+                cluster_state.advance, self.epoch, homes=homes, what="to end a step"
+            )
+            silent |= lost
+            answers |= found
+            left = [worker for worker, held in found.items() if held is not None and held.running]
+        return {w: held for w, held in answers.items() if w not in silent}, silent
 
     def restart(self) -> None:
         """Begin another epoch without any state; the next steps work on what is sent first."""
