@@ -10,6 +10,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
+from dpexec.runtime.gang.side_by_side import stretches
 from dpexec.runtime.gang.wire import Tag
 
 __all__ = ["BoundPlan"]
@@ -44,9 +45,9 @@ class BoundPlan:
 
     Attributes:
         step: number of the step that is made.
-        walk: numbers of the tasks that it takes part in.
-        updates: the position in it from which on variables may be overwritten.
-        waits: whether it waits there for all members, who do not come together anyhow.
+        before: the tasks that it takes part in until variables may be overwritten.
+        after: those that come then.
+        waits: whether it waits in between for all members, who do not come together anyhow.
         mirroring: what members keep for each other.
     """
 
@@ -66,10 +67,10 @@ class BoundPlan:
         }
         self.binding = base.calling(self.collectives)
         mine = group.members[group.rank].devices
-        self.walk = [t.id for t in plan.tasks if t.is_collective or t.device in mine]
+        tasks = [task for task in plan.tasks if task.is_collective or task.device in mine]
         first = min(plan.updates, default=len(plan.tasks))
-        late = [index for index, number in enumerate(self.walk) if number >= first]
-        self.updates = min(late, default=len(self.walk))
+        self.before = stretches(task for task in tasks if task.id < first)
+        self.after = stretches(task for task in tasks if task.id >= first)
         self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
 

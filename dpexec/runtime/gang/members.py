@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +21,7 @@ from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member
+from dpexec.runtime.gang.side_by_side import helpers, side_by_side
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
@@ -105,10 +107,11 @@ class _Seat:
 
     Args:
         door: where the others come in.
+        pool: threads that help with its replicas.
     """
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, door: Door, pool: ThreadPoolExecutor | None) -> None:
+        self.door, self._pool = door, pool
         self.group: Group | None = None
         self.step = -1
         self._bound: dict[int, BoundPlan] = {}
@@ -140,6 +143,8 @@ class _Seat:
             self.group.close(text)
         self.group = None
         self._bound.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
 
     def run(
         self, replicas: WorkerReplicas, members: Sequence[Member], run: GangRunOf, steps: Any
@@ -181,7 +186,7 @@ class _Seat:
         envs = [Env() for _ in plan.graph.places]
         for device in mine:
             envs[device] = _env(plan, device, replicas.stores[device], step)
-        scratch = _walk(bound, step, replicas, envs)
+        scratch = _walk(bound, step, replicas, envs, self._pool)
         if last:
             outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
         bound.mirroring.exchange(step.number, envs, replicas.mirrors)
@@ -207,7 +212,11 @@ class _Seat:
 
 
 def _walk(
-    bound: BoundPlan, step: GangStep, replicas: WorkerReplicas, envs: Sequence[Env]
+    bound: BoundPlan,
+    step: GangStep,
+    replicas: WorkerReplicas,
+    envs: Sequence[Env],
+    pool: ThreadPoolExecutor | None,
 ) -> dict[int, dict[str, Any]]:
     """Run the tasks of a member; returns the copies that were overwritten, per device."""
     group, plan, steps = bound.group, bound.plan, bound.binding.steps
@@ -216,21 +225,24 @@ def _walk(
     if recording is not None:
         recording.begin()
         recording.begin_tasks()
-    scratch: dict[int, dict[str, Any]] = {}
-    for index, number in enumerate((*bound.walk, None)):
-        if index == bound.updates:
-            if bound.waits:
-                group.barrier(step.number)
-            # only now has every member made the step before: until then, one that is a step
-            # behind needs others to know the values of the step before that
-            mine = group.members[group.rank].devices
-            scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
-        if number is None:
-            break
-        if recording is None:
-            run_steps(steps[number], envs)
-        else:
-            recording.run(number, envs)
+
+    def run(numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if recording is None:
+                run_steps(steps[number], envs)
+            else:
+                recording.run(number, envs)
+
+    for stretch in bound.before:
+        side_by_side(run, stretch, pool)
+    if bound.waits:
+        group.barrier(step.number)
+    # only now has every member made the step before: until then, one that is a step behind needs
+    # others to know the values of the step before that
+    mine = group.members[group.rank].devices
+    scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
+    for stretch in bound.after:
+        side_by_side(run, stretch, pool)
     return scratch
 
 
@@ -290,7 +302,10 @@ def open_door(
         dask_worker: of this process.
     """
     leave(token, dask_worker)
-    seat = _seats[token, dask_worker.address] = _Seat(Door(dask_worker, secret))
+    seat = _seats[token, dask_worker.address] = _Seat(
+        Door(dask_worker, secret),
+        helpers(len(homes[dask_worker.address]), dask_worker.state.nthreads),
+    )
     return seat.door.member(homes[dask_worker.address])
 
 

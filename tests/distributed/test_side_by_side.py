@@ -1,0 +1,47 @@
+"""Replicas of one worker run at the same time if it has threads for them."""
+
+import threading
+
+import pytest
+from distributed import Client
+
+from dpexec.runtime.gang.side_by_side import helpers, side_by_side
+from tests.distributed.nets import NETS
+from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"processes": False, "dashboard_address": None, "set_as_default": False}
+    with Client(n_workers=1, threads_per_worker=2, **options) as client:
+        yield client
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_replicas_have_threads_and_the_bits_of_threads(client, expected, mode):
+    options = {"scheduler": client, "collectives": "gang", "trace": True}
+    run = train(*NETS["mlp"](), 2, mode, **options)
+    assert_same_bits(run, expected("mlp", 2))
+    first = [e for e in run.compiled.trace if e.step == 0 and "forward" in e.name]
+    assert len({event.device for event in first}) == len({event.thread for event in first}) == 2
+
+
+def test_all_have_ended_when_one_has_failed():
+    began, ended = threading.Event(), threading.Event()
+
+    def run(numbers):
+        if numbers == [1]:
+            assert began.wait(10)
+            raise ValueError("one")
+        began.set()
+        ended.set()
+
+    pool = helpers(lists=2, threads=2)
+    with pool, pytest.raises(ValueError, match="one"):
+        side_by_side(run, [[1], [2]], pool)
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize(("lists", "threads"), [(1, 4), (3, 1)])
+def test_without_threads_or_lists_nobody_helps(lists, threads):
+    assert helpers(lists, threads) is None
