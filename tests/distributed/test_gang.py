@@ -84,7 +84,7 @@ def test_gang_that_lost_a_worker_in_a_step_leaves_nothing():
     with workers(2) as found:
         client = found.client
         net, feeds = NETS["mlp"]()
-        run = train(net, feeds[:1], 2, scheduler=client, collectives="gang", collective_timeout=5)
+        run = train(net, feeds[:1], 2, scheduler=client, collectives="gang")
         survivor, lost = run.compiled._engine._cluster.address
 
         def die():

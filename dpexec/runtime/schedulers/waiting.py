@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
 
 _LOOK = 0.5  # seconds between looks at who is still there
+_PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
 """Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
 
@@ -91,7 +93,7 @@ class Contact:
         Raises:
             SchedulerLostError: the scheduler is.
         """
-        return self.reach(_here, homes=homes, what=what)[1]
+        return self.reach(_PING, homes=homes, what=what)[1]
 
     def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         """The results of tasks, however long these take, as long as their workers answer.
@@ -224,7 +226,7 @@ class Contact:
         Raises:
             WorkerLostError: they are not.
         """
-        _, lost = await self._reach(_here, (), homes, what)
+        _, lost = await self._reach(_PING, (), homes, what)
         if lost:
             raise self._worker_lost(lost, homes, what)
 
@@ -244,7 +246,3 @@ def _named(address: str, homes: Homes) -> str:
     devices = homes[address]
     plural = "s" if len(devices) > 1 else ""
     return f"worker {address} (replica{plural} {', '.join(map(str, devices))})"
-
-
-def _here() -> None:
-    """A worker that answers this is alive."""
