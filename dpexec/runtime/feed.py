@@ -13,7 +13,7 @@ from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
-from dpexec.runtime.dask_feed import computed, row_blocks
+from dpexec.runtime.dask_feed import Blocks, computed, row_blocks
 from dpexec.runtime.feed_arrays import arrays_of, check_array
 from dpexec.runtime.held_feed import hold
 
@@ -182,16 +182,13 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        batch = _of_batch(block, feed)
-        kept, held = (feed, {}) if client is None else hold(client, feed, batch)
+        kept, held = _held(block, feed, client)
         values, blocks = computed(kept)
-        rows = row_blocks({**blocks, **held}, batch, devices)
+        rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
         shards = _split(block, arrays_of(block, values), devices, rows)
     elif isinstance(feed, (list, tuple)):
-        if client is not None:
-            maps = [item for item in feed if isinstance(item, Mapping)]
-            feed = [hold(client, item, _of_batch(block, item))[0] for item in maps]
-        shards = _listed(block, computed(feed)[0], devices, partial)
+        found = [_held(block, item, client)[0] for item in feed]
+        shards = _listed(block, computed(found)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:
@@ -203,6 +200,13 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
     else:
         samples = [1] * devices
     return Feeds(shards, samples, names)
+
+
+def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
+    """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
+    if client is None or not isinstance(feed, Mapping):
+        return feed, {}
+    return hold(client, feed, _of_batch(block, feed))
 
 
 def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
