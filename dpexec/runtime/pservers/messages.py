@@ -85,8 +85,8 @@ def decode(data: bytearray, sender: str) -> Message:
 
 
 def _array(data: bytearray, at: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
-    if dtype.kind not in _KINDS:
-        raise ValueError(f"arrays of {dtype}")
+    if dtype.kind not in _KINDS or any(dim < 0 for dim in shape):
+        raise ValueError(f"an array {shape} of {dtype}")
     return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
 
 

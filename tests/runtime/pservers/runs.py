@@ -19,6 +19,14 @@ def free_endpoints(count):
         return [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
 
 
+def connected(endpoint):
+    """A connection, as soon as somebody listens."""
+    host, port = endpoint.split(":")
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection((host, int(port)), 5)
+
+
 class Server(threading.Thread):
     """A server; :meth:`join` raises what it raised."""
 

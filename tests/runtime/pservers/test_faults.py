@@ -1,7 +1,6 @@
 """What happens when somebody does not do what it should."""
 
-import socket
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
 
@@ -9,7 +8,7 @@ import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.gang.wire import GangError
 from tests.fixtures import pserver_cases as cases
-from tests.runtime.pservers.runs import Server, Trainer, free_endpoints
+from tests.runtime.pservers.runs import Server, Trainer, connected, free_endpoints
 
 
 class Mortal(Trainer):
@@ -39,6 +38,7 @@ def test_a_trainer_that_dies_ends_the_run_for_all():
         members[0].join()
     with pytest.raises(GangError, match="dead"):
         members[1].join()
+    members[1].executor.close()
     assert len(members[0].losses) >= 2
 
 
@@ -72,17 +72,9 @@ def test_different_programs_are_refused():
         other.join()
 
 
-def connected(host, port):
-    """A connection, as soon as somebody listens."""
-    while True:
-        with suppress(ConnectionRefusedError):
-            return socket.create_connection((host, port), 5)
-
-
 def test_strangers_are_sent_away():
     members, (server,) = team("one_trainer", kinds=(Trainer,))
-    host, port = server.endpoint.split(":")
-    with closing(connected(host, int(port))) as stranger:
+    with closing(connected(server.endpoint)) as stranger:
         stranger.sendall(b"x" * 200)
         members[0].start()
         members[0].join()
