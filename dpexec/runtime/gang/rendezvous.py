@@ -133,6 +133,10 @@ class Door:
             listener.close()
         self._listeners = []
 
+    def _require_open(self) -> None:
+        if not self._listeners:
+            raise GangError("the gang was given up before all members had come")
+
     def meet(self, members: Sequence[Member], rank: int, limit: float) -> dict[int, Channel]:
         """Connect to the members before this one, and let in those behind it.
 
@@ -166,6 +170,7 @@ class Door:
         member = members[other]
         last: Exception | None = None
         while time.monotonic() < deadline:
+            self._require_open()
             try:
                 sock = self._connect(member, max(deadline - time.monotonic(), _RETRY))
             except OSError as error:
@@ -222,6 +227,7 @@ class Door:
             listener.settimeout(_RETRY / 2)
         try:
             while waiting:
+                self._require_open()
                 if time.monotonic() > deadline:
                     names = ", ".join(members[rank].name for rank in sorted(waiting))
                     raise GangError(f"{names} did not come within {limit:g} s")

@@ -54,6 +54,18 @@ def close(found):
             channel.close()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_waits_for_others_stops_when_the_gang_is_given_up(rank):
+    """Whether it lets others in or knocks at the door of one that is gone."""
+    doors, members = doors_of([SECRET] * 2)
+    doors[1 - rank].close()
+    threading.Timer(0.2, doors[rank].close).start()
+    began = time.monotonic()
+    with pytest.raises((GangError, OSError)):
+        doors[rank].meet(members, rank, 30.0)
+    assert time.monotonic() - began < 10
+
+
 def swap(channels, nbytes, limit=5.0):
     """Both ends send and receive a large frame at once."""
     data = [np.full(nbytes, rank, np.uint8) for rank in range(2)]
