@@ -6,39 +6,30 @@ Executor, ParallelExecutor and CompiledProgram are thin shells around it.
 from __future__ import annotations
 
 import functools
-import secrets
 import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core import flags
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
-from dpexec.runtime.binder import Binder
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.check import check_fetch_names
+from dpexec.runtime.bindings import Bindings
 from dpexec.runtime.cluster_recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds, Splitter, single_feed, split_feed
 from dpexec.runtime.gpu.runner import GpuRunner
-from dpexec.runtime.inner import (
-    busy_devices,
-    count_rows,
-    parts_of_rows,
-    split_pre_fetched,
-    splitter,
-)
+from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
+from dpexec.runtime.shards import make_shards
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.traces import trace_of
@@ -50,11 +41,6 @@ if TYPE_CHECKING:
     from dpexec.trace.events import Trace
 
 __all__ = ["Engine"]
-
-_PLANS_KEPT = 32
-_BINDINGS_KEPT = 64
-_OPERATORS_KEPT = 50_000  # of bindings: more of them are kept for a small program
-_SIGNATURES_KEPT = 256
 
 
 class Engine:
@@ -111,12 +97,9 @@ class Engine:
         self.replicas = self._make_replicas(scope, share_from)
         self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
         self.plan: Plan | None = None
-        self._plans: dict[Any, Plan] = {}
         self.local = self._make_runner()
-        self._bindings: dict[Any, Binding] = {}
         alone = not self._on_cluster and self.graph.trainers == 1
-        self._binder = Binder(self.graph, self.compilation, self.replicas, opens=alone)
-        self._rows: dict[Any, dict[int, int]] = {}
+        self.bindings = Bindings(self.graph, self.compilation, self.replicas, opens=alone)
         self._sampled: list[Recorder] = []
         self.monitor: Any = None  # of who watches: see trace.live
         self._busy = threading.Lock()
@@ -181,17 +164,6 @@ class Engine:
         assert execution is not None
         return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
 
-    def _plan_for(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
-        fed = frozenset(name for values in feeds.values for name in values)
-        checked = bool(flags.globals()["FLAGS_check_nan_inf"])
-        key = (fetch, fed, feeds.idle, checked, busy_devices(self.graph, feeds.rows))
-        if key not in self._plans:
-            check_fetch_names(self.program.global_block(), fetch)
-            if len(self._plans) >= _PLANS_KEPT:
-                self.local.graphs.pop(self._plans.pop(next(iter(self._plans))), None)
-            self._plans[key] = self.compilation.plan(self.graph, *key)
-        return self._plans[key]
-
     # ---- running
 
     @property
@@ -216,8 +188,7 @@ class Engine:
         """
         with self._busy:
             self.local.begin()
-            if self.graph.bodies:
-                batches = [self._with_inner(feeds) for feeds in batches]
+            batches = [self.bindings.with_inner(feeds) for feeds in batches]
             ready = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
             strategy = self.execution_strategy
             if strategy is not None and strategy._dry_run:
@@ -231,27 +202,10 @@ class Engine:
             self._count_towards_drop()
             return results
 
-    def _with_inner(self, feeds: Feeds) -> Feeds:
-        """The feeds of all devices, those of ParallelDos included."""
-        feeds = split_pre_fetched(self.graph, feeds)
-        key = (feeds.shapes, self.replicas.forms)
-        if key not in self._rows:
-            if len(self._rows) >= _SIGNATURES_KEPT:
-                self._rows.clear()
-            self._rows[key] = count_rows(self.graph, feeds, self.replicas)
-        return replace(feeds, rows=self._rows[key])
-
     def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run."""
-        plan = self.plan = self._plan_for(fetch, feeds)
-        self.replicas.sync(plan, plan.reads)
-        key = (plan, feeds.shapes, merged, self.replicas.forms)
-        binding = self._bindings.get(key)
-        if binding is None:
-            binding = self._binder.bind(plan, feeds, merged)
-        self._bindings[key] = self._bindings.pop(key, binding)  # the latest used is last
-        if len(self._bindings) > max(_BINDINGS_KEPT, _OPERATORS_KEPT // len(plan.nodes or [0])):
-            del self._bindings[next(iter(self._bindings))]
+        binding = self.bindings.of(feeds, fetch, merged)
+        self.plan = binding.plan
         return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
@@ -372,21 +326,11 @@ class Engine:
         return self.local.step(binding, feeds, shards_of, merged, recording)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
-        run = self.replicas.scope.run_count(self.label) + ahead
-        entropy = secrets.randbits(62) + 1
-        replicas = self.graph.replicas
-        before, total = self.local.extent([feeds.samples[device] for device in replicas])
-        one = self.build_strategy is not None and (
-            self.build_strategy.gradient_scale_strategy == BuildStrategy.GradientScaleStrategy.One
-        )
-        shards = []
-        for device, parts in enumerate(parts_of_rows(self.graph, feeds.rows)):
-            samples = feeds.samples[device]
-            first = before + sum(feeds.samples[:device]) if device in replicas else 0
-            share = samples / max(total, 1)
-            weight = 1.0 if one else share
-            shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
-        return shards
+        before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])
+        strategy = self.build_strategy
+        one = BuildStrategy.GradientScaleStrategy.One
+        scaled = strategy is None or strategy.gradient_scale_strategy != one
+        return make_shards(self.graph, feeds, self._runs() + ahead, before, total, scaled)
 
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:

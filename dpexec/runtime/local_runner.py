@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalRunner"]
 
+_GRAPHS_KEPT = 32  # of dask, for plans
+
 
 class LocalRunner:
     """Runs the plans of an engine on threads of this process.
@@ -40,7 +42,6 @@ class LocalRunner:
     Attributes:
         envs: the values of the latest step, per device; none after they were dropped.
         binding: what ran in the latest step.
-        graphs: the dask graphs of plans.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class LocalRunner:
         self._gate = InterruptGate()
         self.envs: list[Env] = []
         self.binding: Binding | None = None
-        self.graphs: dict[Plan, dict[bool, LocalGraph]] = {}
+        self._graphs: dict[tuple[Plan, bool], LocalGraph] = {}
 
     def step(
         self,
@@ -157,11 +158,13 @@ class LocalRunner:
 
         if self._strategy is None:
             return inline(plan, run_task, fetch)
-        graphs = self.graphs.setdefault(plan, {})
-        if merged not in graphs:
-            graphs[merged] = LocalGraph(plan, run_task, fetch)
+        key = plan, merged
+        if key not in self._graphs:
+            if len(self._graphs) >= _GRAPHS_KEPT:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[key] = LocalGraph(plan, run_task, fetch)
         self._gate.between_tasks = self._scheduler.caller_works
-        return self._scheduler.run(graphs[merged])
+        return self._scheduler.run(self._graphs[key])
 
     def _collect(self, plan: Plan, merged: bool) -> list[Any]:
         """The fetches, on the host."""

@@ -206,7 +206,7 @@ def peak_bytes(checkpoint_every, devices, mode, depth=25, rows=512, width=64):
         try:
             executor.run(compiled, feed, [loss])
             # code works in what an earlier run allocated
-            kept = compiled._engine._binder.memory.nbytes
+            kept = compiled._engine.bindings.memory.nbytes
             return kept + tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

@@ -96,7 +96,8 @@ def run_code(op, before, after):
         return None
     code.layout()
     arena = arena_of([code], [{}])
-    (step,) = code.finish(aligned(arena.nbytes), arena.inner[0], arena.lasting[0], [marker])
+    places = aligned(arena.nbytes), arena.inner[0], arena.lasting[0]
+    (step,) = code.finish(*places, [marker], rows=0, late=code.late(0))
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)

@@ -118,7 +118,7 @@ def test_softmax_of_long_rows_is_part_of_the_kernel(monkeypatch):
         monkeypatch.setattr(softmax, "_LONG_ROW", length)
         found = train(chain("attention"), chain_batches(2), **ON)
         assert_same_bits(found, plain)
-        (binding,) = found.compiled._engine._bindings.values()
+        (binding,) = found.compiled._engine.bindings.kept
         rows.append(sum(step.code.rows for steps in binding.steps for step in steps if step.code))
     assert rows[0] - rows[1] == 4  # what is before and behind it, forward and backward
 
@@ -129,7 +129,7 @@ def test_batches_of_other_sizes_share_the_code(name):
     feeds = [feed for rows in (6, 7, 9, 12) for feed in chain_batches(1, rows)]
     found = [train(chain(name), feeds, 2, **on) for on in ({}, ON)]
     assert_same_bits(*found)
-    assert all([*run.compiled._engine._bindings.values()][-1].rows for run in found)
+    assert all(run.compiled._engine.bindings.kept[-1].rows for run in found)
 
 
 def test_fetch_of_a_value_that_was_fused_away():

@@ -52,7 +52,7 @@ def test_machine_code_gives_what_numpy_gives():
     assert_close(*runs)
     ops = [
         part.node.name
-        for binding in runs[0].compiled._engine._bindings.values()
+        for binding in runs[0].compiled._engine.bindings.kept
         for steps in binding.steps
         for step in steps
         if step.code

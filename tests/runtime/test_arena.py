@@ -60,7 +60,7 @@ def test_tasks_of_a_device_share_memory_and_keep_their_bits(monkeypatch, fetch):
     cut, several = trained(monkeypatch, 1 << 10, fetch)
     assert len(several.plan.tasks) > len(one.plan.tasks)
     assert_same(whole, cut)
-    kinds = {use for use, *_ in several._binder.memory.sizes}
+    kinds = {use for use, *_ in several.bindings.memory.sizes}
     assert kinds == {"arena"}  # the first replica's gradients became the sums
     code = several.local.binding.code
     for home, chain in code.chains.items():
@@ -75,4 +75,4 @@ def test_first_values_take_no_memory_of_code():
     exe.run(net.startup, scope=fluid.Scope())
     (engine,) = exe._engines.values()
     assert engine.plan.initializes
-    assert engine._binder.memory.nbytes == 0
+    assert engine.bindings.memory.nbytes == 0

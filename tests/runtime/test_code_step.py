@@ -189,8 +189,8 @@ def test_programs_in_turn_on_one_scope_are_bound_once():
         run.step(feed)
         run.exe.run(run.net.test, feed, [run.net.loss.name], scope=run.scope)
     engines = run.exe._engines.values()
-    assert [len(engine._bindings) for engine in engines if engine.is_training] == [1]
-    assert all(len(engine._bindings) == 1 for engine in engines)
+    assert [len(engine.bindings.kept) for engine in engines if engine.is_training] == [1]
+    assert all(len(engine.bindings.kept) == 1 for engine in engines)
 
 
 def test_interrupt_at_any_line_leaves_a_whole_step():

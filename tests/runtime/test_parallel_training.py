@@ -186,7 +186,7 @@ def test_reduce_mode_leaves_no_second_copy_resident():
         gradients = sum(v.nbytes for n, v in run.state.items() if n[4:] in (".w_0", ".b_0"))
         run.state.clear()
         gc.collect()
-        resident = tracemalloc.get_traced_memory()[0] - run.compiled._engine._binder.memory.nbytes
+        resident = tracemalloc.get_traced_memory()[0] - run.compiled._engine.bindings.memory.nbytes
     finally:
         tracemalloc.stop()
     assert parameters > 2.9e6
@@ -197,7 +197,7 @@ def test_reduce_mode_leaves_no_second_copy_resident():
 def test_step_has_few_tasks(mode):
     net = classifier(fluid.optimizer.Adam(0.01), sizes=(784, 200, 200, 10))
     run = train(net, batches(1, 64, 784, 10), 2, mode)
-    (graph,) = run.compiled._engine.local.graphs[run.compiled.plan].values()
+    (graph,) = run.compiled._engine.local._graphs.values()
     assert len(graph.tasks) <= 12
 
 

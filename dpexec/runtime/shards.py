@@ -1,0 +1,36 @@
+"""Every device's part of a run."""
+
+from __future__ import annotations
+
+import secrets
+
+from dpexec.graph.ssa import SSAGraph
+from dpexec.runtime.env import Shard
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.inner import parts_of_rows
+
+__all__ = ["make_shards"]
+
+
+def make_shards(
+    graph: SSAGraph, feeds: Feeds, run: int, before: int, total: int, scaled: bool
+) -> list[Shard]:
+    """Every device's part of a run.
+
+    Args:
+        graph: the graph.
+        feeds: what the devices are fed.
+        run: number of the run.
+        before: samples of the batch that other processes have before those of this one.
+        total: samples of the whole batch.
+        scaled: whether gradients are weighted by their device's share of the batch.
+    """
+    entropy = secrets.randbits(62) + 1
+    shards = []
+    for device, parts in enumerate(parts_of_rows(graph, feeds.rows)):
+        samples = feeds.samples[device]
+        first = before + sum(feeds.samples[:device]) if device in graph.replicas else 0
+        share = samples / max(total, 1)
+        weight = share if scaled else 1.0
+        shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
+    return shards
