@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 
 from tests.waiting import until
 
@@ -16,16 +16,25 @@ class Workers:
     Args:
         cluster: what starts them.
         client: is connected to them.
+        restart: whether nannies start those again that were killed.
     """
 
-    def __init__(self, cluster: LocalCluster, client: Client) -> None:
-        self.cluster, self.client = cluster, client
+    def __init__(self, cluster: LocalCluster, client: Client, restart: bool) -> None:
+        self.cluster, self.client, self._restart = cluster, client, restart
         self.pids: dict[str, int] = client.run(os.getpid)
         self._stopped: set[str] = set()
 
     def addresses(self) -> list[str]:
-        """Those that the scheduler knows."""
-        return sorted(self.client.nthreads())
+        """Those that are known to the scheduler, and to the nanny that starts them again.
+
+        A nanny learns of a new worker after the scheduler, and a worker that is killed in between
+        is never replaced.
+        """
+        known = set(self.client.nthreads())
+        if self._restart:
+            nannies = self.cluster.workers.values()
+            known &= {n.worker_address for n in nannies if n.status == Status.running}
+        return sorted(known)
 
     def kill(self, address: str) -> None:
         """Kill a worker at once."""
@@ -84,7 +93,7 @@ def workers(count: int, restart: bool = False, **options: object) -> Iterator[Wo
             for nanny in cluster.workers.values():
                 nanny.close_gracefully()
         with Client(cluster, set_as_default=False) as client:
-            found = Workers(cluster, client)
+            found = Workers(cluster, client, restart)
             try:
                 yield found
             finally:
