@@ -44,6 +44,19 @@ class CodeNotes:
         times: when the step of each run began and was over, in nanoseconds.
     """
 
+    __slots__ = (
+        "_code",
+        "_idents",
+        "_layout",
+        "_lives",
+        "_stamps",
+        "binding",
+        "row",
+        "rows",
+        "size",
+        "times",
+    )
+
     def __init__(
         self,
         binding: Binding,

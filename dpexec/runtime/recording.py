@@ -73,12 +73,12 @@ class Recording:
 
     def begin(self) -> None:
         """A step begins."""
-        self._is_code, self._ran, self.moved = False, [], {}
+        self._is_code, self._ran = False, []
         self.began = perf_counter_ns()
 
     def begin_tasks(self) -> None:
         """The tasks of the step will run one by one; values have been fed."""
-        self._inner, self._around = [], []
+        self._inner, self._around, self.moved = [], [], {}
         self._ran = [None] * len(self._steps)
         self.note("Feed", "feed", self.began)
 

@@ -82,12 +82,13 @@ class Recorder:
         limit: About how many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_dropped", "_limit", "_lock", "_size", "_steps")
+    __slots__ = ("_dropped", "_last", "_limit", "_lock", "_size", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
         self._steps: deque[_Rows] = deque()
+        self._last: _Rows | None = None  # of the steps: at hand, since every step looks at it
         self._dropped = 0
         self._size = 0  # events of all but the last rows, which more will follow
 
@@ -98,14 +99,15 @@ class Recorder:
             step: where it noted that.
         """
         notes, row = step
+        last = self._last
+        if last is not None and last.notes is notes and last.end == row:
+            last.end = row + 1  # nearly always. Without the lock: nobody else adds to these rows
+            return
         with self._lock:
-            if self._steps:  # nearly always it follows the one before
-                last = self._steps[-1]
-                if last.notes is notes and last.end == row:
-                    last.end = row + 1
-                    return
-                self._size += last.size
-            self._steps.append(_Rows(notes, row, row + 1))
+            if self._last is not None:
+                self._size += self._last.size
+            self._last = _Rows(notes, row, row + 1)
+            self._steps.append(self._last)
             while self._size + notes.size > self._limit and len(self._steps) > 1:
                 gone = self._steps.popleft()
                 self._size -= gone.size
@@ -114,27 +116,28 @@ class Recorder:
     def __len__(self) -> int:
         """The number of events."""
         with self._lock:
-            return self._size + (self._steps[-1].size if self._steps else 0)
+            return self._size + (0 if self._last is None else self._last.size)
 
     @property
     def binding(self) -> Any:
         """What ran in the last step; None if there was none."""
         with self._lock:
-            return self._steps[-1].notes.binding if self._steps else None
+            return None if self._last is None else self._last.notes.binding
 
     @property
     def latest(self) -> Recorded | None:
         """What the last step recorded; None if there was none."""
         with self._lock:
-            if not self._steps:
+            if self._last is None:
                 return None
-            notes, row = self._steps[-1].notes, self._steps[-1].end - 1
+            notes, row = self._last.notes, self._last.end - 1
         return notes.record(row)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
             self._steps.clear()
+            self._last = None
             self._dropped = self._size = 0
 
     def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
