@@ -23,6 +23,7 @@ from .critical_path import CriticalPath, critical_path
 from .intervals import Interval
 from .runs import Run, StepRuns, runs_of
 from .schedule import COMMUNICATION, DATA, Schedule, Step
+from .traffic import Traffic, traffic
 
 Cause = Literal["dependency", "straggler", "no_free_thread", "scheduler", "unknown"]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -120,6 +121,7 @@ class Analysis:
         devices: What each device did.
         waits: What was waited for, longest first.
         path: The critical path of the typical step.
+        traffic: What a step moved.
         advice: What to change, most important first.
     """
 
@@ -129,6 +131,7 @@ class Analysis:
     devices: tuple[DeviceUse, ...]
     waits: tuple[Wait, ...]
     path: CriticalPath
+    traffic: Traffic
     advice: tuple[Advice, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -140,6 +143,7 @@ class Analysis:
             "devices": [asdict(use) for use in self.devices],
             "waits": [asdict(wait) for wait in self.waits],
             "critical_path": self.path.to_json(),
+            "traffic": self.traffic.to_json(),
             "advice": [asdict(one) for one in self.advice],
         }
 
@@ -169,6 +173,7 @@ def analysis_of(trace: Trace | Schedule, steps: Iterable[int] | None = None) -> 
         devices=devices,
         waits=waits,
         path=path,
+        traffic=traffic(schedule),
         advice=advice(schedule, times[-len(chosen) :], devices, waits, path),
     )
 

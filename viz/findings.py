@@ -68,13 +68,13 @@ class Findings(View):
             {"text": one.text, "tone": "warn", "nodes": list(one.nodes)} for one in found.advice
         ]
         waits: list[SentenceData] = [{"text": text, "tone": "plain"} for text in self._waits()]
-        path: SentenceData = {
-            "text": self._path(),
-            "tone": "plain",
-            "nodes": list(found.path.nodes),
-        }
+        facts: list[SentenceData] = [
+            {"text": self._path(), "tone": "plain", "nodes": list(found.path.nodes)}
+        ]
+        if found.traffic.total:
+            facts.append({"text": str(found.traffic), "tone": "plain"})
         sections: list[SectionData] = [
-            {"heading": "Steps", "figures": self._figures(), "sentences": [path]},
+            {"heading": "Steps", "figures": self._figures(), "sentences": facts},
             {"heading": "What each device did", "bars": bars},
         ]
         if advice:
@@ -103,6 +103,9 @@ class Findings(View):
         if hidden:
             share = sum(hidden) / len(hidden)
             figures.append({"label": "hidden communication", "value": share, "unit": "fraction"})
+        if found.traffic.total:
+            total = found.traffic.total
+            figures.append({"label": "moved a step", "value": total, "unit": "bytes"})
         return figures
 
     def _path(self) -> str:
@@ -122,7 +125,8 @@ class Findings(View):
         ]
 
     def __str__(self) -> str:
-        lines = [self.title, *self.notes, self._path(), ""]
+        moved = [str(self.analysis.traffic)] if self.analysis.traffic.total else []
+        lines = [self.title, *self.notes, self._path(), *moved, ""]
         for use in self.analysis.devices:
             parts = sorted(use.parts.items(), key=lambda item: -item[1])
             texts = [f"{percent(value)} {PARTS[name]}" for name, value in parts if value >= 0.0005]

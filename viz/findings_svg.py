@@ -24,7 +24,8 @@ def render(found: Analysis, title: str, notes: Sequence[str]) -> str:
         f"The critical path of step {path.step} is {percent(path.share)} of it: "
         f"{seconds_text(path.seconds)} of work that had to happen one after another."
     )
-    canvas = Canvas(title, _WIDTH, [note, *notes])
+    moved = [str(found.traffic)] if found.traffic.total else []
+    canvas = Canvas(title, _WIDTH, [note, *moved, *notes])
     canvas.y += 4
     used = {name for use in found.devices for name, value in use.parts.items() if value}
     canvas.legend([(COLOURS[name], PARTS[name]) for name in PARTS if name in used])

@@ -18,6 +18,7 @@ from .load import as_trace
 from .page_data import ColumnData, TableData, Unit
 from .schedule import Schedule, Slice
 from .table_svg import render
+from .traffic import moved
 from .units import counted, figure_text
 from .view import View
 
@@ -35,6 +36,7 @@ _UNITS: dict[str, tuple[str, Unit]] = {
     "max": ("max", "seconds"),
     "share": ("share", "fraction"),
     "bytes": ("bytes/call", "bytes"),
+    "moved": ("moved/step", "bytes"),
     "gflops": ("GFLOP/s", "number"),
     "critical": ("critical", "fraction"),
 }
@@ -60,6 +62,7 @@ class Row:
         max: The longest call.
         share: Of the total of all rows.
         bytes: Read and written per call; None where unknown.
+        moved: What collectives and transfers moved per step, see `Traffic`; None where unknown.
         gflops: Floating-point operations per second, in 10**9; None where unknown.
         critical: The part of its time that lies on the critical path of its step.
         nodes: The operators of the graph.
@@ -75,6 +78,7 @@ class Row:
     max: float
     share: float
     bytes: float | None
+    moved: float | None
     gflops: float | None
     critical: float
     nodes: tuple[int, ...] = ()
@@ -101,6 +105,12 @@ class Table(View):
     def total(self) -> float:
         """Seconds of all rows: of all slices of the counted steps, parts counted once."""
         return sum(row.total for row in self.rows)
+
+    @property
+    def moved(self) -> float | None:
+        """Bytes that a step moved; None where nothing is known to have moved."""
+        known = [row.moved for row in self.rows if row.moved is not None]
+        return sum(known) if known else None
 
     def sorted(self, column: str, *, up: bool | None = None) -> Table:
         """Return the table in another order.
@@ -137,6 +147,7 @@ class Table(View):
         totals[0] = "all"
         totals[COLUMNS.index("calls")] = sum(row.calls for row in self.rows)
         totals[COLUMNS.index("total")] = self.total
+        totals[COLUMNS.index("moved")] = self.moved
         return {
             "type": "table",
             "title": self.title,
@@ -310,6 +321,7 @@ def _row(
         max=max(times),
         share=total / whole if whole else 0.0,
         bytes=_bytes(schedule, group),
+        moved=_moved(schedule, group, by),
         gflops=_gflops(schedule, group, total),
         critical=min(1.0, on_path / total) if total else 0.0,
         nodes=tuple(nodes),
@@ -327,6 +339,24 @@ def _bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:
             return None
         total += size
     return total / len(group)
+
+
+def _moved(schedule: Schedule, group: Sequence[Slice], by: By) -> float | None:
+    """Bytes that a step moved, as far as it is known; of tasks, in all of their operators."""
+    tasks = by == "task"
+    sizes = schedule.once(("moved", tasks), lambda: _moved_in(schedule, tasks))
+    known = [sizes[piece.id] for piece in group if piece.id in sizes]
+    return sum(known) / len(schedule.counted) if known else None
+
+
+def _moved_in(schedule: Schedule, tasks: bool) -> dict[int, int]:
+    """Bytes by slice, or by the task that it is part of."""
+    found: dict[int, int] = {}
+    for index, sizes in moved(schedule).items():
+        parent = schedule.by_id[index].parent if tasks else None
+        place = index if parent is None else parent
+        found[place] = found.get(place, 0) + sum(sizes.values())
+    return found
 
 
 def _gflops(schedule: Schedule, group: Sequence[Slice], seconds: float) -> float | None:

@@ -1,0 +1,108 @@
+"""How many bytes the steps of a run moved, and whether they left the process.
+
+Transfers, and collectives of gangs and of trainers, say what came through sockets and what through
+memory that several processes see. In a run of one process collectives move what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dpexec.trace import Event
+
+from .schedule import Schedule
+from .units import bytes_text, counted
+
+Way = Literal["between", "shared", "inside"]
+
+_WAYS: Mapping[Way, str] = {
+    "between": "between processes",
+    "shared": "through memory that processes share",
+    "inside": "inside one process",
+}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a step moved, on average.
+
+    Args:
+        between: What processes received from others. In a gang, all workers work on a collective:
+            counted is the one on whose track it stands.
+        shared: What was put into memory that several processes see.
+        inside: What collectives read in a run of one process.
+        unknown: How many collectives ran whose size is unknown, as that of sparse values is.
+    """
+
+    between: float
+    shared: float
+    inside: float
+    unknown: int
+
+    @property
+    def total(self) -> float:
+        """On all ways."""
+        return self.between + self.shared + self.inside
+
+    def __str__(self) -> str:
+        """A sentence; "" if nothing is known to have moved."""
+        if not self.total:
+            return ""
+        sizes = {text: getattr(self, way) for way, text in _WAYS.items() if getattr(self, way)}
+        parts = ", ".join(f"{bytes_text(size)} {text}" for text, size in sizes.items())
+        which = f"all of it {next(iter(sizes))}" if len(sizes) == 1 else f"of which {parts}"
+        rest = f" (not counted: {counted(self.unknown, 'collective')} of unknown size)"
+        return f"A step moved {bytes_text(self.total)}, {which}{rest if self.unknown else ''}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {**asdict(self), "total": self.total}
+
+
+def moved(schedule: Schedule) -> dict[int, dict[Way, int]]:
+    """Say what slices moved, as far as that is known.
+
+    Args:
+        schedule: What was recorded.
+
+    Returns:
+        Bytes by way, by id of the slice.
+    """
+    apart = any(_is_apart(piece.event) for piece in schedule.slices)
+    found = {piece.id: _moved(piece.event, apart) for piece in schedule.slices}
+    return {index: sizes for index, sizes in found.items() if sizes}
+
+
+def traffic(schedule: Schedule) -> Traffic:
+    """Say how many bytes the counted steps of a schedule moved.
+
+    Args:
+        schedule: What was recorded.
+    """
+    sizes, steps = moved(schedule), schedule.counted
+    sums: dict[Way, float] = dict.fromkeys(_WAYS, 0.0)
+    unknown = 0
+    for index in (index for step in steps for index in step.slices):
+        for way, size in sizes.get(index, {}).items():
+            sums[way] += size / len(steps)
+        event = schedule.by_id[index].event
+        unknown += event.kind == "collective" and "bytes" not in event.args and index not in sizes
+    return Traffic(**sums, unknown=unknown // len(steps))
+
+
+def _is_apart(event: Event) -> bool:
+    """Whether it shows that several processes did the work."""
+    return event.kind == "transfer" or "worker" in event.args or "received" in event.args
+
+
+def _moved(event: Event, apart: bool) -> dict[Way, int]:
+    args = event.args
+    if event.kind == "transfer":
+        return {"between": args.get("bytes", 0)}
+    if event.kind != "collective":
+        return {}
+    if "received" in args:
+        return {"between": args["received"], "shared": args.get("shared", 0)}
+    return {} if apart or "bytes" not in args else {"inside": args["bytes"]}
