@@ -125,7 +125,10 @@ def workers_of(client: Any) -> list[str]:
 
     addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
     if not addresses:
-        raise RuntimeError(f"the cluster of {client} has no workers")
+        raise RuntimeError(
+            f"the cluster of {client} has no workers, so the number of replicas is not known: "
+            "call client.wait_for_workers(n) first, or say how many places there are"
+        )
     return addresses
 
 

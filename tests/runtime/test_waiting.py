@@ -3,9 +3,11 @@
 import asyncio
 import os
 import pickle
+import re
 import time
 
 import pytest
+from distributed import Client
 
 from dpexec.errors import SchedulerLostError, WorkerLostError
 from dpexec.runtime.schedulers.waiting import Contact
@@ -75,6 +77,22 @@ def test_scheduler_that_is_silent_is_named():
         found.cluster.scheduler.handlers["ncores"] = _never
         with pytest.raises(SchedulerLostError, match=rf"{address} did not answer for 1 s"):
             contact.workers()
+
+
+def test_client_that_is_closed_is_named():
+    with workers(1) as found, Client(found.client.scheduler.address, set_as_default=False) as own:
+        contact, homes = Contact(own, 1.0), homes_of(found)
+        address = re.escape(own.scheduler.address)
+        own.close()
+        for use in (
+            contact.workers,
+            lambda: contact.ask(os.getpid, homes=homes, what="to say who they are"),
+            lambda: contact.client.submit(os.getpid),
+        ):
+            with pytest.raises(SchedulerLostError, match=f"Client of {address} is closed"):
+                use()
+        with pytest.raises(SchedulerLostError, match="is closed"):
+            Contact(own, 1.0)
 
 
 async def _never(workers=None):

@@ -56,14 +56,14 @@ class ClusterRunner:
         strategy: how steps are run, and what is done in case workers are lost.
 
     Raises:
-        ClusterError: the cluster has no workers.
+        ClusterError: the cluster has no workers, or the client is closed.
     """
 
     def __init__(self, client: Any, spec: Compilation, strategy: ExecutionStrategy) -> None:
         self.client = client
         limit = float(strategy.collective_timeout)
-        self.token = begin_run(self, client, limit)
         self._contact = Contact(client, limit)
+        self.token = begin_run(self, client, limit)
         mirrored = strategy.recovery == "mirror"
         self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
         gang = strategy.collectives == "gang"
@@ -149,7 +149,7 @@ class ClusterRunner:
         where = graph.fill(fed, feeds.persistable, shards, recording is not None).where
         ends = [*graph.ends, *graph.mirrors]
         with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
-            futures = self.client.get(graph.tasks, ends, sync=False)
+            futures = self._contact.client.get(graph.tasks, ends, sync=False)
         sent = time.perf_counter_ns()
         what = f"to make step {number}"
         returned = self._contact.gather(futures, self.group.homes.workers, what)

@@ -36,11 +36,30 @@ class Contact:
     Args:
         client: a connected ``distributed.Client``.
         limit: seconds in which a worker has to answer.
+
+    Raises:
+        SchedulerLostError: the client is closed.
     """
 
     def __init__(self, client: Any, limit: float) -> None:
-        self.client, self.limit = client, limit
-        self._scheduler = client.scheduler.address
+        self._client, self.limit = client, limit
+        self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
+        if self._is_closed():
+            raise self._client_closed()
+
+    @property
+    def client(self) -> Any:
+        """The client.
+
+        Raises:
+            SchedulerLostError: it is closed: dask would say that something is None.
+        """
+        if self._is_closed():
+            raise self._client_closed()
+        return self._client
+
+    def _is_closed(self) -> bool:
+        return self._client.status in ("closing", "closed")
 
     def ask(
         self, function: Callable[..., Any], *args: Any, homes: Homes, what: str
@@ -123,13 +142,14 @@ class Contact:
         return sorted(self._sync(self._present, "to say who is there"))
 
     def _sync(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Let the event loop of the client do something, of which the last argument says why."""
+        """Let the event loop of the client do something."""
+        client = self.client
         try:
-            return self.client.sync(function, *args)
+            return client.sync(function, *args)
         except RuntimeError as error:
-            if self.client.status not in ("closing", "closed"):
-                raise
-            raise self._scheduler_lost(args[-1]) from error  # the client has given up already
+            if self._is_closed():
+                raise self._client_closed() from error  # meanwhile
+            raise
 
     # ---- on the event loop of the client
 
@@ -239,6 +259,13 @@ class Contact:
     def _scheduler_lost(self, what: str) -> SchedulerLostError:
         return SchedulerLostError(
             f"the scheduler {self._scheduler} did not answer for {self.limit:g} s, awaited {what}"
+        )
+
+    def _client_closed(self) -> SchedulerLostError:
+        return SchedulerLostError(
+            f"the Client of {self._scheduler} is closed, by the program or because the scheduler "
+            "is gone: what was trained there and not read since is lost. Go on from a checkpoint, "
+            "with a new CompiledProgram; Executor.close() before the client's close loses nothing"
         )
 
 
