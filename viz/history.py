@@ -88,7 +88,7 @@ def compilation_of(
         if not source.global_block().ops:
             raise ValueError("the program has no operators yet: there are no passes to show")
         places = cpu_places() if devices is None else cpu_places(devices)
-        return Compilation.of(source, list(places), strategy or BuildStrategy(), True, False)
+        return Compilation.of(source, list(places), strategy or BuildStrategy(), True)
     compiled = getattr(source, "_compiled_program", source)
     engine = getattr(compiled, "_compiled", None)
     if engine is None:

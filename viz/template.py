@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpexec.runtime.partition import BUCKET_BYTES
+from dpexec.runtime.bucket_size import THREADS
 
 from . import intervals
 from .intervals import Interval
@@ -208,10 +208,10 @@ class _Taken:
         total = sum(size for _, size in made)
         buckets: list[Bucket] = []
         shares = []
-        filled, rest = 0, total
+        filled, rest, least = 0, total, THREADS.bucket_bytes
         for share, size in made:
             filled, rest = filled + size, rest - size
-            if filled >= BUCKET_BYTES and rest >= BUCKET_BYTES // 2:
+            if filled >= least and rest > least // 2:
                 shares.append(share)
                 buckets.append(Bucket(filled, len(shares), ()))
                 filled = 0

@@ -1,7 +1,9 @@
 """``fluid.get_flags`` and ``fluid.set_flags``: the global flags of PaddlePaddle 1.8.5.
 
 Programs set them to tune Paddle's C++ runtime. ``FLAGS_check_nan_inf`` does here what it does
-there: a run fails at the first operator that computes an infinity or a NaN. The others keep their
+there: a run fails at the first operator that computes an infinity or a NaN. So do
+``FLAGS_fuse_parameter_memory_size`` and ``FLAGS_fuse_parameter_groups_size`` when a program is
+compiled: they say how many gradients ``fuse_all_reduce_ops`` puts together. The others keep their
 values and change nothing, and the first assignment of another value than the default says so.
 Environment variables of their names set them at the start.
 """
@@ -43,7 +45,11 @@ _DEFAULTS: dict[str, bool | int | float | str] = {
     "FLAGS_use_pinned_memory": True,
     "FLAGS_use_system_allocator": False,
 }
-_EFFECTIVE = {"FLAGS_check_nan_inf"}
+_EFFECTIVE = {
+    "FLAGS_check_nan_inf",
+    "FLAGS_fuse_parameter_groups_size",
+    "FLAGS_fuse_parameter_memory_size",
+}
 _PRIVATE = {"FLAGS_free_idle_chunk", "FLAGS_free_when_no_cache_hit", "FLAGS_use_mkldnn"}
 
 

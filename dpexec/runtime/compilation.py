@@ -38,6 +38,7 @@ from dpexec.passes import (
     SequentialExecution,
     SyncBatchNorm,
 )
+from dpexec.runtime.bucket_size import GANG, TASKS, THREADS
 from dpexec.runtime.partition import Busy
 from dpexec.runtime.plan import Plan, PlanOptions, make_plan
 from dpexec.runtime.strategy import BuildStrategy
@@ -92,7 +93,7 @@ class Compilation:
         places: list[Place],
         strategy: BuildStrategy | None,
         scale_loss_grad: bool,
-        on_cluster: bool,
+        collectives: str | None = None,
     ) -> Compilation:
         """What a strategy asks for.
 
@@ -101,7 +102,7 @@ class Compilation:
             places: the devices.
             strategy: None runs the operators as they are, on one device.
             scale_loss_grad: seed the loss gradient with the device's share of the batch.
-            on_cluster: whether the devices are those of workers.
+            collectives: if the devices are those of workers, how these exchange values.
 
         Raises:
             RuntimeError: it asks for products in bfloat16, but not for machine code on CPUs.
@@ -113,7 +114,7 @@ class Compilation:
         own_before, own_after = strategy.appended
         rewrites = [make() for make in _REWRITES if getattr(strategy, make.name)] + own_before
         passes = [make() for make in _PASSES if getattr(strategy, make.name)] + own_after
-        options = _replication(strategy, places, scale_loss_grad, on_cluster)
+        options = _replication(strategy, places, scale_loss_grad, collectives is not None)
         native = kernels.libraries() if strategy.native_kernels else {}
         halves = _halves(strategy, places, native)
         planning = PlanOptions(
@@ -121,6 +122,7 @@ class Compilation:
             skip_dead=strategy.skip_dead_ops,
             in_place=strategy.enable_inplace,
             drop=strategy.memory_optimize is not False,
+            bucket_bytes=_bucket_bytes(passes, options, collectives),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
 
@@ -188,6 +190,19 @@ def _replication(
         shared_memory=reduce and one_memory,
         trainers=strategy.num_trainers,
     )
+
+
+def _bucket_bytes(
+    passes: Iterable[Pass], options: ReplicationOptions, collectives: str | None
+) -> int:
+    """Of a collective task; none where fluid's flags say which gradients go together."""
+    fused = next((step for step in passes if isinstance(step, FuseAllReduce)), None)
+    if fused is not None and fused.megabytes > 0 and options.mode == "all_reduce":
+        return 0
+    exchange = TASKS if collectives == "tasks" else THREADS
+    if collectives == "gang" or options.trainers > 1:
+        exchange = GANG
+    return exchange.bucket_bytes
 
 
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:

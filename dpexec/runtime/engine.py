@@ -80,11 +80,12 @@ class Engine:
         self.places = list(places)
         self.build_strategy = build_strategy
         self.execution_strategy = execution_strategy
-        self.scheduler = "sync"
+        self.scheduler, collectives = "sync", None
         if execution_strategy is not None:
             self.scheduler = scheduler_in_force(execution_strategy.scheduler)
+            collectives = execution_strategy.collectives if self._on_cluster else None
         self.compilation = Compilation.of(
-            program, self.places, build_strategy, scale_loss_grad, self._on_cluster
+            program, self.places, build_strategy, scale_loss_grad, collectives
         )
         self.graph, self.pass_records = self.compilation.graph()
         self.places = list(self.graph.places)

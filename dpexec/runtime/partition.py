@@ -19,11 +19,7 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import to_numpy
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 
-__all__ = ["BUCKET_BYTES", "SUMS", "Busy", "Task", "live_nodes", "partition"]
-
-BUCKET_BYTES = 4 << 20
-"""Gradients are aggregated in buckets of about this size: large enough to hide a task's overhead
-(0.1 ms, in which a core copies 1 to 2 MB), small enough to overlap with the backward pass."""
+__all__ = ["SUMS", "Busy", "Task", "live_nodes", "partition"]
 
 SUMS = frozenset({"all_reduce", "all_sum", "reduce"})
 """Kinds of collectives that add up values of all devices."""
@@ -104,8 +100,8 @@ def partition(
     graph: SSAGraph,
     nodes: list[OpNode],
     in_place: set[OpNode],
-    granularity: str = "segment",
-    bucket_bytes: int = BUCKET_BYTES,
+    granularity: str,
+    bucket_bytes: int,
 ) -> list[Task]:
     """Group nodes into tasks.
 
@@ -117,7 +113,7 @@ def partition(
         nodes: those of its nodes that run, in order.
         in_place: nodes that overwrite persistable variables.
         granularity: ``"segment"``, or ``"op"`` for a task per node.
-        bucket_bytes: see :data:`BUCKET_BYTES`.
+        bucket_bytes: of gradients that are aggregated in one task; see :class:`PlanOptions`.
 
     Returns:
         Tasks in a topological order.
@@ -182,7 +178,7 @@ def _cuts(graph: SSAGraph, nodes: list[OpNode], bucket_bytes: int) -> set[OpNode
     filled, rest = 0, sum(sizes.values())
     for node, size in sizes.items():
         filled, rest = filled + size, rest - size
-        if filled >= bucket_bytes and rest >= bucket_bytes // 2:
+        if filled >= bucket_bytes and rest > bucket_bytes // 2:
             cuts.add(node)
             filled = 0
     return cuts

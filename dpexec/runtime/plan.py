@@ -14,6 +14,7 @@ from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.passes import needed_nodes
+from dpexec.runtime.bucket_size import THREADS
 from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.partition import Busy, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
@@ -31,12 +32,15 @@ class PlanOptions:
         in_place: let optimizers overwrite parameters and their state; else these are computed
             aside and stored when the run is over.
         drop: free a temporary after its last use; else when the run is over.
+        bucket_bytes: of gradients that a collective task aggregates, see :mod:`.bucket_size`; 0
+            makes a task of every aggregation.
     """
 
     granularity: str = "segment"
     skip_dead: bool = False
     in_place: bool = True
     drop: bool = True
+    bucket_bytes: int = THREADS.bucket_bytes
 
 
 @dataclass(eq=False)
@@ -144,7 +148,7 @@ def make_plan(
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
     overwrite = options.in_place and not checked
     in_place = _in_place_nodes(block, nodes) if overwrite else set()
-    tasks = partition(graph, nodes, in_place, options.granularity)
+    tasks = partition(graph, nodes, in_place, options.granularity, options.bucket_bytes)
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)

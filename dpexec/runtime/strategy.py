@@ -223,6 +223,12 @@ class BuildStrategy(_Strategy):
     later versions of fluid have. All passes keep all bits but ``sync_batch_norm``, which it is
     there for, and ``fuse_softmax_with_cross_entropy`` (its class says how close results are);
     what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
+
+    ``fuse_all_reduce_ops`` puts the gradients of a layer together, or those of neighbouring layers
+    until there are ``FLAGS_fuse_parameter_memory_size`` MB or more than
+    ``FLAGS_fuse_parameter_groups_size`` parameters, as these flags are when the program is
+    compiled. Without them, a collective task takes layers until its latency is small against
+    their transfer, and no more, so that it starts while the backward pass goes on.
     """
 
     appended: tuple[list[OperatorPass], list[Pass]]
@@ -240,7 +246,7 @@ class BuildStrategy(_Strategy):
     )
     debug_graphviz_path = _Field("", str, "Prefix of DOT files written when compiling.")
     enable_sequential_execution = _Field(False, bool, "Keep the program's order on each device.")
-    fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer.")
+    fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer, or as flags say.")
     fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and activates.")

@@ -104,7 +104,7 @@ def work(program):
     for name in EVERY:
         setattr(strategy, name, True)
     with cProfile.Profile() as profile:
-        compilation = Compilation.of(program, [fluid.CPUPlace()] * 2, strategy, True, False)
+        compilation = Compilation.of(program, [fluid.CPUPlace()] * 2, strategy, True)
         graph, _ = compilation.graph()
         compilation.plan(graph, [], ["x"], [], False)
     return pstats.Stats(profile).total_calls

@@ -30,6 +30,35 @@ def test_all_reduces_of_a_layer_are_fused(graph):
     ]
 
 
+@pytest.mark.parametrize(
+    ("megabytes", "parameters", "number"),
+    [(-1, 1, 5), (-1, 3, 5), (0.05, 1, 3), (0.1, 1, 2), (0.2, 1, 1), (1, 2, 3), (1, 3, 3)],
+)
+def test_layers_go_together_as_in_paddle(megabytes, parameters, number):
+    """The numbers are those that Paddle 1.8.5 logs for this net and the two flags."""
+    net = classifier(sizes=(64, 128, 256, 64, 32, 3))
+    graph = build_ssa_graph(net.main, [fluid.CPUPlace()] * 2, ReplicationOptions())
+    FuseAllReduce(megabytes, parameters).apply(graph)
+    counts = graph.counts()["ops"]
+    assert counts["fused_all_reduce"] == number and "all_reduce" not in counts
+
+
+def test_element_types_do_not_go_together():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        losses = []
+        for dtype in ("float32", "float64", "float32"):
+            x = fluid.data(f"x{len(losses)}", [None, 4], dtype)
+            losses.append(fluid.layers.cast(fluid.layers.fc(x, 2), "float32"))
+        fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.sum(losses)))
+    graph = build_ssa_graph(main, [fluid.CPUPlace()] * 2, ReplicationOptions())
+    FuseAllReduce(1.0, 1).apply(graph)
+    fused = [node for node in graph.ops if node.kind == "all_reduce"]
+    variables = main.global_block().vars
+    types = [{variables[var.name].dtype for var in node.inputs} for node in fused]
+    assert sorted(len(found) for found in types) == [1, 1]
+
+
 def test_sequential_execution_orders_each_device(graph):
     assert SequentialExecution().apply(graph)
     for device in range(2):

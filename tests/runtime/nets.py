@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +100,18 @@ def strategies(mode: Any = AllReduce, **options: Any) -> tuple[Any, Any]:
     for name, value in options.items():
         setattr(build if name in type(build).fields() else execution, name, value)
     return build, execution
+
+
+@contextlib.contextmanager
+def flags(**values: Any) -> Iterator[None]:
+    """Some of fluid's flags (without ``FLAGS_``), set for a while."""
+    named = {f"FLAGS_{name}": value for name, value in values.items()}
+    before = fluid.get_flags(list(named))
+    fluid.set_flags(named)
+    try:
+        yield
+    finally:
+        fluid.set_flags(before)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import dpexec as fluid
 from dpexec import kernels
 from dpexec.runtime.arena import places_for
-from tests.runtime.nets import batches, classifier, strategies
+from tests.runtime.nets import batches, classifier, flags, strategies
 
 lives = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: tuple(sorted(pair)))
 CPU = fluid.CPUPlace()
@@ -32,11 +32,8 @@ def test_values_that_live_in_turn_share_a_place():
     assert places_for([(64, (0, 1)), (640, (2, 3)), (64, (1, 2))]) == ([0, 0, 640], 704)
 
 
-def trained(monkeypatch, bucket_bytes, fetch=(), devices=2):
+def trained(megabytes, fetch=(), devices=2):
     """Losses and fetches of steps that are cut into tasks, and the engine."""
-    monkeypatch.setattr(
-        "dpexec.runtime.partition.partition.__defaults__", ("segment", bucket_bytes)
-    )
     net, scope = classifier(fluid.optimizer.Adam(0.01), sizes=(8, 256, 256, 3)), fluid.Scope()
     fluid.Executor(CPU).run(net.startup, scope=scope)
     build, execution = strategies(fluid.BuildStrategy.ReduceStrategy.AllReduce)
@@ -44,7 +41,8 @@ def trained(monkeypatch, bucket_bytes, fetch=(), devices=2):
         net.loss.name, build, execution, places=[CPU] * devices
     )
     exe = fluid.Executor(CPU)
-    found = [exe.run(compiled, f, [net.loss, *fetch], scope=scope) for f in batches(4, 64)]
+    with flags(fuse_parameter_memory_size=megabytes):
+        found = [exe.run(compiled, f, [net.loss, *fetch], scope=scope) for f in batches(4, 64)]
     return found, compiled._engine
 
 
@@ -55,9 +53,9 @@ def assert_same(one, other):
 
 @pytest.mark.skipif(not kernels.available(), reason="needs numba")
 @pytest.mark.parametrize("fetch", [(), ("fc_0.tmp_2", "fc_1.w_0@GRAD")])
-def test_tasks_of_a_device_share_memory_and_keep_their_bits(monkeypatch, fetch):
-    whole, one = trained(monkeypatch, 1 << 30, fetch)
-    cut, several = trained(monkeypatch, 1 << 10, fetch)
+def test_tasks_of_a_device_share_memory_and_keep_their_bits(fetch):
+    whole, one = trained(1024.0, fetch)
+    cut, several = trained(0.001, fetch)
     assert len(several.plan.tasks) > len(one.plan.tasks)
     assert_same(whole, cut)
     kinds = {use for use, *_ in several.bindings.memory.sizes}

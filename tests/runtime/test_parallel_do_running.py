@@ -301,7 +301,7 @@ def test_graph_on_gpus_copies_parameters_to_them(monkeypatch):
             with pd.do():
                 pd.write_output(layers.fc(pd.read_input(feature), 1))
             fluid.optimizer.SGD(0.1).minimize(layers.mean(pd()))
-        spec = Compilation.of(main, [CPU], None, False, False)
+        spec = Compilation.of(main, [CPU], None, False)
         assert not spec.options.shared_memory
         return spec.graph()[0]
 

@@ -1,0 +1,41 @@
+"""How many bytes of gradients one collective task should aggregate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GANG", "TASKS", "THREADS", "Exchange"]
+
+_SHARE = 0.05
+"""Of the time of its transfer, what the latency of a collective task may come to."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How gradients get from replica to replica, in two constants (see docs/scaling.md).
+
+    Args:
+        latency: seconds that a collective task takes without any bytes.
+        bandwidth: bytes per second.
+    """
+
+    latency: float
+    bandwidth: float
+
+    @property
+    def bucket_bytes(self) -> int:
+        """The least bytes whose transfer makes the latency small.
+
+        More would only let the first aggregation start later in the backward pass.
+        """
+        return round(self.latency * self.bandwidth / _SHARE)
+
+
+THREADS = Exchange(80e-6, 6e9)
+"""Of one process: a task of dask's, and a pass over a gradient."""
+
+TASKS = Exchange(5e-3, 1.25e9)
+"""Workers of a cluster, tasks: the messages that start a task elsewhere, and 10 Gbit/s."""
+
+GANG = Exchange(150e-6, 1.25e9)
+"""Members of a gang, or trainers: 50 us on the way to each of four, and 10 Gbit/s."""
