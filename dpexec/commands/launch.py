@@ -193,8 +193,7 @@ def _wait(running: Sequence[_Running]) -> int:
         codes = [one.process.poll() for one in running]
         for one, code in zip(running, codes, strict=True):
             if code:
-                name = one.role.name
-                print(f"dpexec run: {name} failed with exit code {code}", file=sys.stderr)
+                print(f"dpexec run: {one.role.name} {_how_it_ended(code)}", file=sys.stderr)
                 return code if code > 0 else 128 - code
         if None not in codes:
             break
@@ -203,6 +202,13 @@ def _wait(running: Sequence[_Running]) -> int:
             deadline = time.monotonic() + _CLOSING
         time.sleep(_LOOK)
     return 0
+
+
+def _how_it_ended(code: int) -> str:
+    """What an exit code of a process that failed means; negative: the number of a signal."""
+    if code > 0:
+        return f"failed with exit code {code}"
+    return f"was ended by signal {signal.Signals(-code).name}"
 
 
 @contextlib.contextmanager

@@ -141,6 +141,14 @@ def test_when_one_fails_all_end(script):
     assert not any(is_running(pid) for pid in pids)
 
 
+def test_a_signal_that_ended_one_is_named(script):
+    text = FAIL.replace("sys.exit(7)", "os.kill(os.getpid(), 9)")
+    assert text != FAIL
+    done = run(script(text), "--trainers", "2")
+    assert done.returncode == 128 + signal.SIGKILL
+    assert "dpexec run: trainer 1 was ended by signal SIGKILL" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_launcher_that_is_stopped_takes_its_processes_along(script, number):
     text = FAIL.replace("rank == 1", "rank == 9")
