@@ -1,0 +1,102 @@
+"""``python -m tests.benchmarks.prediction``: what a second replica adds to prediction.
+
+A perceptron and a convolutional net predict batches of always as many rows per replica: on one
+replica, and on two, in turns. Printed are rows per second, medians over the turns, and by how much
+two replicas make more of them: 1.6 times or more, where each has a core of its own. ``cores`` is
+what two replicas had of the processors while they worked; if that is not near 2, others used the
+machine. ``work`` is the processor time of a row on two replicas, divided by that on one, which
+others hardly change: at 1, all that two replicas do is divided between them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import dpexec as fluid
+from tests.benchmarks.driver import alone
+
+REPLICAS = (1, 2)
+SHAPES = {"perceptron": (784,), "convolutions": (1, 28, 28)}
+
+
+def net(name: str) -> fluid.Variable:
+    """The probabilities of ten classes."""
+    hidden = fluid.data("x", [None, *SHAPES[name]], "float32")
+    if name == "convolutions":
+        for filters in (20, 50):
+            hidden = fluid.nets.simple_img_conv_pool(hidden, filters, 5, 2, 2, act="relu")
+    else:
+        for _ in range(2):
+            hidden = fluid.layers.fc(hidden, 512, act="relu")
+    return fluid.layers.fc(hidden, 10, act="softmax")
+
+
+def predictor(name: str, rows: int, replicas: int) -> Callable[[], None]:
+    """What predicts a batch, ``rows`` for each replica."""
+    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard(), fluid.scope_guard(scope):
+        found = net(name)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(startup)
+    program = fluid.CompiledProgram(main.clone(for_test=True)).with_data_parallel(
+        places=fluid.cpu_places(replicas)
+    )
+    x = np.random.default_rng(1).random((rows * replicas, *SHAPES[name]), dtype=np.float32)
+
+    def predict() -> None:
+        exe.run(program, feed={"x": x}, fetch_list=[found], scope=scope)
+
+    return predict
+
+
+def rate(predict: Callable[[], None], seconds: float) -> tuple[float, float]:
+    """Batches per second, and processors in use meanwhile."""
+    batches = 0
+    used, start = time.process_time(), time.perf_counter()
+    while (took := time.perf_counter() - start) < seconds:
+        predict()
+        batches += 1
+    return batches / took, (time.process_time() - used) / took
+
+
+def compare(name: str, rows: int, turns: int, seconds: float) -> str:
+    """A line of the table."""
+    predictors = {replicas: predictor(name, rows, replicas) for replicas in REPLICAS}
+    for predict in predictors.values():
+        rate(predict, seconds)  # also compiles
+    found: list[dict[int, tuple[float, float]]] = [
+        {replicas: rate(predict, seconds) for replicas, predict in predictors.items()}
+        for _ in range(turns)
+    ]
+    one, two = (statistics.median(turn[n][0] * n * rows for turn in found) for n in REPLICAS)
+    ratio = statistics.median(2 * turn[2][0] / turn[1][0] for turn in found)
+    cores = statistics.median(turn[2][1] for turn in found)
+    work = statistics.median(
+        turn[2][1] / (2 * turn[2][0]) / (turn[1][1] / turn[1][0]) for turn in found
+    )
+    return f"{name:14}{rows:8}{one:14,.0f}{two:14,.0f}{ratio:8.2f}{cores:8.2f}{work:8.2f}"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("nets", nargs="*", default=list(SHAPES), help=", ".join(SHAPES))
+    parser.add_argument("--rows", type=int, nargs="+", default=[32, 256], help="of each replica")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a turn of either")
+    options = parser.parse_args()
+    heads = "".join(f"{text:>8}" for text in ("ratio", "cores", "work"))
+    print(f"{'net':14}{'rows':>8}{'1: rows/s':>14}{'2: rows/s':>14}{heads}")
+    with alone():
+        for name in options.nets:
+            for rows in options.rows:
+                print(compare(name, rows, options.turns, options.seconds), flush=True)
+
+
+if __name__ == "__main__":
+    main()
