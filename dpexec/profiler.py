@@ -2,7 +2,8 @@
 
 What runs between start and stop is recorded, by every executor of the process. The table counts
 operators (by type; joined with ``+`` where one kernel does the work of several), collectives,
-``Feed`` and ``Fetch``: what it took to bring a batch to the operators, and results back.
+``Feed`` and ``Fetch``: what it took to bring a batch to the operators, and results back. The trace
+holds the graph of what took the most time, so that all views of dpexec.viz can be made of it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from dpexec.runtime.traces import profile_of
 from dpexec.trace import files, profile
 from dpexec.trace.events import Event, Trace
 
@@ -93,7 +95,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = _PROFILE_PA
             f"received {sorted_key!r}"
         )
     profile.stop()
-    trace = recorder.trace()
+    trace = profile_of(recorder)
     print(_report(trace, key, _place))
     files.save(trace, profile_path)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec import trace
+from dpexec import trace, viz
 from dpexec.trace import profile
 from tests.runtime import nets
 
@@ -115,6 +115,27 @@ def test_plain_executor_is_profiled_and_reset_forgets(capsys, tmp_path):
     calls = {name: count for name, count, *_ in table}
     assert calls["thread0::mul_grad"] == 1 and calls["thread0::sgd"] == 2
     assert "thread0::uniform_random" not in calls
+
+
+def test_of_several_programs_the_trace_holds_the_graph_of_the_longest(run, tmp_path):
+    path = tmp_path / "trace"
+    with fluid.profiler.profiler("CPU", profile_path=str(path)):
+        with fluid.scope_guard(fluid.Scope()):
+            compiled_net(devices=1)  # runs its startup program
+        for _ in range(100):
+            run()
+    loaded = trace.load(path)
+    names = {node["id"]: node["name"] for node in loaded.graph["nodes"]}
+    tasks = {task["key"] for task in loaded.graph["tasks"]}
+    assert "fused_all_reduce" in names.values() and "uniform_random" not in names.values()
+    for event in loaded:
+        if event.step == 0:
+            assert event.node is None and event.key not in tasks
+        elif event.kind == "op":
+            assert event.name.startswith(names[event.node]) and event.key in tasks
+    assert {"sgd", "uniform_random"} <= {row.name for row in viz.table(path, steps=range(101)).rows}
+    assert "uniform_random" not in viz.draw(path).svg
+    assert viz.report(path).html
 
 
 def test_nothing_ran(capsys, tmp_path):

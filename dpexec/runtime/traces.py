@@ -16,8 +16,9 @@ from dpexec.version import __version__
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
     from dpexec.runtime.engine import Engine
+    from dpexec.runtime.plan import Plan
 
-__all__ = ["trace_of"]
+__all__ = ["profile_of", "trace_of"]
 
 
 def trace_of(engine: Engine, recorder: Recorder) -> Trace:
@@ -39,6 +40,29 @@ def trace_of(engine: Engine, recorder: Recorder) -> Trace:
     shared = engine.compilation.options.shared_memory or len(engine.places) == 1
     standing = _standing(binding, shared, trace.span[0])
     return replace(trace, memory=(*standing, *trace.memory))
+
+
+def profile_of(recorder: Recorder) -> Trace:
+    """What a recorder holds of steps of any engines.
+
+    The graph is that of the plan that took the most time; events of others refer to nothing.
+
+    Args:
+        recorder: what recorded them.
+    """
+    seconds: dict[Plan, float] = {}
+    latest: dict[Plan, Binding] = {}
+    for binding, recorded in recorder.steps():
+        rows = list(recorded.rows())
+        took = max(row[5] for row in rows) - min(row[4] for row in rows)
+        seconds[binding.plan] = seconds.get(binding.plan, 0.0) + took
+        latest[binding.plan] = binding
+    if not seconds:
+        return recorder.trace()
+    plan = max(seconds, key=seconds.__getitem__)
+    graph = describe(plan.graph, plan.tasks, specs=latest[plan].specs)
+    facts = {"version": __version__, "cpus": available_cpus(), "mode": plan.graph.mode}
+    return recorder.trace(graph, lambda binding: binding.plan is plan, **facts)
 
 
 def _facts(engine: Engine) -> dict[str, Any]:

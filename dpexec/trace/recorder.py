@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -140,24 +140,44 @@ class Recorder:
             self._last = None
             self._dropped = self._size = 0
 
-    def trace(self, graph: Mapping[str, Any] | None = None, **meta: Any) -> Trace:
+    def steps(self) -> list[tuple[Any, Recorded]]:
+        """What ran in each step that is kept, and what that recorded; in order."""
+        return self._kept()[0]
+
+    def _kept(self) -> tuple[list[tuple[Any, Recorded]], int]:
+        """The steps, and how many were dropped before them."""
+        with self._lock:
+            kept, dropped = [(s.notes, s.first, s.end) for s in self._steps], self._dropped
+        steps = [
+            (notes.binding, notes.record(row))
+            for notes, first, end in kept
+            for row in range(first, end)
+        ]
+        return steps, dropped
+
+    def trace(
+        self,
+        graph: Mapping[str, Any] | None = None,
+        is_of: Callable[[Any], bool] = lambda binding: True,
+        **meta: Any,
+    ) -> Trace:
         """Return what was recorded so far, ordered by start.
 
         Threads are numbered from 0 in the order in which they first appear, so that traces of equal
         runs can be compared.
 
         Args:
-            graph: What nodes of events refer to; without it they refer to nothing.
+            graph: What nodes and keys of events refer to; without it nodes refer to nothing.
+            is_of: Says of what ran whether the graph is of it; else nodes refer to nothing, and
+                keys say that they are of another plan.
             meta: Facts about the run as a whole; "steps" is added, the number of steps that ran,
                 and "dropped_steps" if the trace lacks the first of them.
 
         Returns:
             The trace.
         """
-        with self._lock:
-            kept, dropped = [(s.notes, s.first, s.end) for s in self._steps], self._dropped
-        steps = [notes.record(row) for notes, first, end in kept for row in range(first, end)]
-        memory = [item for recorded in steps for item in recorded.allocations()]
+        steps, dropped = self._kept()
+        memory = [item for _, recorded in steps for item in recorded.allocations()]
         memory.sort(key=lambda item: item.time)
         facts = {**meta, "steps": dropped + len(steps)}
         if dropped:
@@ -166,23 +186,33 @@ class Recorder:
                 f"the first {dropped} of {dropped + len(steps)} steps are not in the trace: the "
                 f"latest {self._limit} events are kept"
             )
-        return Trace(_events(steps, dropped, bool(graph)), facts, graph, tuple(memory))
+        known = [graph is not None and is_of(binding) for binding, _ in steps]
+        found = [recorded for _, recorded in steps]
+        other = " of another plan" if graph else ""
+        return Trace(_events(found, known, dropped, other), facts, graph, tuple(memory))
 
 
-def _events(steps: Iterable[Recorded], first: int, with_nodes: bool) -> tuple[Event, ...]:
+def _events(
+    steps: Sequence[Recorded], known: Sequence[bool], first: int, other: str
+) -> tuple[Event, ...]:
     """The events of some steps, in order of their start; of what starts together the longest first.
 
     Args:
         steps: what they recorded.
+        known: whether there is a graph that their nodes can refer to.
         first: number of the first of them.
-        with_nodes: whether there is a graph that nodes can refer to.
+        other: what is added to the keys of those that are not known.
     """
-    rows = [(step, row) for step, recorded in enumerate(steps, first) for row in recorded.rows()]
+    rows = [
+        (step, row, is_known)
+        for step, (recorded, is_known) in enumerate(zip(steps, known, strict=True), first)
+        for row in recorded.rows()
+    ]
     rows.sort(key=lambda item: (item[1][4], -item[1][5]))
     threads: dict[Any, int] = {}
     events = []
-    for step, (name, kind, device, key, start, stop, ident, args, node) in rows:
+    for step, (name, kind, device, key, start, stop, ident, args, node), is_known in rows:
         thread = threads.setdefault(ident, len(threads))
-        number = node if with_nodes else None
+        key, number = (key, node) if is_known else (key + other, None)
         events.append(Event(name, kind, device, key, start, stop, thread, args, number, step))
     return tuple(events)
