@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import model, registry, report, scaling
+from tests.benchmarks import model, prediction, registry, report, scaling
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import AbsentError, Entry
@@ -158,3 +158,11 @@ def test_the_model_of_a_step_finds_its_constants():
     for cores in (1, 2):
         times = {p: float(np.dot(constants, p.terms(cores))) for p in points}
         assert np.allclose(model.fitted(times, cores), constants)
+
+
+@pytest.mark.parametrize("net", prediction.SHAPES)
+def test_prediction_on_two_replicas_is_compared_with_one(net):
+    name, rows, *numbers = prediction.compare(net, 2, 1, 0.01).split()
+    one, two, ratio, *_ = (float(text.replace(",", "")) for text in numbers)
+    assert (name, rows) == (net, "2")
+    assert ratio == pytest.approx(two / one, rel=0.02)
