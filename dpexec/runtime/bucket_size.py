@@ -31,8 +31,8 @@ class Exchange:
         return round(self.latency * self.bandwidth / _SHARE)
 
 
-THREADS = Exchange(80e-6, 6e9)
-"""Of one process: a task of dask's, and a pass over a gradient."""
+THREADS = Exchange(35e-6, 6e9)
+"""Of one process: a task of the prepared scheduler, and a pass over a gradient."""
 
 TASKS = Exchange(5e-3, 1.25e9)
 """Workers of a cluster, tasks: the messages that start a task elsewhere, and 10 Gbit/s."""
