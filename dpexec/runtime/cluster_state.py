@@ -26,7 +26,7 @@ from dpexec.runtime.cluster_worker import (
 )
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.gang.members import leave
-from dpexec.runtime.versions import StaleTaskError, Versions
+from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
 
 __all__ = [
     "Held",
@@ -165,7 +165,7 @@ def give(epoch: Epoch, step: int, device: int, mirrored: bool, *parts: Mapping[s
     with at_work(epoch) as replicas:
         versions = Versions(step)
         for values in parts:
-            versions.set(values)
+            versions.set(values, StepArrays())
         (replicas.mirrors if mirrored else replicas.stores)[device] = versions
 
 
@@ -177,7 +177,7 @@ def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
     with at_work(step.epoch) as replicas:
         versions = replicas.mirrors[device]
         versions.stand_at(step.base)
-        versions.commit(step.number, made, {})
+        versions.commit(step.number, made, StepArrays())
 
 
 # ---- values come and go
@@ -197,7 +197,7 @@ def store(epoch: Epoch, step: int, device: int, mirrored: bool, values: Mapping[
         known = replicas.mirrors if mirrored else replicas.stores
         versions = known.setdefault(device, Versions(step))
         versions.stand_at(step)
-        versions.set(values)
+        versions.set(values, StepArrays())
 
 
 def load(epoch: Epoch, step: int, device: int, name: str) -> Any:

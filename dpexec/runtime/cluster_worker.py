@@ -26,13 +26,22 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
-from dpexec.runtime.versions import StaleTaskError, Versions
+from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
 
 BINDINGS_KEPT = 64
 """How many bindings of a runner its workers and the client remember."""
 
 Value = tuple[int, str]
 """A variable of a device."""
+
+
+class Exports(dict[Value, Any]):
+    """What a task hands out.
+
+    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
+    travels once; of a plain dict dask sends every value by itself.
+    """
+
 
 PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
 """What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
@@ -94,7 +103,7 @@ class WorkerReplicas:
         self._bindings: dict[int, Binding] = {}
         self._memory = Memory()
         self._envs: list[Env] = []
-        self._scratch: dict[int, dict[str, Any]] = {}
+        self._arrays = StepArrays()
         self._step = -1
         self._recorded = -1
         self._recording: Recording | None = None
@@ -148,7 +157,7 @@ class WorkerReplicas:
             if step.number < self._step:
                 raise StaleTaskError(f"a task of step {step.number} came in step {self._step}")
             if step.number > self._step:
-                self._step, self._done, self._scratch = step.number, set(), {}
+                self._step, self._done, self._arrays = step.number, set(), StepArrays()
                 self._envs = [
                     self._env(plan, device, step.base) for device in range(len(plan.reads))
                 ]
@@ -160,14 +169,14 @@ class WorkerReplicas:
             return Env()
         store.stand_at(base)
         overwritten = [name for where, name in plan.overwritten if where == device]
-        scratch = self._scratch[device] = store.scratch(overwritten)
+        scratch = store.scratch(overwritten, self._arrays)
         values = {n: store.values[n] for n in plan.reads[device] if n in store.values}
         return plan.make_env(None, {**values, **scratch})
 
     def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
         """Store what a step computed."""
         made = made_by(plan, device, env, fed)
-        self.stores[device].commit(step.number, made, self._scratch[device])
+        self.stores[device].commit(step.number, made, self._arrays)
 
     def record(self, key: BindingKey, step: int) -> None:
         """Note when the tasks of a step run."""
@@ -285,7 +294,7 @@ def run_task(
     exports: Sequence[Value],
     wanted: Sequence[Sequence[Value]],
     *after: Any,
-) -> dict[Value, Any]:
+) -> Exports:
     """A task of the plan.
 
     Args:
@@ -312,7 +321,7 @@ def run_task(
                 run_steps(binding.steps[number], envs)
             else:
                 recording.run(number, envs)
-        return {(device, name): envs[device][name] for device, name in exports}
+        return Exports({(device, name): envs[device][name] for device, name in exports})
 
 
 def finish(

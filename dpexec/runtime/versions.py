@@ -2,23 +2,61 @@
 
 When a worker is lost in the middle of a step, some replicas have made that step and others have
 not; the older version lets all of them stand at the same one again. It costs memory, but no more
-copies than one: the arrays of the two versions take turns.
+copies than one: the arrays of the two versions take turns. What replicas of one worker have in
+common lies there once, in an array that all of them refer to.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["StaleTaskError", "Versions"]
+__all__ = ["StaleTaskError", "StepArrays", "Versions"]
 
 Values = dict[str, Any]
 
 
 class StaleTaskError(RuntimeError):
     """A task is of another time than the state that it was to work on."""
+
+
+class _Stored(NamedTuple):
+    """A value, and the array that it is stored in for a replica."""
+
+    value: Any
+    array: Any
+    owner: Versions
+
+
+class StepArrays:
+    """The arrays in which replicas of one worker store what a step made.
+
+    What is one array for several replicas while the step runs, as what is broadcast, is stored in
+    one for all of them. Such an array is never written again: it is read-only from then on, and
+    goes when all replicas have let go of it.
+    """
+
+    def __init__(self) -> None:
+        self._stored: dict[tuple[str, int], _Stored] = {}
+        self._lock = threading.Lock()  # tasks of several replicas store at the same time
+
+    def lend(self, owner: Versions, name: str, array: Any) -> None:
+        """Let a step compute a variable in the array in which it will be stored."""
+        self._stored[name, id(array)] = _Stored(array, array, owner)
+
+    def store(self, owner: Versions, name: str, value: Any) -> Any:
+        """The array of a value of a replica, which nobody else writes."""
+        key = name, id(value)  # the value is held below, so that no other one gets its id
+        with self._lock:
+            if key not in self._stored:
+                self._stored[key] = _Stored(value, owner.copied(name, value), owner)
+            stored = self._stored[key]
+            if stored.owner is not owner:
+                stored.array.flags.writeable = False
+        return stored.array
 
 
 class Versions:
@@ -33,6 +71,7 @@ class Versions:
         self.step = step
         self.values: Values = dict(values or {})
         self._before: tuple[int, Values] | None = None
+        self._spare: Values = {}  # arrays that are free, by the variable that they were of
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -61,42 +100,63 @@ class Versions:
         if step != self.step:
             self.step, self.values, self._before = step, values, None
 
-    def set(self, values: Mapping[str, Any]) -> None:
-        """Replace values by copies of what comes from outside; there is no way back from that."""
-        copies = {name: np.array(value) for name, value in values.items()}
+    def set(self, values: Mapping[str, Any], arrays: StepArrays) -> None:
+        """Replace values by copies of what comes from outside; there is no way back from that.
+
+        Args:
+            values: by name.
+            arrays: of all replicas that take values at the same time.
+        """
+        copies = {name: arrays.store(self, name, value) for name, value in values.items()}
         self.values, self._before = {**self.values, **copies}, None
 
-    def scratch(self, names: Iterable[str]) -> Values:
+    def scratch(self, names: Iterable[str], arrays: StepArrays) -> Values:
         """Copies of values that a step may overwrite.
 
-        They lie where the values of the step before lay, which must not be needed any more.
+        They lie where the values of the step before lay, which must not be needed any more: they
+        are forgotten.
+
+        Args:
+            names: of variables; those that have no value are left out.
+            arrays: in which the step will be stored.
         """
-        copies = {}
-        for name in names:
-            if name in self.values:
-                copies[name] = self._spare(name, self.values[name])
-                np.copyto(copies[name], self.values[name])
+        self._forget_before()
+        copies = {
+            name: self.copied(name, self.values[name]) for name in names if name in self.values
+        }
+        for name, copy in copies.items():
+            arrays.lend(self, name, copy)
         return copies
 
-    def commit(self, step: int, found: Mapping[str, Any], scratch: Mapping[str, Any]) -> None:
+    def commit(self, step: int, found: Mapping[str, Any], arrays: StepArrays) -> None:
         """Make a step's values the latest ones.
 
         Args:
             step: its number.
-            found: what it computed.
-            scratch: what :meth:`scratch` gave; such arrays are taken over, others are copied.
+            found: what it computed; what :meth:`scratch` gave is taken over, the rest is copied.
+            arrays: in which the step is stored.
         """
-        made = dict(found)
-        for name, value in found.items():
-            if value is not scratch.get(name):
-                made[name] = self._spare(name, value)
-                np.copyto(made[name], value)
+        self._forget_before()
+        made = {name: arrays.store(self, name, value) for name, value in found.items()}
         self._before = self.step, self.values
-        self.step, self.values = step, {**self.values, **made}
+        self.step, self.values, self._spare = step, {**self.values, **made}, {}
 
-    def _spare(self, name: str, like: Any) -> Any:
-        """An array for a value: that of the version which goes, if it fits and goes indeed."""
-        like = np.asarray(like)
-        old = None if self._before is None else self._before[1].get(name)
-        fits = isinstance(old, np.ndarray) and (old.shape, old.dtype) == (like.shape, like.dtype)
-        return old if fits and old is not self.values.get(name) else np.empty_like(like, order="C")
+    def copied(self, name: str, value: Any) -> Any:
+        """A copy of a value, in an array that became free if one fits."""
+        value = np.asarray(value)
+        old = self._spare.pop(name, None)
+        fits = old is not None and (old.shape, old.dtype) == (value.shape, value.dtype)
+        copy = old if fits else np.empty_like(value, order="C")
+        np.copyto(copy, value)
+        return copy
+
+    def _forget_before(self) -> None:
+        """Forget the step before the last; its arrays become free unless others refer to them."""
+        if self._before is None:
+            return
+        (_, before), self._before = self._before, None
+        self._spare = {
+            name: array
+            for name, array in before.items()
+            if array is not self.values.get(name) and array.flags.writeable
+        }

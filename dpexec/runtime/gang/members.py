@@ -27,7 +27,7 @@ from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import run_steps
-from dpexec.runtime.versions import Versions
+from dpexec.runtime.versions import StepArrays, Versions
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster_recording import Noted
@@ -186,13 +186,14 @@ class _Seat:
         envs = [Env() for _ in plan.graph.places]
         for device in mine:
             envs[device] = _env(plan, device, replicas.stores[device], step)
-        scratch = _walk(bound, step, replicas, envs, self._pool)
+        arrays = StepArrays()
+        _walk(bound, step, replicas, envs, arrays, self._pool)
         if last:
             outcome.fetched = {d: _fetched(plan, envs[d]) for d in mine}
         bound.mirroring.exchange(step.number, envs, replicas.mirrors)
         for device in mine:
             made = made_by(plan, device, envs[device], step.persistable)
-            replicas.stores[device].commit(step.number, made, scratch[device])
+            replicas.stores[device].commit(step.number, made, arrays)
         if step.recorded:
             from dpexec.runtime.cluster_recording import noted_on_worker
 
@@ -216,9 +217,10 @@ def _walk(
     step: GangStep,
     replicas: WorkerReplicas,
     envs: Sequence[Env],
+    arrays: StepArrays,
     pool: ThreadPoolExecutor | None,
-) -> dict[int, dict[str, Any]]:
-    """Run the tasks of a member; returns the copies that were overwritten, per device."""
+) -> None:
+    """Run the tasks of a member, which overwrite arrays in which the step will be stored."""
     group, plan, steps = bound.group, bound.plan, bound.binding.steps
     assert steps is not None
     recording = bound.binding.recording if step.recorded else None
@@ -239,11 +241,11 @@ def _walk(
         group.barrier(step.number)
     # only now has every member made the step before: until then, one that is a step behind needs
     # others to know the values of the step before that
-    mine = group.members[group.rank].devices
-    scratch = {d: _scratch(plan, d, replicas.stores[d], envs[d]) for d in mine}
+    for device in group.members[group.rank].devices:
+        overwritten = [name for where, name in plan.overwritten if where == device]
+        envs[device].update(replicas.stores[device].scratch(overwritten, arrays))
     for stretch in bound.after:
         side_by_side(run, stretch, pool)
-    return scratch
 
 
 def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
@@ -252,14 +254,6 @@ def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
     for name, value in step.values[device].items():
         values[name] = np.array(value) if name in step.persistable else value
     return plan.make_env(step.shards[device], values)
-
-
-def _scratch(plan: Plan, device: int, store: Versions, env: Env) -> dict[str, Any]:
-    """Let a step overwrite copies of the variables."""
-    overwritten = [name for where, name in plan.overwritten if where == device]
-    scratch = store.scratch(overwritten)
-    env.update(scratch)
-    return scratch
 
 
 def _fetched(plan: Plan, env: Env) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dpexec.runtime.gang.shared import Bytes
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.versions import Versions
+from dpexec.runtime.versions import StepArrays, Versions
 
 __all__ = ["Mirroring"]
 
@@ -98,7 +98,7 @@ class Mirroring:
             for (variable, device), value in unpacked(self._from[other], memory, name, tag).items():
                 found[device][variable] = value
         for device, values in found.items():
-            mirrors[device].commit(step, values, {})
+            mirrors[device].commit(step, values, StepArrays())
 
 
 def _of_one(name: str, device: int, spec: Spec) -> Sum:
