@@ -75,3 +75,10 @@ def test_transfers_of_tasks_say_what_they_brought(pair):
     moved = [event.args["bytes"] for event in trace if event.kind == "transfer"]
     gradients = sum(e.args["bytes"] for e in trace if e.kind == "collective")
     assert sum(moved) >= gradients  # those of the other replica come, and the sums go back
+
+
+def test_large_parameters_come_without_advice_to_load_them_with_dask(pair):
+    table = 12e6
+    feed = {"x": np.zeros((2, 4), "int64"), "y": np.zeros((2, 1), "int64")}
+    run = train(words(vocabulary=int(table / (5 * 4))), [feed], 2, scheduler=pair)
+    assert max(value.nbytes for value in run.state.values()) >= table

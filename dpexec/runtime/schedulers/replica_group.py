@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import dask
+
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.runtime import cluster_state
 from dpexec.runtime.cluster_state import Held
@@ -26,6 +28,9 @@ __all__ = ["ReplicaGroup"]
 
 _LOOK = 1.0  # seconds between looks at who has joined or left
 _WAIT = 0.2  # seconds between looks while there are no workers
+
+_NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
+"""Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
 
 _logger = logging.getLogger(__name__)
 
@@ -91,16 +96,17 @@ class ReplicaGroup:
         return self._contact.gather(futures, self.homes.workers, what)
 
     def _submit(self, worker: str, function: Callable[..., Any], step: int, *args: Any) -> Any:
-        return self._contact.client.submit(
-            function,
-            self.epoch,
-            step,
-            *args,
-            workers=[worker],
-            allow_other_workers=False,
-            retries=0,
-            pure=False,
-        )
+        with dask.config.set(_NO_ADVICE):
+            return self._contact.client.submit(
+                function,
+                self.epoch,
+                step,
+                *args,
+                workers=[worker],
+                allow_other_workers=False,
+                retries=0,
+                pure=False,
+            )
 
     # ---- who is there
 
