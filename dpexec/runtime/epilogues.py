@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dpexec.graph.ssa import OpNode
+from dpexec.ir.operator import Operator
+from dpexec.kernels.lowering import Sparse, Value, flat
 from dpexec.runtime.steps import Step
 
-__all__ = ["joins"]
+if TYPE_CHECKING:
+    from dpexec.runtime.task_code import TaskCode
+
+__all__ = ["Pair", "emit_joined", "joins"]
 
 _PAIRS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("mul", "elementwise_add"): ("Out", "X"),
@@ -39,6 +46,63 @@ def joins(steps: Sequence[Step], fetched: Collection[str]) -> bool:
     result = next(var for var in first.outputs if var.kind == "var" and var.name == name)
     readers = [node for node in result.readers if not _reads_shape(node, name)]
     return readers == [second] and _is_only(second, slots[1], name) and name not in fetched
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two operators, one of which is to do the work of both.
+
+    Args:
+        first: the operator that comes first.
+        second: the one that reads what it makes.
+        made: values for the output slots of the first.
+        out: values for the output slots of the second.
+        brought: values that come from outside of the code, by name.
+    """
+
+    first: Operator
+    second: Operator
+    made: list[Any]
+    out: list[Any]
+    brought: dict[str, Value | Sparse]
+
+
+def emit_joined(task: TaskCode, pair: Pair) -> bool:
+    """Emit the calls for a pair that :func:`joins`.
+
+    Args:
+        task: the code of their task.
+        pair: the operators.
+
+    Returns:
+        Whether one of them can do the work of both; else nothing is emitted.
+    """
+    work = {"elementwise_add": _add_bias, "relu": _clip, "batch_norm_grad": _clip_gradient}
+    return work[pair.second.type](task, pair)
+
+
+def _add_bias(task: TaskCode, pair: Pair) -> bool:
+    (plain,) = flat(pair.made)
+    bias = task.value(pair.second.inputs["Y"][0], pair.brought)
+    if pair.second.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
+        return False
+    inputs = task.inputs(pair.first, pair.brought)
+    return isinstance(bias, Value) and task.emit(pair.first, inputs, pair.out, bias=bias)
+
+
+def _clip(task: TaskCode, pair: Pair) -> bool:
+    inputs = task.inputs(pair.first, pair.brought)
+    return task.emit(pair.first, inputs, [*pair.out, *pair.made[1:]], relu=True)
+
+
+def _clip_gradient(task: TaskCode, pair: Pair) -> bool:
+    read = task.inputs(pair.first, pair.brought)
+    if read is None or any(value.dtype != "float32" for value in read):
+        return False
+    clipped, came = read
+    (between,) = pair.first.outputs["X@GRAD"]
+    inputs = task.inputs(pair.second, pair.brought, {between: came})
+    return task.emit(pair.second, inputs, pair.out, clipped=clipped)
 
 
 def _type(step: Step) -> str:

@@ -19,7 +19,7 @@ from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
 from dpexec.runtime.arena import places_for
 from dpexec.runtime.code_run import CodeRun, Place
 from dpexec.runtime.code_table import CodeTable
-from dpexec.runtime.epilogues import joins
+from dpexec.runtime.epilogues import Pair, emit_joined, joins
 from dpexec.runtime.steps import Step, overwrites, random_stream
 
 __all__ = ["Piece", "TaskCode"]
@@ -63,6 +63,8 @@ class TaskCode:
         outside: names whose values are needed outside of the task.
         overwritten: names of persistable variables that are updated in place.
         limits: how many rows sparse values have at most.
+        halves: whether products round their operands to bfloat16.
+        fetched: names whose values are results of a run.
     """
 
     def __init__(
@@ -143,46 +145,30 @@ class TaskCode:
         if made is None or out is None:
             return False
         calls = len(self.code.calls)
-        work = {"elementwise_add": self._add_bias, "relu": self._clip}
-        join = work.get(second.type, self._clip_gradient)
-        if not join(first, second, made, out, brought):
+        if not emit_joined(self, Pair(first, second, made, out, brought)):
             return False
         self._took(steps, calls, brought, (*flat(made), *flat(out)))
         return True
 
-    def _add_bias(
-        self, product: Operator, add: Operator, made: list[Any], out: list[Any], brought: Brought
-    ) -> bool:
-        (plain,), bias = flat(made), self._value(add.inputs["Y"][0], brought)
-        if add.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
-            return False
-        return isinstance(bias, Value) and self._emit(product, out, brought, bias=bias)
-
-    def _clip(
-        self, norm: Operator, relu: Operator, made: list[Any], out: list[Any], brought: Brought
-    ) -> bool:
-        return self._emit(norm, [*out, *made[1:]], brought, relu=True)
-
-    def _clip_gradient(
-        self, relu: Operator, norm: Operator, made: list[Any], out: list[Any], brought: Brought
-    ) -> bool:
-        inputs = self._inputs(relu, brought)
-        if inputs is None or any(value.dtype != "float32" for value in inputs):
-            return False
-        clipped, came = inputs
-        (between,) = relu.outputs["X@GRAD"]
-        return self._emit(norm, out, brought, {between: came}, clipped=clipped)
-
-    def _emit(
+    def emit(
         self,
         op: Operator,
+        inputs: list[Any] | None,
         outputs: list[Any],
-        brought: Brought,
-        instead: Mapping[str, Value] = MappingProxyType({}),
         **along: Any,
     ) -> bool:
-        """Emit the calls of an operator with the work of its neighbour."""
-        lower, inputs = lowering.find(op.type), self._inputs(op, brought, instead)
+        """Emit the calls of an operator with the work of its neighbour.
+
+        Args:
+            op: the operator.
+            inputs: its values per slot; None if code cannot work on them.
+            outputs: what it computes.
+            along: the work of the neighbour, see :meth:`Code.along`.
+
+        Returns:
+            Whether there are any.
+        """
+        lower = lowering.find(op.type)
         if lower is None or inputs is None:
             return False
         with self.code.along(**along):
@@ -195,7 +181,7 @@ class TaskCode:
         if lower is None:
             return False
         brought = dict(self.open.brought) if self.open else {}
-        inputs = self._inputs(op, brought) if kind == "compute" else []
+        inputs = self.inputs(op, brought) if kind == "compute" else []
         if inputs is None:
             return False
         outputs = self._outputs(op, brought)
@@ -247,22 +233,30 @@ class TaskCode:
             if value.name in self.outside:
                 self._keep_buffer(value)
 
-    def _inputs(
+    def inputs(
         self,
         op: Operator,
         brought: Brought,
         instead: Mapping[str, Value] = MappingProxyType({}),
     ) -> list[Any] | None:
+        """The values of an operator's input slots; None if code cannot work on one.
+
+        Args:
+            op: the operator.
+            brought: values that come from outside; those that it reads are added.
+            instead: values that stand for others, by name.
+        """
         arguments: list[Any] = []
         for slot in op.definition.inputs:
             names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
-            found = [instead.get(name) or self._value(name, brought) for name in names]
+            found = [instead.get(name) or self.value(name, brought) for name in names]
             if any(value is None for value in found):
                 return None
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
 
-    def _value(self, name: str, brought: Brought) -> Value | Sparse | None:
+    def value(self, name: str, brought: Brought) -> Value | Sparse | None:
+        """A value by its name, see :meth:`inputs`."""
         if name in self.values:
             return self.values[name]
         if name not in brought:
