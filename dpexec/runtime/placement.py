@@ -43,20 +43,27 @@ def scheduler_in_force(asked: Any = None) -> Any:
         ``"threads"``, ``"sync"``, or a ``distributed.Client``.
 
     Raises:
-        RuntimeError: ``"distributed"`` was asked for, and there is no active client.
+        RuntimeError: ``"distributed"`` was asked for, and there is no active client; or the client
+            is asynchronous.
     """
     if asked is None:
         local = _LOCAL.get(dask.config.get("scheduler", None))
-        return local or active_client() or "threads"
-    if asked != "distributed":
-        return asked
-    client = active_client()
-    if client is None:
+        found = local or active_client() or "threads"
+    elif asked == "distributed":
+        found = active_client()
+        if found is None:
+            raise RuntimeError(
+                "ExecutionStrategy.scheduler is 'distributed', but there is no active client: "
+                "create a dask.distributed.Client first"
+            )
+    else:
+        found = asked
+    if not isinstance(found, str) and found.asynchronous:
         raise RuntimeError(
-            "ExecutionStrategy.scheduler is 'distributed', but there is no active client: create "
-            "a dask.distributed.Client first"
+            f"{found} is asynchronous, but a run of a program blocks: make a Client without "
+            "asynchronous=True, and run on a thread that is not its event loop's"
         )
-    return client
+    return found
 
 
 def active_client() -> Any:

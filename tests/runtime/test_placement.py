@@ -1,5 +1,7 @@
 """Which scheduler runs a program, on how many devices, and where they live."""
 
+import asyncio
+
 import dask
 import numpy as np
 import pytest
@@ -49,6 +51,16 @@ def test_client_that_is_not_active_is_not_used():
     with Client(n_workers=1, set_as_default=False, **QUIET) as client:
         assert scheduler_in_force() == "threads"
         assert scheduler_in_force(client) is client
+
+
+def test_asynchronous_client_is_refused():
+    async def ask():
+        async with Client(n_workers=0, asynchronous=True, **QUIET) as client:
+            for scheduler in None, "distributed", client:
+                with pytest.raises(RuntimeError, match="without asynchronous=True"):
+                    scheduler_in_force(scheduler)
+
+    asyncio.run(ask())
 
 
 def test_inside_of_a_dask_task_there_is_no_client(client):
