@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask.sizeof import sizeof
 from distributed import get_worker
 
 from dpexec.core.memory import keep_freed_memory
@@ -41,6 +42,12 @@ class Exports(dict[Value, Any]):
     As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
     travels once; of a plain dict dask sends every value by itself.
     """
+
+
+@sizeof.register(Exports)
+def _size_of(exports: Exports) -> int:
+    """The bytes of what a task hands out, as dask counts them, and traces."""
+    return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
 
 
 PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]

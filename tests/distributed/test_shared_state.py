@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from distributed import Client
 from distributed.protocol import deserialize, serialize
 
@@ -29,7 +30,9 @@ def test_reduce_mode_keeps_parameters_once_per_worker(collectives):
 
 def test_a_sum_for_several_replicas_travels_once():
     total = np.zeros(1 << 16)
-    header, frames = serialize(Exports({(0, "w"): total, (1, "w"): total}))
+    exports = Exports({(0, "w"): total, (1, "w"): total})
+    assert total.nbytes <= sizeof(exports) < 1.1 * total.nbytes
+    header, frames = serialize(exports)
     assert sum(memoryview(frame).nbytes for frame in frames) < 1.1 * total.nbytes
     came = deserialize(header, frames)
     assert came[0, "w"] is came[1, "w"]
