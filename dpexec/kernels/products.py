@@ -98,13 +98,7 @@ def _by_onednn(
 ) -> None:
     m, n, k = sizes
     plain = times == 1 and not code.halves
-    if plain and _needs_no_primitive(m, n, k, flips[1]):
-        _by_sgemm(code, a, b, out, sizes, flips, alpha)
-        return
-    if plain and not code.bias and flips[1] and _has_long_rows(m, n, k):
-        turned = code.scratch(n, m)
-        _by_sgemm(code, b, a, turned, (n, m, k), (False, not flips[0]), alpha)
-        code.emit(onednn_calls.turn, m, n, turned, out)
+    if plain and _without_primitive(code, a, b, out, sizes, flips, alpha):
         return
     if n == 1:  # a column is computed as a row
         m, n, a, b = n, m, b, a
@@ -134,6 +128,28 @@ def _by_onednn(
     more = {onednn.BIAS: bias} if bias else {}
     arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out}
     onednn_calls.emit(code, arguments, primitive, Rows.of(m, n, k, times))
+
+
+def _without_primitive(
+    code: Code,
+    a: Value,
+    b: Value,
+    out: Value,
+    sizes: tuple[int, int, int],
+    flips: tuple[bool, bool],
+    alpha: float,
+) -> bool:
+    """Multiply by the library's sgemm where that is faster; False: it is not."""
+    m, n, k = sizes
+    if _needs_no_primitive(m, n, k, flips[1]):
+        _by_sgemm(code, a, b, out, sizes, flips, alpha)
+        return True
+    if code.bias or not flips[1] or not _has_long_rows(m, n, k):
+        return False
+    turned = code.scratch(n, m)
+    _by_sgemm(code, b, a, turned, (n, m, k), (False, not flips[0]), alpha)
+    code.emit(onednn_calls.turn, m, n, turned, out)
+    return True
 
 
 def _by_sgemm(
