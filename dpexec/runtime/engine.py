@@ -195,8 +195,8 @@ class Engine:
             if strategy is not None and strategy._dry_run:
                 return [None for _ in fetch]
             with one_kernel_thread():
-                if self._gang:
-                    results = self._gang_steps(ready, batches, merged)
+                if self._on_cluster:
+                    results = self._cluster_steps(ready, batches, merged)
                 else:
                     for binding, feeds in zip(ready, batches, strict=True):
                         results = self._step(binding, feeds, merged)
@@ -210,8 +210,6 @@ class Engine:
         return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if self._on_cluster:
-            self._cluster_runner()  # brings a watcher along
         watchers = live.watchers()
         if not watchers:
             return self._one_step(binding, feeds, merged)
@@ -228,13 +226,7 @@ class Engine:
             for watcher in watchers:
                 watcher.end(self, feeds.samples, results)
 
-    @property
-    def _gang(self) -> bool:
-        """Whether the steps of a run are made together."""
-        strategy = self.execution_strategy
-        return self._on_cluster and strategy is not None and strategy.collectives == "gang"
-
-    def _gang_steps(
+    def _cluster_steps(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
     ) -> list[Any]:
         """All steps of a run together; one after another while somebody records them."""
@@ -251,7 +243,7 @@ class Engine:
                 if alone:
                     results = self._one_step(bindings[at], batches[at], merged)
                 else:
-                    results = self._run_gang(bindings[at:], batches[at:], merged, None)
+                    results = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
                 complete = True
             finally:
                 self._sampled.clear()
@@ -282,7 +274,7 @@ class Engine:
     def _runs(self) -> int:
         return self.replicas.scope.run_count(self.label)
 
-    def _run_gang(
+    def _run_on_cluster(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool, recording: Any
     ) -> list[Any]:
         """Make some steps together; those that were completed count, also if one fails."""
@@ -315,14 +307,8 @@ class Engine:
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:
-        if self._gang:
-            return self._run_gang([binding], [feeds], merged, recording)
         if self._on_cluster:
-            shards = self._shards(feeds)
-            cluster = self._cluster_runner()
-            results = cluster.step(binding, feeds, shards, self.replicas, merged, recording)
-            self.replicas.scope.count_run(self.label)
-            return results
+            return self._run_on_cluster([binding], [feeds], merged, recording)
         shards_of = functools.partial(self._shards, feeds)
         return self.local.step(binding, feeds, shards_of, merged, recording)
 

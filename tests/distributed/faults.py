@@ -40,6 +40,11 @@ def fill_memory(found: Workers, address: str, where: str, megabytes: int) -> Non
     found.client.run(_instead, where, 1, _full, megabytes, workers=[address])
 
 
+def fail(client: Any, address: str, where: str, calls: int) -> None:
+    """Let a call of a function of dpexec raise an error on a worker."""
+    client.run(_instead, where, calls, _error, workers=[address])
+
+
 def _instead(where: str, calls: int, act: Callable[..., None], *args: Any) -> None:
     module, _, name = where.partition(":")
     *path, last = name.split(".")
@@ -55,6 +60,10 @@ def _instead(where: str, calls: int, act: Callable[..., None], *args: Any) -> No
         return original(*given, **named)
 
     setattr(owner, last, and_then)
+
+
+def _error() -> None:
+    raise ValueError("failed on purpose")
 
 
 def _killed() -> None:

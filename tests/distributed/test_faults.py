@@ -34,8 +34,8 @@ both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 
 @pytest.fixture(scope="module")
 def mended():
-    """Two workers whose nannies start them again."""
-    with workers(2, restart=True) as found:
+    """Two workers that are replaced when they are gone."""
+    with workers(2) as found:
         yield found
 
 
@@ -84,13 +84,14 @@ def test_killed_in_a_step(pair, undisturbed, collectives):
     assert lost not in pair.addresses()
 
 
+@both_collectives
 @pytest.mark.parametrize(("mode", "calls"), [(AllReduce, 3), (Reduce, 1), (Reduce, 4)], ids=str)
-def test_killed_in_a_run_of_several_steps(pair, mode, calls):
+def test_killed_in_a_run_of_several_steps(pair, mode, calls, collectives):
     net, (feed, *_) = NETS["images"]()
     once = train(net, [feed] * 8, 2)
     lost = pair.addresses()[1]
     faults = {1: lambda: die(pair, lost, COMMIT, calls)}
-    options = {"collectives": "gang", "num_iteration_per_run": 4}
+    options = {"collectives": collectives, "num_iteration_per_run": 4}
     run = train(net, disturbed([feed] * 2, faults), 2, mode, scheduler=pair.client, **options)
     np.testing.assert_array_equal(run.losses, [once.losses[3], once.losses[7]])
     for name, value in once.state.items():
@@ -98,11 +99,13 @@ def test_killed_in_a_run_of_several_steps(pair, mode, calls):
     assert lost not in pair.addresses()
 
 
-def test_restarted_by_its_nanny(pair, undisturbed):
-    def restart():
-        pair.client.restart_workers([pair.addresses()[0]], timeout=30)
+def test_restarted_by_its_nanny(undisturbed):
+    with workers(2, restart=True) as found:
 
-    assert_same_bits(survives(pair, {2: restart}, Reduce, "gang"), undisturbed)
+        def restart():
+            found.client.restart_workers([found.addresses()[0]], timeout=30)
+
+        assert_same_bits(survives(found, {2: restart}, Reduce, "gang"), undisturbed)
 
 
 def test_too_much_memory(undisturbed):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -18,43 +17,19 @@ from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door,
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.held_feed import Fed
+from dpexec.runtime.schedulers.made import Made
 from dpexec.runtime.schedulers.waiting import DASK_GAVE_UP
 from dpexec.runtime.steps import Shard
-from dpexec.runtime.versions import StaleTaskError
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster_recording import Noted
     from dpexec.runtime.schedulers.replica_group import ReplicaGroup
     from dpexec.runtime.schedulers.waiting import Contact
 
-__all__ = ["GangRun", "GangRunner"]
+__all__ = ["GangRunner"]
 
 _LOOK = 1.0  # seconds between looks at who is still there
 _SECRET = 32
-
-
-@dataclass
-class GangRun:
-    """What a gang did.
-
-    Args:
-        done: how many steps all members completed.
-        fetched: what is fetched of the last one, per device.
-        noted: what was recorded, per device.
-        bytes_sent: by all members, through sockets.
-        error: why it ended early.
-    """
-
-    done: int
-    fetched: list[dict[str, Any]]
-    noted: list[Noted | None]
-    bytes_sent: int
-    error: BaseException | None
-
-    @property
-    def lost(self) -> bool:
-        """Whether it ended early because members are gone or silent."""
-        return isinstance(self.error, GangError | StaleTaskError)
 
 
 class GangRunner:
@@ -70,6 +45,11 @@ class GangRunner:
         self._members: list[Member] = []
         self._epoch = group.epoch
 
+    @staticmethod
+    def together(bindings: Sequence[Binding]) -> int:
+        """How many of some steps go into one task: all."""
+        return len(bindings)
+
     def run(
         self,
         keys: Mapping[Binding, Any],
@@ -78,7 +58,7 @@ class GangRunner:
         shards: Sequence[Sequence[Shard]],
         first: int,
         recorded: bool,
-    ) -> GangRun:
+    ) -> Made:
         """Make some steps.
 
         Args:
@@ -210,7 +190,7 @@ class GangRunner:
                 return False
         return True
 
-    def _put_together(self, outcomes: Sequence[Outcome | None]) -> GangRun:
+    def _put_together(self, outcomes: Sequence[Outcome | None]) -> Made:
         devices = sum(len(member.devices) for member in self._members)
         fetched: list[dict[str, Any]] = [{} for _ in range(devices)]
         noted: list[Noted | None] = [None] * devices
@@ -224,7 +204,7 @@ class GangRunner:
         if error is not None:
             self._members = []  # all have left; the next run makes a new gang
         done = min((outcome.done for outcome in there), default=0)
-        return GangRun(done, fetched, noted, sum(o.bytes_sent for o in there), error)
+        return Made(done, fetched, noted, sum(o.bytes_sent for o in there), error)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
         """What went wrong first: an operator's error before those of members that heard of it."""

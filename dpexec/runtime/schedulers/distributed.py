@@ -1,7 +1,7 @@
 """The plan on a ``distributed.Client``: state lives on the workers, steps are sent to them.
 
-Every worker builds the same graph and plan from the program, which is sent once. A step is one
-dask graph (:mod:`step_graph`), or a part of what a gang does. Between workers travel only
+Every worker builds the same graph and plan from the program, which is sent once. Steps are
+one dask graph (:mod:`task_runner`), or what a gang does. Between workers travel only
 gradients, broadcast values and fetches, and what is mirrored. The user's tensors are filled from
 the workers when somebody reads them. When workers are lost, their replicas move, and what was not
 complete is done again (:mod:`replica_group`).
@@ -9,6 +9,7 @@ complete is done again (:mod:`replica_group`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
@@ -16,24 +17,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-import dask
 import numpy as np
 
-from dpexec.errors import StateLostError, WorkerLostError
+from dpexec.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.cluster_recording import ClusterRecording
-from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey, StepOf
+from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
-from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.lifetime import begin_run, forget
+from dpexec.runtime.schedulers.made import Made
 from dpexec.runtime.schedulers.replica_group import ReplicaGroup
-from dpexec.runtime.schedulers.step_graph import StepGraph, home_of
+from dpexec.runtime.schedulers.step_graph import home_of
+from dpexec.runtime.schedulers.task_runner import TaskRunner
 from dpexec.runtime.schedulers.waiting import Contact
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import ExecutionStrategy
@@ -66,8 +67,8 @@ class ClusterRunner:
         self.token = begin_run(self, client, limit)
         mirrored = strategy.recovery == "mirror"
         self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
-        gang = strategy.collectives == "gang"
-        self._gang = GangRunner(self._contact, self.group) if gang else None
+        runner = GangRunner if strategy.collectives == "gang" else TaskRunner
+        self._runner = runner(self._contact, self.group)
         self._next = 0
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
         self._told: set[BindingKey] = set()
@@ -98,68 +99,6 @@ class ClusterRunner:
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
-    def step(
-        self,
-        binding: Binding,
-        feeds: Feeds,
-        shards: Sequence[Shard],
-        replicas: Replicas,
-        merged: bool,
-        recording: ClusterRecording | None = None,
-    ) -> list[Any]:
-        """Run one step and return the fetches.
-
-        Args:
-            binding: what runs.
-            feeds: what the devices are fed.
-            shards: every device's part of the run.
-            replicas: the persistable variables.
-            merged: how to return fetches, see :func:`collect`.
-            recording: is told what the workers recorded.
-
-        Raises:
-            StateLostError: workers were lost, and nobody else had the state of their replicas.
-            ClusterError: the cluster has failed otherwise.
-        """
-        plan = binding.plan
-
-        def step() -> list[Any]:
-            self._get_ready([plan], replicas)
-            return self._one_step(binding, feeds, shards, recording)
-
-        with self._busy:
-            returned = self._surviving(step)
-            self._defer(plan, feeds, replicas)
-        return collect([fetched for fetched, _ in returned], plan.fetch, plan.active, merged)
-
-    def _one_step(
-        self,
-        binding: Binding,
-        feeds: Feeds,
-        shards: Sequence[Shard],
-        recording: ClusterRecording | None,
-    ) -> list[Any]:
-        """Run a step as dask tasks; returns what the last task of each device returned."""
-        plan, key = binding.plan, self._key(binding, feeds)
-        self._connect(recording, key)
-        (number,) = self._begin(1)
-        step = StepOf(self.group.epoch, number, self.group.complete)
-        graph = StepGraph(plan, key, step, self.group.homes, self.group.mirrored)
-        fed = [Fed.of(self.client, values) for values in feeds.values]
-        where = graph.fill(fed, feeds.persistable, shards, recording is not None).where
-        ends = [*graph.ends, *graph.mirrors]
-        with dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0):
-            futures = self._contact.client.get(graph.tasks, ends, sync=False)
-        sent = time.perf_counter_ns()
-        what = f"to make step {number}"
-        returned = self._contact.gather(futures, self.group.homes.workers, what)
-        self._end(number)
-        del returned[len(graph.ends) :]  # mirrors have nothing to tell
-        if recording is not None:
-            homes = [home_of(plan, task.id) for task in plan.tasks]
-            recording.take(sent, homes, self.address, [noted for _, noted in returned])
-        return returned
-
     def steps(
         self,
         bindings: Sequence[Binding],
@@ -169,7 +108,7 @@ class ClusterRunner:
         merged: bool,
         recording: ClusterRecording | None = None,
     ) -> tuple[int, list[Any], BaseException | None]:
-        """Run some steps in a gang.
+        """Run some steps.
 
         Args:
             bindings: what runs in each step.
@@ -180,29 +119,37 @@ class ClusterRunner:
             recording: is told what the workers recorded of a single step.
 
         Returns:
-            How many steps were completed, the fetches of the last one, and why it ended early.
+            How many steps were completed, the fetches of the last one, and why it ended early: an
+            operator's error, an interrupt, or a ``ClusterError``.
         """
         done, self._attempt = 0, range(0)
 
-        def rest() -> tuple[int, list[Any], BaseException | None]:
+        def rest() -> Made:
             nonlocal done
-            done += self._made_before_loss()
+            done += self._made_before_failure()
             self._get_ready({binding.plan: None for binding in bindings}, replicas)
-            left = bindings[done:], batches[done:], shards[done:]
-            made, fetched, error = self._some_steps(*left, recording)
-            return done + made, fetched, error
+            while True:
+                end = done + self._runner.together(bindings[done:])
+                made = self._some_steps(
+                    bindings[done:end], batches[done:end], shards[done:end], recording
+                )
+                done += made.done
+                if made.error is not None or done == len(bindings):
+                    return made
 
         with self._busy:
             try:
-                done, fetched, error = self._surviving(rest)
+                made = self._surviving(rest)
             except BaseException as failed:
-                done, fetched, error = done + self._made_before_loss(), [], failed
+                self._see_what_was_made(failed)
+                done += self._made_before_failure()
+                made = Made(0, [], error=failed)
             for binding, feeds in zip(bindings[:done], batches, strict=False):
                 self._defer(binding.plan, feeds, replicas)
-        if error is not None:
-            return done, [], error
+        if made.error is not None:
+            return done, [], made.error
         plan = bindings[-1].plan
-        return done, collect(fetched, plan.fetch, plan.active, merged), None
+        return done, collect(made.fetched, plan.fetch, plan.active, merged), None
 
     def _some_steps(
         self,
@@ -210,26 +157,35 @@ class ClusterRunner:
         batches: Sequence[Feeds],
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
-    ) -> tuple[int, list[Any], BaseException | None]:
-        """Let a gang make steps; returns how many, what is fetched, and an operator's error."""
-        assert self._gang is not None
+    ) -> Made:
+        """Make steps together."""
         keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
         self._connect(recording, keys[bindings[0]])
         numbers = self._begin(len(bindings))
         sent = time.perf_counter_ns()
-        made = self._gang.run(keys, bindings, batches, shards, numbers[0], recording is not None)
+        made = self._runner.run(keys, bindings, batches, shards, numbers[0], recording is not None)
         if made.lost:
             raise WorkerLostError(str(made.error), {}) from made.error
         if made.done:
             self.group.complete = numbers[made.done - 1]
         if made.error is not None:
             self._attempt = range(0)
-            return made.done, [], made.error
+            return made
         self._end(numbers[-1])
         if recording is not None:
             homes = [home_of(bindings[-1].plan, task.id) for task in bindings[-1].plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
-        return made.done, made.fetched, None
+        return made
+
+    def _see_what_was_made(self, failed: BaseException) -> None:
+        """After an operator's error in a graph of several steps, find the step that all have made.
+
+        If it cannot be found, the run counts as far as was known before, and so the next one will
+        go on from there.
+        """
+        if self._attempt and not isinstance(failed, ClusterError):
+            with contextlib.suppress(ClusterError):
+                self._surviving(lambda: None)  # begins another epoch, as the steps have failed
 
     # ---- what comes before a step, and around it
 
@@ -257,8 +213,8 @@ class ClusterRunner:
     def _end(self, number: int) -> None:
         self.group.complete, self._attempt, self._disturbed = number, range(0), False
 
-    def _made_before_loss(self) -> int:
-        """How many of the steps that were begun are complete, though workers were lost."""
+    def _made_before_failure(self) -> int:
+        """How many of the steps that were begun are complete, though they failed."""
         attempt, self._attempt = self._attempt, range(0)
         complete = self.group.complete
         return attempt.index(complete) + 1 if complete in attempt else 0

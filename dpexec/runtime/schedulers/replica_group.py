@@ -316,9 +316,13 @@ class ReplicaGroup:
 def _common(held: Mapping[str, Held], complete: int, allowed: Sequence[int]) -> int:
     """The last step that all replicas have made which are left: a complete or an allowed one.
 
-    Workers that were silent for some time may have states that are older than that.
+    Of replicas that are not left, their mirrors say what they have made. Workers that were silent
+    for some time may have states that are older than that.
     """
+    there = {device for found in held.values() for device in found.stores}
     made = [max(steps) for found in held.values() for steps in found.stores.values()]
+    for found in held.values():
+        made += [max(steps) for device, steps in found.mirrors.items() if device not in there]
     least = min((step for step in made if step >= complete), default=complete)
     return max(step for step in (complete, *allowed) if step <= least)
 

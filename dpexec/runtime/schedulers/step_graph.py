@@ -1,7 +1,8 @@
 """The dask graph of a step: a task per segment and collective, pinned to the worker of its device.
 
 The first task of a device takes what it is fed, the last one stores what the step computed. What
-only one replica has goes on to the worker that mirrors it.
+only one replica has goes on to the worker that mirrors it. In a graph of several steps, one begins
+when all replicas, and their mirrors, have stored what the one before made.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ class StepGraph:
         step: the step.
         homes: the workers of the devices.
         own: per device, names of what is mirrored.
+        before: the step before, if it is made in the same graph.
+        last: whether what is fetched is wanted.
 
     Attributes:
         tasks: by their keys.
         where: the worker of each.
         ends: the last task of each device.
-        mirrors: the tasks that mirror.
+        mirrors: the tasks that mirror, by device.
     """
 
     def __init__(
@@ -48,12 +51,15 @@ class StepGraph:
         step: StepOf,
         homes: HomeTable,
         own: Sequence[Collection[str]],
+        before: StepGraph | None = None,
+        last: bool = True,
     ) -> None:
         self.tasks: dict[_Key, DaskTask] = {}
         self.where: dict[_Key, str] = {}
         self.ends: list[_Key] = []
-        self.mirrors: list[_Key] = []
+        self.mirrors: dict[int, _Key] = {}
         self._plan, self._key, self._step, self._homes, self._own = plan, key, step, homes, own
+        self._before, self._last = before, last
         self._tag = f"{step.epoch.token[:8]}-{step.epoch.number}-{step.number}"
 
     def fill(
@@ -71,7 +77,7 @@ class StepGraph:
             shards: every device's part of the run.
             recorded: whether to note when tasks run.
         """
-        devices = range(len(self._homes.address))
+        devices, stored = range(len(self._homes.address)), self._stored()
         feed_keys = [
             self._add(
                 f"feed_dev{device}",
@@ -84,6 +90,7 @@ class StepGraph:
                 recorded,
                 feeds[device].counts,
                 *(TaskRef(block.key) for block in feeds[device].blocks),
+                *stored,
             )
             for device in devices
         ]
@@ -92,6 +99,18 @@ class StepGraph:
         for device in devices:
             self._add_end(device, fed, self._results(device, keys, feed_keys[device]))
         return self
+
+    def _stored(self) -> list[TaskRef]:
+        """What says that the step before is stored: a mirror also says so for its replica.
+
+        A replica that begins a step gives up its oldest version, which nobody may still need.
+        None of these tasks has a result that is worth mentioning.
+        """
+        if self._before is None:
+            return []
+        mirrored = self._before.mirrors
+        ends = [key for device, key in enumerate(self._before.ends) if device not in mirrored]
+        return [TaskRef(key) for key in (*ends, *mirrored.values())]
 
     def _add(self, name: str, worker: str, function: Any, *args: Any) -> _Key:
         key = (name, self._tag)
@@ -126,22 +145,27 @@ class StepGraph:
 
         If something is mirrored, the last task has two halves, and the mirror takes the result of
         the first one: dask's scheduler fails when a task is cancelled that others wait for whose
-        results nobody wants.
+        results nobody wants. Steps that others follow in the graph have the first half alone.
         """
         worker, buddy = self._homes.address[device], self._homes.buddy(device)
+        plan, mirrored = self._plan, buddy is not None and bool(self._own[device])
         name = f"finish_dev{device}"
-        if buddy is None or not self._own[device]:
+        if self._last and not mirrored:
             function, args = cluster_worker.finish, (self._key, device, fed, *results)
             self.ends.append(self._add(name, worker, function, *args))
             return
-        plan = self._plan
         written = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
-        own = sorted(written.union(fed).intersection(self._own[device]))
+        own = sorted(written.union(fed).intersection(self._own[device])) if mirrored else []
         args = (self._key, device, own, fed, *results)
-        made = TaskRef(self._add(f"commit_dev{device}", worker, cluster_worker.commit, *args))
-        self.ends.append(self._add(name, worker, cluster_worker.fetch, self._key, device, made))
-        mirror = self._add(f"mirror_dev{device}", buddy, cluster_state.mirror, device, made)
-        self.mirrors.append(mirror)
+        end = self._add(f"commit_dev{device}", worker, cluster_worker.commit, *args)
+        made = TaskRef(end)
+        if self._last:
+            end = self._add(name, worker, cluster_worker.fetch, self._key, device, made)
+        self.ends.append(end)
+        if mirrored:
+            assert buddy is not None
+            name = f"mirror_dev{device}"
+            self.mirrors[device] = self._add(name, buddy, cluster_state.mirror, device, made)
 
 
 def home_of(plan: Plan, number: int) -> int:

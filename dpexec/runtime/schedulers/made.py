@@ -1,0 +1,38 @@
+"""What became of steps that were made together on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.versions import StaleTaskError
+
+if TYPE_CHECKING:
+    from dpexec.runtime.cluster_recording import Noted
+
+__all__ = ["Made"]
+
+
+@dataclass
+class Made:
+    """Steps that were made, and what the last of them gave.
+
+    Args:
+        done: how many steps all replicas completed.
+        fetched: what is fetched of the last one, per device.
+        noted: what was recorded, per device.
+        bytes_sent: by all members of a gang, through sockets.
+        error: why it ended early.
+    """
+
+    done: int
+    fetched: list[dict[str, Any]]
+    noted: list[Noted | None] = field(default_factory=list)
+    bytes_sent: int = 0
+    error: BaseException | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended early because members are gone or silent."""
+        return isinstance(self.error, GangError | StaleTaskError)

@@ -1,0 +1,102 @@
+"""The client's side of mode tasks: steps as one dask graph, which dask's scheduler leads through.
+
+Dask's own latency is paid once for a graph. All that workers need for a step is known before it,
+so that they go from one step to the next without the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.cluster_worker import BindingKey, StepOf
+from dpexec.runtime.feed import Feeds
+from dpexec.runtime.held_feed import Fed
+from dpexec.runtime.schedulers.made import Made
+from dpexec.runtime.schedulers.step_graph import StepGraph
+from dpexec.runtime.steps import Shard
+
+if TYPE_CHECKING:
+    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+    from dpexec.runtime.schedulers.waiting import Contact
+
+__all__ = ["TaskRunner"]
+
+_STEPS = 20
+_TASKS = 2000
+"""Of one graph at most: scheduler and client hold all of it at once."""
+
+
+class TaskRunner:
+    """Runs steps as dask graphs.
+
+    Args:
+        contact: how workers are talked to.
+        group: the replicas.
+    """
+
+    def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
+        self._contact, self._group = contact, group
+
+    @staticmethod
+    def together(bindings: Sequence[Binding]) -> int:
+        """How many of some steps go into one graph."""
+        sizes = [len(binding.plan.tasks) for binding in bindings[:_STEPS]]
+        return max(1, min(len(sizes), _TASKS // max(sizes)))
+
+    def run(
+        self,
+        keys: Mapping[Binding, BindingKey],
+        bindings: Sequence[Binding],
+        batches: Sequence[Feeds],
+        shards: Sequence[Sequence[Shard]],
+        first: int,
+        recorded: bool,
+    ) -> Made:
+        """Make some steps.
+
+        Args:
+            keys: what the workers know the bindings by.
+            bindings: what runs in each step.
+            batches: what the devices are fed in each step.
+            shards: their parts of each step.
+            first: number of the first step.
+            recorded: whether to note when tasks run.
+
+        Raises:
+            ClusterError: workers or the scheduler are lost.
+            StaleTaskError: dask has repeated a task.
+            Exception: an operator's error.
+        """
+        group, client = self._group, self._contact.client
+        graphs: list[StepGraph] = []
+        for index, (binding, feeds) in enumerate(zip(bindings, batches, strict=True)):
+            before = graphs[-1] if graphs else None
+            base = first + index - 1 if graphs else group.complete
+            step = StepOf(group.epoch, first + index, base)
+            last = index == len(bindings) - 1
+            graph = StepGraph(
+                binding.plan, keys[binding], step, group.homes, group.mirrored, before, last
+            )
+            fed = [Fed.of(client, values) for values in feeds.values]
+            graphs.append(graph.fill(fed, feeds.persistable, shards[index], recorded))
+        returned = self._contact.gather(
+            self._send(graphs), group.homes.workers, f"to make step {first}"
+        )
+        ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
+        return Made(len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended])
+
+    def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:
+        """Let dask run the graphs of all steps as one; returns the ends of the last."""
+        tasks = {key: task for graph in graphs for key, task in graph.tasks.items()}
+        where = {key: worker for graph in graphs for key, worker in graph.where.items()}
+        ends = [*graphs[-1].ends, *graphs[-1].mirrors.values()]
+        with (
+            dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}),  # feeds
+            dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0),
+        ):
+            futures: list[Any] = self._contact.client.get(tasks, ends, sync=False)
+        return futures

@@ -1,0 +1,59 @@
+"""Several steps of a run in one dask graph."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.runtime.schedulers import task_runner
+from tests.distributed.faults import fail
+from tests.distributed.nets import NETS
+from tests.runtime.nets import AllReduce, Reduce, persistables, train
+
+RUN = 10
+RUN_STEPS = "dpexec.runtime.cluster_worker:run_steps"
+
+both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+
+
+def one_by_one(net, feed, steps):
+    """What two replicas on threads do with the same batch, over and over."""
+    return train(net, [feed] * steps, 2)
+
+
+@both_modes
+def test_graphs_have_so_many_steps_at_most(pair, monkeypatch, mode):
+    monkeypatch.setattr(task_runner, "_STEPS", 4)
+    net, (feed, *_) = NETS["mlp"]()
+    sent = []
+    send = task_runner.TaskRunner._send
+    monkeypatch.setattr(
+        task_runner.TaskRunner,
+        "_send",
+        lambda self, graphs: sent.append(len(graphs)) or send(self, graphs),
+    )
+    run = train(net, [feed], 2, mode, scheduler=pair, num_iteration_per_run=RUN)
+    assert sent == [4, 4, 2]
+    once = one_by_one(net, feed, RUN)
+    np.testing.assert_array_equal(run.losses, once.losses[-1:])
+    for name, value in once.state.items():
+        np.testing.assert_array_equal(run.state[name], value, err_msg=name)
+
+
+@both_modes
+def test_failed_step_leaves_what_the_steps_before_it_made(pair, mode):
+    net, (feed, *_) = NETS["mlp"]()
+    once = one_by_one(net, feed, 3 * RUN)
+    run = train(net, [feed], 2, mode, scheduler=pair, num_iteration_per_run=RUN)
+    fail(pair, run.compiled._engine._cluster.address[1], RUN_STEPS, calls=9)
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        with pytest.raises(ValueError, match="failed on purpose"):
+            exe.run(run.compiled, feed=feed, fetch_list=[net.loss])
+        done = run.scope.run_count(net.main)
+        assert RUN < done < 2 * RUN
+        state = persistables(net.main, run.scope)
+        (loss,) = exe.run(run.compiled, feed=feed, fetch_list=[net.loss])
+    np.testing.assert_array_equal(loss, once.losses[done + RUN - 1])
+    before = train(net, [feed] * done, 2).state
+    for name, value in before.items():
+        np.testing.assert_array_equal(state[name], value, err_msg=name)
