@@ -63,7 +63,7 @@ def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
     seen = {
         id(_root(array))
         for device, env in enumerate(envs)
-        for name, value in list(env.items())  # other threads add to it
+        for name, value in dict.copy(env).items()  # other threads add to it; copies are atomic
         if (device, name) not in names
         for array in _arrays(value)
     }

@@ -33,7 +33,7 @@ class Storm:
     may have been killed, the storm calms down until their successors have come.
 
     Args:
-        found: the cluster, whose workers are started again.
+        found: the cluster; workers are started in the place of those that are killed.
         steps: of the training.
         kills: how many.
         seed: decides which worker is killed when.
@@ -58,6 +58,7 @@ class Storm:
             tell()
             if timer is not None:
                 timer.join()
+            self._found.replace(self._count)
             if step + 1 in self._when and not self._left:
                 self._calm_down()
             if step in self._when:
@@ -126,7 +127,7 @@ def main() -> None:
     options = _options()
     modes = [options.mode] if options.mode else list(MODES)
     kinds = [options.collectives] if options.collectives else COLLECTIVES
-    with workers(options.workers, restart=True) as found:
+    with workers(options.workers) as found:
         for mode, kind in itertools.product(modes, kinds):
             storm = Storm(found, options.steps, options.kills, options.seed)
             began = time.monotonic()

@@ -25,16 +25,28 @@ class Workers:
         self._stopped: set[str] = set()
 
     def addresses(self) -> list[str]:
-        """Those that are known to the scheduler, and to the nanny that starts them again.
+        """Those that are known to the scheduler and to their nannies.
 
-        A nanny learns of a new worker after the scheduler, and a worker that is killed in between
-        is never replaced.
+        A nanny learns of a new worker after the scheduler, and is confused if it ends in between.
         """
-        known = set(self.client.nthreads())
-        if self._restart:
-            nannies = self.cluster.workers.values()
-            known &= {n.worker_address for n in nannies if n.status == Status.running}
-        return sorted(known)
+        ready = Status.running if self._restart else Status.closing_gracefully
+        nannies = self.cluster.workers.values()
+        for nanny in nannies:
+            if nanny.status == Status.running and not self._restart:
+                nanny.close_gracefully()  # it starts none again
+        known = {nanny.worker_address for nanny in nannies if nanny.status == ready}
+        return sorted(known & set(self.client.nthreads()))
+
+    def replace(self, count: int) -> None:
+        """Start workers in the place of those that are gone.
+
+        Args:
+            count: how many there are then.
+        """
+        for name, nanny in list(self.cluster.workers.items()):
+            if nanny.status == Status.closed:
+                self.cluster.worker_spec.pop(name, None)
+        self.cluster.scale(count)
 
     def kill(self, address: str) -> None:
         """Kill a worker at once."""
@@ -57,8 +69,13 @@ class Workers:
 
     def wait_for(self, count: int) -> list[str]:
         """Wait for so many workers; returns their addresses."""
-        self.client.wait_for_workers(count, timeout=30)
-        return until(lambda: len(found := self.addresses()) == count and found)
+
+        def complete() -> list[str] | None:
+            if not self._restart:
+                self.replace(count)
+            return found if len(found := self.addresses()) == count else None
+
+        return until(complete)
 
     def pid(self, address: str) -> int:
         """The process of a worker."""
@@ -81,20 +98,20 @@ def workers(count: int, restart: bool = False, **options: object) -> Iterator[Wo
         restart: whether nannies start those again that were killed.
         options: of ``LocalCluster``.
     """
-    with LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        silence_logs=50,
-        **options,
-    ) as cluster:
-        if not restart:
-            for nanny in cluster.workers.values():
-                nanny.close_gracefully()
-        with Client(cluster, set_as_default=False) as client:
-            found = Workers(cluster, client, restart)
-            try:
-                yield found
-            finally:
-                found.close()
+    with (
+        LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=50,
+            **options,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        found = Workers(cluster, client, restart)
+        found.wait_for(count)
+        try:
+            yield found
+        finally:
+            found.close()

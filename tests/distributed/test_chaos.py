@@ -9,7 +9,7 @@ from tests.runtime.nets import assert_same_bits
 
 @pytest.fixture(scope="module")
 def cluster():
-    with workers(3, restart=True) as found:
+    with workers(3) as found:
         yield found
 
 

@@ -42,7 +42,7 @@ def compiled(net, devices, mode, **options):
 
 @pytest.fixture(scope="module")
 def found():
-    with workers(2, restart=True) as cluster:
+    with workers(2) as cluster:
         yield cluster
 
 

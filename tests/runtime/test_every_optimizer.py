@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime import engine
+from dpexec.runtime import shards
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, persistables, train
 
 STEPS = 3
@@ -126,7 +126,7 @@ def test_sparse_gradient_of_one_sample_reaches_idle_devices(name):
 
 
 def test_noise_of_dpsgd_is_the_same_on_all_devices(monkeypatch):
-    monkeypatch.setattr(engine.secrets, "randbits", lambda bits: 1234)
+    monkeypatch.setattr(shards.secrets, "randbits", lambda bits: 1234)
     monkeypatch.setitem(
         OPTIMIZERS, "Dpsgd", lambda: fluid.optimizer.Dpsgd(0.1, clip=0.5, batch_size=1.0, sigma=1.0)
     )

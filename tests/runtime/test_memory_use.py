@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.trace import live, profile
 from tests.runtime.nets import batches, classifier, train
 from tests.waiting import until
 
@@ -100,8 +99,6 @@ def test_every_step_has_the_same_peak(run):
 
 
 def test_a_trace_keeps_no_engine_alive(monkeypatch):
-    monkeypatch.setattr(live, "_watchers", ())  # a page that is still open keeps what it shows
-    monkeypatch.setattr(profile, "_active", None)
     made = train(classifier(), batches(3), 2, trace=True)
     binding = weakref.ref(made.compiled._engine.local.binding)
     memory = made.compiled.trace.memory

@@ -14,7 +14,6 @@ from dpexec.runtime import inner, local_runner
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import single_feed
-from dpexec.trace import live, profile
 from tests.runtime.parallel_do_programs import (
     CPU,
     assert_close,
@@ -55,8 +54,6 @@ def test_plain_executor_runs_the_bodies_on_threads(monkeypatch):
         original(steps, *arguments)
 
     monkeypatch.setattr(local_runner, "run_steps", run_steps)
-    monkeypatch.setattr(live, "_watchers", ())  # recorded steps are run by others
-    monkeypatch.setattr(profile, "_active", None)
     build, feed = dense(8)
     main, startup, loss, _ = built(build, 2)
     scope, exe = fluid.Scope(), fluid.Executor(CPU)
