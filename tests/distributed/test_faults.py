@@ -173,7 +173,8 @@ def test_operator_that_fails_is_an_error_and_no_lost_worker(pair, mode):
 def test_state_that_nobody_has_is_an_error_that_names_checkpoints(pair):
     def lose_all():
         for address in pair.addresses():
-            pair.kill(address)
+            pair.lose(address)
+        pair.wait_for(2)
 
     with pytest.raises(StateLostError, match=r"Checkpoints\.resume"):
         survives(pair, {2: lose_all}, Reduce, "tasks")
