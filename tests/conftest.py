@@ -2,13 +2,13 @@
 
 import pytest
 
+from dpexec.dashboard.hub import HUB
 from dpexec.trace import live, profile
 
 
 @pytest.fixture(autouse=True, scope="module")
 def nobody_watches():
-    """Watchers and profilers that a module leaves behind do not see the steps of others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live, "_watchers", ())
-        patch.setattr(profile, "_active", None)
-        yield
+    """Watchers and profilers that other modules left behind do not see the steps of this one."""
+    HUB._users.clear()
+    live._watchers = ()
+    profile._active = None

@@ -32,7 +32,8 @@ def test_graphs_have_so_many_steps_at_most(pair, monkeypatch, mode):
         lambda self, graphs: sent.append(len(graphs)) or send(self, graphs),
     )
     run = train(net, [feed], 2, mode, scheduler=pair, num_iteration_per_run=RUN)
-    assert sent == [4, 4, 2]
+    assert max(sent) == 4  # a step that somebody watches goes alone
+    assert sum(sent) == RUN
     once = one_by_one(net, feed, RUN)
     np.testing.assert_array_equal(run.losses, once.losses[-1:])
     for name, value in once.state.items():
