@@ -267,7 +267,7 @@ def _to_send(error: BaseException) -> BaseException:
     """
     try:
         copy: BaseException = pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # pickle runs the code of any class, which raises what it likes
         return RuntimeError(f"{type(error).__name__}: {error}")
     return copy
 
