@@ -12,14 +12,12 @@ from distributed import Future, wait
 
 from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.feed import Feeds
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.held_feed import Fed
-from dpexec.runtime.schedulers.made import Made
+from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.waiting import DASK_GAVE_UP
-from dpexec.runtime.steps import Shard
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster_recording import Noted
@@ -50,31 +48,16 @@ class GangRunner:
         """How many of some steps go into one task: all."""
         return len(bindings)
 
-    def run(
-        self,
-        keys: Mapping[Binding, Any],
-        bindings: Sequence[Binding],
-        batches: Sequence[Feeds],
-        shards: Sequence[Sequence[Shard]],
-        first: int,
-        recorded: bool,
-    ) -> Made:
+    def run(self, steps: Sequence[Wanted], first: int, recorded: bool) -> Made:
         """Make some steps.
 
         Args:
-            keys: what the workers know the bindings by.
-            bindings: what runs in each step.
-            batches: what the devices are fed in each step.
-            shards: their parts of each step.
-            first: number of the first step.
+            steps: which.
+            first: number of the first.
             recorded: whether to note when tasks run.
         """
         if self._epoch != self._group.epoch or not self._members:
             self._gather()
-        steps = [
-            (keys[binding], feeds, parts)
-            for binding, feeds, parts in zip(bindings, batches, shards, strict=True)
-        ]
         once = _Once()
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             futures = [
@@ -91,22 +74,23 @@ class GangRunner:
     def _part_of(
         self,
         member: Member,
-        steps: Sequence[tuple[Any, Feeds, Sequence[Shard]]],
+        steps: Sequence[Wanted],
         first: int,
         recorded: bool,
         once: _Once,
     ) -> tuple[list[GangStep], list[Future]]:
         """A member's part of some steps, and what it is fed that lies on workers."""
         found, blocks = [], []
-        for index, (key, feeds, shards) in enumerate(steps):
+        for index, wanted in enumerate(steps):
+            feeds = wanted.feeds
             fed = {d: Fed.of(self._contact.client, feeds.values[d]) for d in member.devices}
             blocks += [block for part in fed.values() for block in part.blocks]
             step = GangStep(
-                key,
+                wanted.key,
                 first + index,
                 {d: once(part.values) for d, part in fed.items()},
                 {d: part.counts for d, part in fed.items()},
-                {d: shards[d] for d in member.devices},
+                {d: wanted.shards[d] for d in member.devices},
                 feeds.persistable,
                 recorded,
             )

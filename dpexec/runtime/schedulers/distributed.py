@@ -31,7 +31,7 @@ from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.lifetime import begin_run, forget
-from dpexec.runtime.schedulers.made import Made
+from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.replica_group import ReplicaGroup
 from dpexec.runtime.schedulers.step_graph import home_of
 from dpexec.runtime.schedulers.task_runner import TaskRunner
@@ -159,11 +159,14 @@ class ClusterRunner:
         recording: ClusterRecording | None,
     ) -> Made:
         """Make steps together."""
-        keys = {b: self._key(b, feeds) for b, feeds in zip(bindings, batches, strict=True)}
-        self._connect(recording, keys[bindings[0]])
+        steps = [
+            Wanted(binding, self._key(binding, feeds), feeds, parts)
+            for binding, feeds, parts in zip(bindings, batches, shards, strict=True)
+        ]
+        self._connect(recording, steps[0].key)
         numbers = self._begin(len(bindings))
         sent = time.perf_counter_ns()
-        made = self._runner.run(keys, bindings, batches, shards, numbers[0], recording is not None)
+        made = self._runner.run(steps, numbers[0], recording is not None)
         if made.lost:
             raise WorkerLostError(str(made.error), {}) from made.error
         if made.done:

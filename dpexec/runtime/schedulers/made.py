@@ -1,7 +1,8 @@
-"""What became of steps that were made together on a cluster."""
+"""Steps that are made together on a cluster: what is wanted, and what became of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,30 @@ from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.versions import StaleTaskError
 
 if TYPE_CHECKING:
+    from dpexec.runtime.binding import Binding
     from dpexec.runtime.cluster_recording import Noted
+    from dpexec.runtime.cluster_worker import BindingKey
+    from dpexec.runtime.env import Shard
+    from dpexec.runtime.feed import Feeds
 
-__all__ = ["Made"]
+__all__ = ["Made", "Wanted"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A step that is to be made.
+
+    Args:
+        binding: what runs.
+        key: what the workers know it by.
+        feeds: what the devices are fed.
+        shards: their parts of it.
+    """
+
+    binding: Binding
+    key: BindingKey
+    feeds: Feeds
+    shards: Sequence[Shard]
 
 
 @dataclass

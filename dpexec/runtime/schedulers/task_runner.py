@@ -6,18 +6,16 @@ so that they go from one step to the next without the client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import dask
 
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.cluster_worker import BindingKey, StepOf
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.cluster_worker import StepOf
 from dpexec.runtime.held_feed import Fed
-from dpexec.runtime.schedulers.made import Made
+from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.step_graph import StepGraph
-from dpexec.runtime.steps import Shard
 
 if TYPE_CHECKING:
     from dpexec.runtime.schedulers.replica_group import ReplicaGroup
@@ -47,23 +45,12 @@ class TaskRunner:
         sizes = [len(binding.plan.tasks) for binding in bindings[:_STEPS]]
         return max(1, min(len(sizes), _TASKS // max(sizes)))
 
-    def run(
-        self,
-        keys: Mapping[Binding, BindingKey],
-        bindings: Sequence[Binding],
-        batches: Sequence[Feeds],
-        shards: Sequence[Sequence[Shard]],
-        first: int,
-        recorded: bool,
-    ) -> Made:
+    def run(self, steps: Sequence[Wanted], first: int, recorded: bool) -> Made:
         """Make some steps.
 
         Args:
-            keys: what the workers know the bindings by.
-            bindings: what runs in each step.
-            batches: what the devices are fed in each step.
-            shards: their parts of each step.
-            first: number of the first step.
+            steps: which.
+            first: number of the first.
             recorded: whether to note when tasks run.
 
         Raises:
@@ -73,16 +60,14 @@ class TaskRunner:
         """
         group, client = self._group, self._contact.client
         graphs: list[StepGraph] = []
-        for index, (binding, feeds) in enumerate(zip(bindings, batches, strict=True)):
+        for index, wanted in enumerate(steps):
             before = graphs[-1] if graphs else None
             base = first + index - 1 if graphs else group.complete
             step = StepOf(group.epoch, first + index, base)
-            last = index == len(bindings) - 1
-            graph = StepGraph(
-                binding.plan, keys[binding], step, group.homes, group.mirrored, before, last
-            )
+            last, plan, feeds = index == len(steps) - 1, wanted.binding.plan, wanted.feeds
+            graph = StepGraph(plan, wanted.key, step, group.homes, group.mirrored, before, last)
             fed = [Fed.of(client, values) for values in feeds.values]
-            graphs.append(graph.fill(fed, feeds.persistable, shards[index], recorded))
+            graphs.append(graph.fill(fed, feeds.persistable, wanted.shards, recorded))
         returned = self._contact.gather(
             self._send(graphs), group.homes.workers, f"to make step {first}"
         )
