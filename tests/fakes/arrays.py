@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import operator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -61,7 +62,10 @@ class ndarray:
 
     @property
     def data(self):
-        raise NotImplementedError("the fake has no pointers")
+        """Its address, which imitated libraries find the array by, as long as it lives."""
+        address = self._host.ctypes.data
+        self.machine.addresses[address] = self
+        return SimpleNamespace(ptr=address)
 
     def _part(self, host):
         made = ndarray(host, self._memory)

@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.fakes import arrays, streams
 from tests.fakes.arrays import NAMES, ndarray, refuse_unknown
+from tests.fakes.cublas import Cublas
+from tests.fakes.nccl import Nccl
 from tests.fakes.raw import RawKernel
 
 __all__ = ["install", "make_cupy"]
@@ -224,9 +226,11 @@ class Cuda(types.ModuleType):
             kind.machine = machine  # those of the latest module
             setattr(self, kind.__name__, kind)
         self.runtime = types.SimpleNamespace(
-            CUDARuntimeError=DriverError, getDeviceCount=lambda: machine.count
+            CUDARuntimeError=DriverError, getDeviceCount=lambda: machine.count, CUDA_R_32F=0
         )
         self.nvtx = Nvtx()
+        self.nccl, self.cublas = Nccl(machine), Cublas(machine)
+        self.get_cublas_handle = lambda: machine.current.device
         self._machine = machine
 
     def get_current_stream(self):
@@ -268,14 +272,16 @@ def make_cupy(count):
     return machine.module
 
 
-def install(monkeypatch, count):
+def install(monkeypatch, count, nccl=False):
     """Let dpexec find such GPUs; returns the module.
 
     Args:
         monkeypatch: pytest's fixture.
         count: number of GPUs.
+        nccl: whether NCCL is installed.
     """
     module = make_cupy(count)
+    module.cuda.nccl.available = nccl
     monkeypatch.setattr("dpexec.core.places._cupy", lambda: module)
     monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: count)
     return module

@@ -8,11 +8,14 @@ What is enqueued is done at once, but noted as if it took time. Every piece of w
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 import weakref
 from collections import defaultdict
 from dataclasses import dataclass, field
+
+import numpy as np
 
 __all__ = ["Event", "Machine", "Memory", "Race", "Stream"]
 
@@ -63,12 +66,33 @@ class Machine:
         self.log = []
         self.reads = []
         self.pending = []
+        self.addresses = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, "null") for device in range(count)]
 
     def stream(self):
         """The current stream of the current device."""
         device = self.current.device
         return self.current.streams.get(device, self.nulls[device])
+
+    def stream_at(self, ptr):
+        """The stream with an address."""
+        return self.streams[ptr - 1]
+
+    def array_at(self, ptr, count, dtype):
+        """The elements from an address on, and whose memory it is.
+
+        Raises:
+            KeyError: no array that lives begins there.
+        """
+        array = self.addresses[ptr]
+        owner = array._host
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        assert array._host.dtype == dtype
+        end = owner.ctypes.data + owner.nbytes
+        assert ptr + count * dtype.itemsize <= end, "beyond the end of the array"
+        place = (ctypes.c_char * (end - ptr)).from_address(ptr)
+        return np.frombuffer(place, dtype, count), array._memory
 
     def enqueue(self, name, reads=(), writes=(), stream=None):
         """Note a piece of work; returns its stream and number.

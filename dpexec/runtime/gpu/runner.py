@@ -13,6 +13,7 @@ from dpexec.graph.ssa import VarNode
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import collect
+from dpexec.runtime.gpu import nccl
 from dpexec.runtime.gpu.checks import Checks
 from dpexec.runtime.gpu.copies import to_host
 from dpexec.runtime.gpu.schedule import Schedule
@@ -39,6 +40,9 @@ class GpuRunner(LocalRunner):
         self._streams = Streams(self._replicas.places)
         self._schedules: weakref.WeakKeyDictionary[Plan, Schedule]
         self._schedules = weakref.WeakKeyDictionary()
+        self._with_nccl = nccl.is_chosen(self._replicas.places)
+        self._exchanging: weakref.WeakKeyDictionary[Binding, Binding]
+        self._exchanging = weakref.WeakKeyDictionary()
         self._checks = Checks()
         self._times: DeviceTimes | None = None
         self._ends: dict[int, list[Any]] = {}
@@ -47,6 +51,14 @@ class GpuRunner(LocalRunner):
         self._late_before: list[Any] = []
         self._end: Any = None
         self._end_before: Any = None
+
+    def ready(self, binding: Binding, feeds: Feeds) -> Binding:
+        """The same binding, with NCCL between the GPUs if it is chosen."""
+        if not self._with_nccl:
+            return binding
+        if binding not in self._exchanging:
+            self._exchanging[binding] = nccl.exchanging(binding)
+        return self._exchanging[binding]
 
     def _run_tasks(
         self, binding: Binding, feeds: Feeds, shards: Sequence[Shard], merged: bool

@@ -1,0 +1,200 @@
+"""Sums and broadcasts between GPUs through NCCL.
+
+NCCL adds up in an order of its own, which depends on the GPUs and how they are connected: from
+three GPUs on, results differ from those of :mod:`dpexec.runtime.collectives` in their last bits.
+``FLAGS_cudnn_deterministic=1``, by which users of fluid ask for equal runs, keeps the order of the
+devices, and peer copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.core.tensors import SelectedRows
+from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.runtime.binding import Binding
+from dpexec.runtime.collectives import bind_collective, sums_of
+from dpexec.runtime.env import Env
+from dpexec.runtime.partition import SUMS, Task
+
+__all__ = ["exchanging", "is_chosen", "library"]
+
+_KINDS = {*SUMS, "broadcast"}
+_TYPES = {
+    "float16": "NCCL_FLOAT16",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+    "int32": "NCCL_INT32",
+    "int64": "NCCL_INT64",
+}
+_enqueuing = threading.Lock()
+"""One group at a time: a communicator belongs to one thread at a time, and groups that overlap
+must come in the same order on the stream of every GPU, or they wait for each other forever."""
+
+Sum = tuple[str, list[int], str, list[int]]
+
+
+def library(cupy: Any) -> Any:
+    """``cupy.cuda.nccl``; its ``available`` says whether NCCL is installed.
+
+    Args:
+        cupy: the module.
+    """
+    if not hasattr(cupy.cuda, "nccl"):
+        importlib.import_module("cupy.cuda.nccl")  # it says once how to install NCCL if it lacks
+    return cupy.cuda.nccl
+
+
+def is_chosen(places: Sequence[Place]) -> bool:
+    """Whether replicas on these places exchange values through NCCL.
+
+    They must be on GPUs of their own, and ``FLAGS_cudnn_deterministic`` must not be set in the
+    environment.
+
+    Args:
+        places: of the replicas.
+    """
+    gpus = [place.device_id for place in places if isinstance(place, CUDAPlace)]
+    alone = len(set(gpus)) == len(places) > 1
+    flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
+    if not alone or flag.lower() in ("1", "t", "true", "y", "yes"):
+        return False
+    return bool(library(array_module(places[0])).available)
+
+
+def exchanging(binding: Binding) -> Binding:
+    """The same binding, with NCCL for the tasks that it serves.
+
+    Args:
+        binding: of a plan whose replicas are on GPUs of their own.
+    """
+    plan = binding.plan
+    served = [task for task in plan.tasks if {node.kind for node in task.nodes} <= _KINDS]
+    return binding.calling(
+        {task.id: _Exchange(task, plan.graph.places, plan.missing) for task in served}
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one replica gives to a sum, and where it gets it; None: it gets nothing."""
+
+    device: int
+    gpu: int
+    given: Any
+    made: Any
+    stream: int
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of both arrays; 0 for none."""
+        return self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
+
+
+class _Exchange:
+    """A collective task as a few groups of calls of NCCL, on the streams that are current."""
+
+    def __init__(self, task: Task, places: Sequence[Place], missing: set[VarNode]) -> None:
+        self._places = places
+        self._groups = [
+            [(sums_of(node, missing), bind_collective(node, places, missing)) for node in nodes]
+            for nodes in _independent(task.nodes)
+        ]
+
+    def __call__(self, envs: Sequence[Env]) -> None:
+        for group in self._groups:
+            calls: list[tuple[Sum, list[_Part]]] = []
+            for sums, with_copies in group:
+                if all(_is_served(found, envs) for found in sums):
+                    calls += [(found, self._parts(found, envs)) for found in sums]
+                else:
+                    with_copies(envs)
+            if calls:
+                _enqueue(array_module(self._places[0]), calls)
+            for (_, _, made, receivers), parts in calls:
+                for part in parts:
+                    if part.device in receivers:
+                        envs[part.device][made] = part.made
+
+    def _parts(self, found: Sum, envs: Sequence[Env]) -> list[_Part]:
+        """What goes from where to where; ranks are in the order of the devices."""
+        name, devices, _, receivers = found
+        like = envs[devices[0]][name]
+        parts = []
+        for device in sorted({*devices, *receivers}):
+            place = self._places[device]
+            assert isinstance(place, CUDAPlace)
+            xp = array_module(place)
+            with on_device(place):
+                gives, gets = device in devices, device in receivers
+                made = xp.empty(like.shape, like.dtype) if gets else None
+                given = xp.ascontiguousarray(envs[device][name]) if gives else made
+                if len(devices) == 1 and gives:
+                    made = given  # it keeps what it hands on
+                stream = xp.cuda.get_current_stream().ptr
+            parts.append(_Part(device, place.device_id, given, made, stream))
+        return parts
+
+
+def _enqueue(cupy: Any, calls: Sequence[tuple[Sum, Sequence[_Part]]]) -> None:
+    nccl = library(cupy)
+    with _enqueuing:
+        ranks = [_communicators(cupy, tuple(part.gpu for part in parts)) for _, parts in calls]
+        nccl.groupStart()
+        try:
+            for (found, parts), communicators in zip(calls, ranks, strict=True):
+                for part, communicator in zip(parts, communicators, strict=True):
+                    _call(nccl, communicator, part, found)
+        finally:
+            nccl.groupEnd()
+
+
+def _independent(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
+    """Nodes in groups, in order, none of which reads what another one of its group writes."""
+    groups: list[list[OpNode]] = []
+    written: set[VarNode] = set()
+    for node in nodes:
+        if not groups or not written.isdisjoint(node.inputs):
+            groups.append([])
+            written.clear()
+        groups[-1].append(node)
+        written.update(node.outputs)
+    return groups
+
+
+def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
+    """Whether NCCL has a call for it: of a dense value, to others, or of those who get the sum."""
+    name, devices, _, receivers = found
+    values = [envs[device][name] for device in devices]
+    if any(isinstance(value, SelectedRows) or value.dtype.name not in _TYPES for value in values):
+        return False
+    if len(devices) == 1:
+        return {*receivers} != {*devices}
+    return (len(receivers) == 1 and receivers[0] in devices) or {*receivers} == {*devices}
+
+
+def _call(nccl: Any, communicator: Any, part: _Part, found: Sum) -> None:
+    _, devices, _, receivers = found
+    given, made = part.addresses
+    what = part.given.size, getattr(nccl, _TYPES[part.given.dtype.name])
+    ranks = sorted({*devices, *receivers})
+    if len(devices) == 1:
+        communicator.broadcast(given, made, *what, ranks.index(devices[0]), part.stream)
+    elif len(receivers) == 1:
+        root = ranks.index(receivers[0])
+        communicator.reduce(given, made, *what, nccl.NCCL_SUM, root, part.stream)
+    else:
+        communicator.allReduce(given, made, *what, nccl.NCCL_SUM, part.stream)
+
+
+@functools.cache
+def _communicators(cupy: Any, gpus: tuple[int, ...]) -> list[Any]:
+    """One for each of some GPUs; they take a second to be made, and are kept."""
+    return list(library(cupy).NcclCommunicator.initAll(list(gpus)))

@@ -1,0 +1,80 @@
+"""Sums between GPUs through NCCL: the same numbers, in few groups, and no order where none is."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.fakes.cupy import install
+from tests.fakes.streams import Race
+from tests.runtime.gpu.programs import (
+    NETS,
+    assert_same_bits,
+    feeds_of,
+    regression,
+    trained,
+    without_labels,
+)
+from tests.runtime.gpu.test_races import no_waits
+from tests.runtime.nets import AllReduce, Reduce
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return install(monkeypatch, 3, nccl=True)
+
+
+def gpus(count):
+    return [fluid.CUDAPlace(gpu) for gpu in range(count)]
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", NETS)
+def test_two_gpus_compute_what_processors_do(cupy, name, mode):
+    net, feeds = NETS[name](), feeds_of(name)
+    expected = trained(net, [fluid.CPUPlace()] * 2, mode, feeds)
+    found = trained(net, gpus(2), mode, feeds, fetch=False, task_granularity="op")
+    assert_same_bits(([], found[1]), ([], expected[1]))
+    done = {name for group in cupy.cuda.nccl.done for name in group}
+    assert done == {Reduce: {"reduce", "broadcast"}, AllReduce: {"allReduce"}}[mode] or (
+        "sparse" in name
+    )
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_order_of_three_gpus_is_that_of_nccl_unless_a_flag_asks(cupy, mode, monkeypatch):
+    net, feeds = regression(), without_labels(4)
+    expected = trained(net, [fluid.CPUPlace()] * 3, mode, feeds)
+    found = trained(net, gpus(3), mode, feeds)
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(found[1][name], value, 1e-4, 1e-6, err_msg=name)
+    assert any(not np.array_equal(found[1][name], value) for name, value in expected[1].items())
+    cupy.cuda.nccl.done.clear()
+    monkeypatch.setenv("FLAGS_cudnn_deterministic", "true")
+    assert_same_bits(trained(net, gpus(3), mode, feeds), expected)
+    assert not cupy.cuda.nccl.done
+
+
+def test_a_task_is_one_group(cupy):
+    net = regression()
+    trained(net, gpus(2), feeds=without_labels(2))
+    (first, second) = cupy.cuda.nccl.done
+    assert first == second == ["allReduce"] * sum(p.trainable for p in net.main.all_parameters())
+
+
+@pytest.mark.parametrize("places", [[0], [0, 0], [0, 1, 1]])
+def test_replicas_that_share_a_gpu_use_copies(cupy, places):
+    trained(regression(), [fluid.CUDAPlace(gpu) for gpu in places], feeds=without_labels(1))
+    assert not cupy.cuda.nccl.done
+
+
+def test_groups_wait_for_the_backward_pass(cupy, monkeypatch):
+    no_waits(monkeypatch)
+    with pytest.raises((Race, fluid.core.EnforceNotMet), match="no event orders them"):
+        trained(regression(), gpus(2), feeds=without_labels(2), fetch=False)
+
+
+def test_batches_without_rows_for_some_gpus_are_added_up(cupy):
+    net = regression()
+    feeds = [{"x": feed["x"][:1]} for feed in without_labels(2)]
+    expected = trained(net, [fluid.CPUPlace()] * 2, feeds=feeds)
+    assert_same_bits(trained(net, gpus(2), feeds=feeds), expected)
