@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
+from dpexec.runtime.gang.reducers import Reducer, reducer_of
 from dpexec.runtime.gang.side_by_side import stretches
 from dpexec.runtime.gang.wire import Tag
 
@@ -26,12 +26,12 @@ class _Collective:
 
     def __init__(self, bucket: Bucket, bound: BoundPlan) -> None:
         self.bucket, self._bound = bucket, bound
-        self._work: Any = None
+        self._reducer: Reducer | None = None
 
     def __call__(self, envs: Sequence[Env]) -> None:
-        if self._work is None:
-            self._work = self._bound.group.work(self.bucket)
-        self._work.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
+        if self._reducer is None:
+            self._reducer = reducer_of(self._bound.group, self.bucket)
+        self._reducer.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
 
 
 class BoundPlan:
@@ -77,8 +77,8 @@ class BoundPlan:
     def _meet_before(self, first: int, group: Group) -> bool:
         """Whether all members come to a collective after all that can fail before a task."""
         for task in reversed(self.plan.tasks[:first]):
-            if task.is_collective and group.is_barrier(self.collectives[task.id].bucket):
-                return True
+            if task.is_collective and self.collectives[task.id].bucket.for_all(len(group.home)):
+                return True  # nobody leaves it before all have come
             if any(node.role in ("forward", "backward") for node in task.nodes):
                 break
         return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 
-__all__ = ["SHARED_FROM", "Bucket", "Layout", "Sum", "bucket_of"]
+__all__ = ["Bucket", "Layout", "Piece", "Sum", "bucket_of"]
 
-SHARED_FROM = 1 << 16
+_SHARED_FROM = 1 << 16
 """Bytes: smaller values go to everybody as they are, in the frame that says that they are there;
 of larger ones each member sums its share, or they go through shared memory."""
 
@@ -53,6 +53,20 @@ class Sum:
     def nbytes(self) -> int:
         """Of the value of one device, if it is dense."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Piece(NamedTuple):
+    """A part of a value.
+
+    Args:
+        total: the value.
+        place: where it lies in the layout of the bucket.
+        part: which of the bytes of the value it is.
+    """
+
+    total: Sum
+    place: slice
+    part: slice
 
 
 class Layout:
@@ -99,15 +113,28 @@ class Bucket:
         """Equal for buckets that can use the same memory in turn."""
         return self.number, tuple((t.nbytes, t.sources, t.targets) for t in self.sums)
 
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How the values of a device lie in one memory, if none is sparse."""
+        return Layout([total.nbytes for total in self.sums])
+
+    def pieces(self, low: int, high: int) -> Iterator[Piece]:
+        """What lies between two positions of the layout, padding left out."""
+        for total, start in zip(self.sums, self.layout.starts, strict=True):
+            first, end = max(start, low), min(start + total.nbytes, high)
+            if first < end:
+                yield Piece(total, slice(first, end), slice(first - start, end - start))
+
     @property
-    def is_dense(self) -> bool:
-        """Whether no value is sparse."""
-        return all(total.height is None for total in self.sums)
+    def is_large(self) -> bool:
+        """Whether it pays to divide the work of adding it up, or to share memory for it."""
+        dense = all(total.height is None for total in self.sums)
+        return dense and sum(total.nbytes for total in self.sums) >= _SHARED_FROM
 
     def for_all(self, devices: int) -> bool:
-        """Whether every value comes from all devices and goes to all."""
+        """Whether there are values, and each comes from all devices and goes to all."""
         everybody = tuple(range(devices))
-        return all(
+        return bool(self.sums) and all(
             tuple(sorted(total.sources)) == tuple(sorted(total.targets)) == everybody
             for total in self.sums
         )

@@ -11,16 +11,16 @@ comes around is one tick later at every next member.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpexec.runtime.env import Env
-from dpexec.runtime.gang.buckets import Bucket, Layout, Sum
-from dpexec.runtime.gang.payload import bytes_of, checked, typed
+from dpexec.runtime.gang.buckets import Bucket, Sum
+from dpexec.runtime.gang.payload import arrays_in, bytes_of, checked, hand_out
 from dpexec.runtime.gang.shared import Bytes
-from dpexec.runtime.gang.wire import Tag
+from dpexec.runtime.gang.wire import Tag, into
 
 if TYPE_CHECKING:
     from dpexec.runtime.gang.group import Group
@@ -29,6 +29,9 @@ __all__ = ["Chained", "sends_less"]
 
 _PIECE = 1 << 19
 """Bytes of a piece: two system calls take a small part of the time in which it travels."""
+
+_Flat = Mapping[Sum, Sequence[Bytes]]
+"""The bytes of every value, of each device that is at home here."""
 
 
 def sends_less(devices: Sequence[Sequence[int]], bucket: Bucket) -> bool:
@@ -58,47 +61,29 @@ class Chained:
 
     def __init__(self, group: Group, bucket: Bucket) -> None:
         self._group, self._bucket = group, bucket
-        self._layout = Layout([total.nbytes for total in bucket.sums])
-        self._pieces = self._layout.shares(-(-self._layout.size // _PIECE))
+        self._cuts = bucket.layout.shares(-(-bucket.layout.size // _PIECE))
         self._mine = group.members[group.rank].devices
 
     def run(self, envs: Sequence[Env], tag: Tag) -> None:
-        """Add up the bucket.
-
-        Args:
-            envs: values per device; only those of devices at home here are read and written.
-            tag: what the frames are called.
-
-        Raises:
-            GangError: a member failed, is gone, or does not answer.
-        """
-        memory = self._group.own(("chain", self._bucket.key), self._layout.size)
-        starts = list(zip(self._bucket.sums, self._layout.starts, strict=True))
-        parts = [
-            (total, start, [_flat(envs, total, device) for device in self._mine])
-            for total, start in starts
-        ]
+        """Add up the bucket, see :meth:`Reducer.run`."""
+        bucket = self._bucket
+        memory = self._group.own(("chain", bucket.key), bucket.layout.size)
+        flat = {
+            total: [bytes_of(checked(envs[device], total, device)) for device in self._mine]
+            for total in bucket.sums
+        }
         last = len(self._group.members) - 1
-        for tick in range(len(self._pieces) + max(2 * last, 1)):
-            self._tick(tick, memory, parts, tag)
-        for total, start in starts:
-            result = typed(memory, start, total)
-            for device in self._mine:
-                envs[device][total.made] = result
+        for tick in range(len(self._cuts) + max(2 * last, 1)):
+            self._tick(tick, memory, flat, tag)
+        hand_out(bucket, arrays_in(memory, bucket), envs, self._mine)
 
-    def _tick(
-        self,
-        tick: int,
-        memory: Bytes,
-        parts: Sequence[tuple[Sum, int, Sequence[Bytes]]],
-        tag: Tag,
-    ) -> None:
+    def _tick(self, tick: int, memory: Bytes, flat: _Flat, tag: Tag) -> None:
         """Add to a piece and send it on, pass on what comes around, and take what comes."""
         rank, last = self._group.rank, len(self._group.members) - 1
         sends: dict[int, list[memoryview]] = {}
         takes: dict[int, list[memoryview]] = {}
         for piece in self._piece(tick - rank):
-            self._add(piece, memory, parts)
+            self._add(piece, memory, flat)
             sends.setdefault((rank + 1) % (last + 1), []).append(memory[piece].data)
         if rank > 0:
             for piece in self._piece(tick - rank + 1):
@@ -109,30 +94,19 @@ class Chained:
         if rank < last - 1:
             for piece in self._piece(tick - last - rank - 1):
                 sends.setdefault(rank + 1, []).append(memory[piece].data)
-        self._group.exchange(
-            tag, sends, {rank: lambda _, views=views: views for rank, views in takes.items()}
-        )
+        self._group.exchange(tag, sends, {other: into(*views) for other, views in takes.items()})
 
     def _piece(self, number: int) -> list[slice]:
         """Where a piece lies; nothing if there is no such piece."""
-        return [slice(*self._pieces[number])] if 0 <= number < len(self._pieces) else []
+        return [slice(*self._cuts[number])] if 0 <= number < len(self._cuts) else []
 
-    def _add(
-        self, piece: slice, memory: Bytes, parts: Sequence[tuple[Sum, int, Sequence[Bytes]]]
-    ) -> None:
+    def _add(self, piece: slice, memory: Bytes, flat: _Flat) -> None:
         """Add the replicas at home here to what the members before this one have added up."""
-        for total, start, values in parts:
-            low, high = max(start, piece.start), min(start + total.nbytes, piece.stop)
-            if low >= high:
-                continue
-            out = memory[low:high].view(total.dtype)
-            for index, value in enumerate(values):
-                mine = value[low - start : high - start].view(total.dtype)
+        for total, place, part in self._bucket.pieces(piece.start, piece.stop):
+            out = memory[place].view(total.dtype)
+            for index, value in enumerate(flat[total]):
+                mine = value[part].view(total.dtype)
                 if self._group.rank or index:
                     np.add(out, mine, out=out)
                 else:
                     np.copyto(out, mine)
-
-
-def _flat(envs: Sequence[Env], total: Sum, device: int) -> Bytes:
-    return np.frombuffer(bytes_of(checked(envs[device], total, device)), np.uint8)

@@ -14,8 +14,7 @@ from dpexec.ir.spec import Spec
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Sum
 from dpexec.runtime.gang.group import Group
-from dpexec.runtime.gang.payload import Item, packed, unpacked
-from dpexec.runtime.gang.shared import Bytes
+from dpexec.runtime.gang.payload import Item, swap
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
@@ -76,27 +75,11 @@ class Mirroring:
         Raises:
             GangError: a member failed, is gone, or does not answer.
         """
-        came: dict[int, Bytes] = {}
-
-        def place(other: int, nbytes: int) -> list[memoryview]:
-            came[other] = self._group.own(("mirror", other), nbytes)[:nbytes]
-            return [came[other].data]
-
         tag = Tag(step, _NUMBER, "mirrors of what only one replica has")
-        self._group.exchange(
-            tag,
-            {other: list(packed(items, envs)) for other, items in self._to.items() if items},
-            {
-                other: lambda nbytes, other=other: place(other, nbytes)
-                for other, items in self._from.items()
-                if items
-            },
-        )
         found: dict[int, dict[str, Any]] = {device: {} for device in self.kept}
-        for other, memory in came.items():
-            name = self._group.members[other].name
-            for (variable, device), value in unpacked(self._from[other], memory, name, tag).items():
-                found[device][variable] = value
+        came = swap(self._group, "mirror", self._to, self._from, envs, tag)
+        for (name, device), value in came.items():
+            found[device][name] = value
         for device, values in found.items():
             mirrors[device].commit(step, values, StepArrays())
 

@@ -6,21 +6,40 @@ each padded to a line of the cache. Shapes and types are those of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import functools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core.tensors import SelectedRows
 from dpexec.runtime.env import Env
-from dpexec.runtime.gang.buckets import Sum
+from dpexec.runtime.gang.buckets import Bucket, Sum
 from dpexec.runtime.gang.shared import Bytes
 from dpexec.runtime.gang.wire import GangError, Tag
 
-__all__ = ["PADDING", "Item", "bytes_of", "checked", "packed", "typed", "unpacked"]
+if TYPE_CHECKING:
+    from dpexec.runtime.gang.group import Group
+
+__all__ = [
+    "PADDING",
+    "Found",
+    "Item",
+    "arrays_in",
+    "bytes_of",
+    "checked",
+    "hand_out",
+    "packed",
+    "swap",
+    "typed",
+    "unpacked",
+]
 
 Item = tuple[Sum, int]
 """The value of a device."""
+
+Found = dict[tuple[str, int], Any]
+"""Values by name and device."""
 
 PADDING = memoryview(bytes(64))
 """What ends a line; slices of it fill what is left of one."""
@@ -31,9 +50,15 @@ def typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
     return memory[start : start + total.nbytes].view(total.dtype).reshape(total.shape)
 
 
-def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def arrays_in(memory: Bytes, bucket: Bucket) -> list[np.ndarray[Any, Any]]:
+    """The values of a bucket in memory that is laid out for them."""
+    starts = bucket.layout.starts
+    return [typed(memory, start, total) for total, start in zip(bucket.sums, starts, strict=True)]
+
+
+def bytes_of(array: np.ndarray[Any, Any]) -> Bytes:
+    """The bytes of an array; a view of it if it lies in one piece."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def checked(env: Env, total: Sum, device: int) -> Any:
@@ -51,6 +76,62 @@ def checked(env: Env, total: Sum, device: int) -> Any:
     return value
 
 
+def hand_out(
+    bucket: Bucket, made: Sequence[Any], envs: Sequence[Env], devices: Sequence[int]
+) -> None:
+    """Give devices the sums of a bucket.
+
+    Args:
+        bucket: the bucket.
+        made: its sums, in order.
+        envs: values per device.
+        devices: who gets them.
+    """
+    for device in devices:
+        envs[device].update((t.made, value) for t, value in zip(bucket.sums, made, strict=True))
+
+
+def swap(
+    group: Group,
+    key: Hashable,
+    sends: Mapping[int, Sequence[Item]],
+    takes: Mapping[int, Sequence[Item]],
+    envs: Sequence[Env],
+    tag: Tag,
+) -> Found:
+    """Send values to other members, and take some of theirs.
+
+    Args:
+        group: the gang.
+        key: names the memory that takes them.
+        sends: what goes to whom, by rank.
+        takes: what comes from whom.
+        envs: values per device.
+        tag: what the frames are called.
+
+    Returns:
+        What came; dense values are views of memory that the next call for the key writes again.
+
+    Raises:
+        GangError: a member failed, is gone, does not answer, or sends something else.
+    """
+    came: dict[int, Bytes] = {}
+
+    def place(other: int, nbytes: int) -> list[memoryview]:
+        came[other] = group.own((key, other), nbytes)[:nbytes]
+        return [came[other].data]
+
+    group.exchange(
+        tag,
+        {other: list(packed(items, envs)) for other, items in sends.items() if items},
+        {other: functools.partial(place, other) for other, items in takes.items() if items},
+    )
+    found: Found = {}
+    for other, memory in came.items():
+        found.update(unpacked(takes[other], memory, group.members[other].name, tag))
+    return found
+
+
 def packed(items: Sequence[Item], envs: Sequence[Env]) -> Iterator[memoryview]:
     """The buffers of a frame with some values."""
     sparse = [(t, envs[d][t.name]) for t, d in items if t.height is not None]
@@ -65,7 +146,7 @@ def packed(items: Sequence[Item], envs: Sequence[Env]) -> Iterator[memoryview]:
 
 
 def _padded(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
-    data = bytes_of(array)
+    data = bytes_of(array).data
     yield data
     yield PADDING[: -len(data) % len(PADDING)]
 
@@ -95,10 +176,8 @@ class _Reader:
         return self._at == len(self._memory)
 
 
-def unpacked(
-    items: Sequence[Item], memory: Bytes, name: str, tag: Tag
-) -> dict[tuple[str, int], Any]:
-    """The values in a frame, by name and device.
+def unpacked(items: Sequence[Item], memory: Bytes, name: str, tag: Tag) -> Found:
+    """The values in a frame.
 
     Args:
         items: what it holds.
@@ -109,7 +188,7 @@ def unpacked(
     Raises:
         GangError: it holds something else.
     """
-    found: dict[tuple[str, int], Any] = {}
+    found: Found = {}
     reader = _Reader(memory)
     sparse = [(total, device) for total, device in items if total.height is not None]
     try:

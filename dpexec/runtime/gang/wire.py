@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "say_goodbye"]
+__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "into", "say_goodbye"]
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
 _MAGIC = b"dpxG"
@@ -28,6 +28,11 @@ _GRACE = 1.0  # seconds in which peers are told that a run ends early
 
 Place = Callable[[int], Sequence[memoryview]]
 """Given how many bytes will come, the memory that takes them."""
+
+
+def into(*buffers: memoryview) -> Place:
+    """The place of a frame that fills some memory; without any, of one that is just a sign."""
+    return lambda nbytes: buffers
 
 
 class GangError(RuntimeError):

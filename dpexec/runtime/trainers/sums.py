@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.reducers import Reducer, reducer_of
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.partition import SUMS
 from dpexec.runtime.row_limits import row_limits
@@ -31,17 +32,17 @@ class Sum:
     def __init__(self, bucket: Bucket, runner: TrainerRunner) -> None:
         self._bucket, self._runner = bucket, runner
         self._group: Group | None = None
-        self._work: Any = None
+        self._reducer: Reducer
 
     def __call__(self, envs: Sequence[Env]) -> None:
         """Add up; every device gets what it should."""
         group, party = self._runner.group, self._runner.party
         if self._group is not group:
             bucket = _of_all(self._bucket, party.size, len(envs))
-            self._group, self._work = group, group.work(bucket)
+            self._group, self._reducer = group, reducer_of(group, bucket)
         elsewhere = [Env()] * (party.rank * len(envs))
         tag = Tag(party.steps, self._bucket.number, self._bucket.text)
-        self._work.run([*elsewhere, *envs], tag)
+        self._reducer.run([*elsewhere, *envs], tag)
 
 
 def _of_all(bucket: Bucket, trainers: int, devices: int) -> Bucket:

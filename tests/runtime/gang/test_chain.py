@@ -12,6 +12,7 @@ from dpexec.runtime.gang import chain
 from dpexec.runtime.gang.buckets import Bucket, Sum
 from dpexec.runtime.gang.chain import Chained, sends_less
 from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.reducers import reducer_of
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import Channel, Tag
 
@@ -43,7 +44,7 @@ def bucket_of(number, sources=None):
 
 def add_up(groups, bucket, envs):
     def work(group):
-        group.work(bucket).run(envs, Tag(0, bucket.number, bucket.text))
+        reducer_of(group, bucket).run(envs, Tag(0, bucket.number, bucket.text))
 
     threads = [threading.Thread(target=work, args=(group,)) for group in groups]
     for thread in threads:
@@ -72,7 +73,7 @@ def test_sums_go_in_the_order_of_the_replicas(devices, piece, monkeypatch):
     envs, groups = some_envs(number), groups_of(devices)
     expected = {name: sum((env[name] for env in envs[1:]), start=envs[0][name]) for name in envs[0]}
     bucket = bucket_of(number)
-    assert all(isinstance(group.work(bucket), Chained) for group in groups)
+    assert all(isinstance(reducer_of(group, bucket), Chained) for group in groups)
     add_up(groups, bucket, envs)
     for env, (name, value) in itertools.product(envs, expected.items()):
         np.testing.assert_array_equal(env[name], value)
