@@ -33,7 +33,9 @@ of; every operand is rounded once, however many products read it.
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,27 @@ from dpexec.kernels.blas import gemm, sgemm_address
 from dpexec.kernels.lowering import Code, Value, lowering
 
 __all__ = ["matrix_product"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """A product of matrices, see :func:`matrix_product` for what there is to say of one."""
+
+    a: Value
+    b: Value
+    out: Value
+    sizes: tuple[int, int, int]
+    flips: tuple[bool, bool]
+    alpha: float
+    times: int
+    apart: tuple[bool, bool, bool]
+
+    def turned(self, out: Value) -> _Product:
+        """The same operands so that the result comes transposed, which is ``b.T @ a.T``."""
+        m, n, k = self.sizes
+        flips = not self.flips[1], not self.flips[0]
+        apart = self.apart[1], self.apart[0], self.apart[2]
+        return replace(self, a=self.b, b=self.a, out=out, sizes=(n, m, k), flips=flips, apart=apart)
 
 
 def matrix_product(
@@ -78,94 +101,80 @@ def matrix_product(
     library = onednn.available() and some and (times == 1 or apart[2])
     if code.bias and not (library and code.bias.shape == (sizes[1],) != (1,) and alpha == 1.0):
         return False  # the library would scale the bias, too
+    product = _Product(a, b, out, sizes, flips, alpha, times, apart)
     if library:
-        _by_onednn(code, a, b, out, sizes, flips, alpha, times, apart)
+        _by_onednn(code, product)
     else:
-        _by_blas(code, a, b, out, sizes, flips, alpha, times, apart)
+        _by_blas(code, product)
     return True
 
 
-def _by_onednn(
-    code: Code,
-    a: Value,
-    b: Value,
-    out: Value,
-    sizes: tuple[int, int, int],
-    flips: tuple[bool, bool],
-    alpha: float,
-    times: int,
-    apart: tuple[bool, bool, bool],
-) -> None:
-    m, n, k = sizes
-    plain = times == 1 and not code.halves
-    if plain and _without_primitive(code, a, b, out, sizes, flips, alpha):
+def _by_onednn(code: Code, product: _Product) -> None:
+    if product.times == 1 and not code.halves and _without_primitive(code, product):
         return
-    if n == 1:  # a column is computed as a row
-        m, n, a, b = n, m, b, a
-        flips, apart = (not flips[1], not flips[0]), (apart[1], apart[0], apart[2])
+    if product.sizes[1] == 1:  # a column is computed as a row
+        product = product.turned(product.out)
+    left, right = product.a, product.b
+    if code.halves:
+        left, right = _half(code, left), _half(code, right)
+    bias = {onednn.BIAS: code.bias} if code.bias else {}
+    arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **bias, onednn.DST: product.out}
     number = onednn.HALF if code.halves else onednn.FLOAT32
-    bias = code.bias
-
-    def primitive(count: int) -> onednn.Primitive:
-        def laid(
-            rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32
-        ) -> onednn.Handle:
-            shape, order = [at(rows, count), at(columns, count)], [1, 0] if flip else [0, 1]
-            if times > 1:
-                shape = [at(times, count) if many else 1, *shape]
-                order = [0, *(axis + 1 for axis in order)]
-            return onednn.described(shape, order, number)
-
-        return onednn.product(
-            laid(m, k, apart[0], flips[0], number),
-            laid(k, n, apart[1], flips[1], number),
-            laid(m, n, True, False),
-            laid(1, n, False, False) if bias else None,
-            alpha,
-        )
-
-    left, right = (_half(code, value) for value in (a, b)) if code.halves else (a, b)
-    more = {onednn.BIAS: bias} if bias else {}
-    arguments = {onednn.SRC: left, onednn.WEIGHTS: right, **more, onednn.DST: out}
-    onednn_calls.emit(code, arguments, primitive, Rows.of(m, n, k, times))
+    make = functools.partial(_primitive, product, number, bool(bias))
+    onednn_calls.emit(code, arguments, make, Rows.of(*product.sizes, product.times))
 
 
-def _without_primitive(
-    code: Code,
-    a: Value,
-    b: Value,
-    out: Value,
-    sizes: tuple[int, int, int],
-    flips: tuple[bool, bool],
-    alpha: float,
-) -> bool:
+def _primitive(product: _Product, number: int, biased: bool, count: int) -> onednn.Primitive:
+    """The library's matmul for a number of rows.
+
+    Args:
+        product: what it computes.
+        number: type of the numbers of its operands.
+        biased: whether it adds a row to all rows.
+        count: the rows of the batch, if sizes depend on them.
+    """
+    m, n, k = product.sizes
+
+    def laid(
+        rows: int, columns: int, many: bool, flip: bool, number: int = onednn.FLOAT32
+    ) -> onednn.Handle:
+        shape, order = [at(rows, count), at(columns, count)], [1, 0] if flip else [0, 1]
+        if product.times > 1:
+            shape = [at(product.times, count) if many else 1, *shape]
+            order = [0, *(axis + 1 for axis in order)]
+        return onednn.described(shape, order, number)
+
+    return onednn.product(
+        laid(m, k, product.apart[0], product.flips[0], number),
+        laid(k, n, product.apart[1], product.flips[1], number),
+        laid(m, n, True, False),
+        laid(1, n, False, False) if biased else None,
+        product.alpha,
+    )
+
+
+def _without_primitive(code: Code, product: _Product) -> bool:
     """Multiply by the library's sgemm where that is faster; False: it is not."""
-    m, n, k = sizes
-    if _needs_no_primitive(m, n, k, flips[1]):
-        _by_sgemm(code, a, b, out, sizes, flips, alpha)
+    m, n, k = product.sizes
+    flipped = product.flips[1]
+    if _needs_no_primitive(m, n, k, flipped):
+        _by_sgemm(code, product)
         return True
-    if code.bias or not flips[1] or not _has_long_rows(m, n, k):
+    if code.bias or not flipped or not _has_long_rows(m, n, k):
         return False
     turned = code.scratch(n, m)
-    _by_sgemm(code, b, a, turned, (n, m, k), (False, not flips[0]), alpha)
-    code.emit(onednn_calls.turn, m, n, turned, out)
+    _by_sgemm(code, product.turned(turned))
+    code.emit(onednn_calls.turn, m, n, turned, product.out)
     return True
 
 
-def _by_sgemm(
-    code: Code,
-    a: Value,
-    b: Value,
-    out: Value,
-    sizes: tuple[int, int, int],
-    flips: tuple[bool, bool],
-    alpha: float,
-) -> None:
-    m, n, k = sizes
+def _by_sgemm(code: Code, product: _Product) -> None:
+    (m, n, k), flips = product.sizes, product.flips
     code.emit(
         onednn_calls.product,
-        *(*onednn.thread_functions(), onednn.sgemm_address(), *flips, m, n, k, float(alpha)),
-        *(a, m if flips[0] else k, b, k if flips[1] else n, out),
+        *(*onednn.thread_functions(), onednn.sgemm_address()),
+        *(*flips, m, n, k, float(product.alpha)),
+        *(product.a, m if flips[0] else k, product.b, k if flips[1] else n, product.out),
         *(code.bias is not None, 0 if code.bias is None else code.bias),
     )
 
@@ -201,33 +210,23 @@ def _half(code: Code, value: Value) -> Value:
     return code.rounded[value]
 
 
-def _by_blas(
-    code: Code,
-    a: Value,
-    b: Value,
-    out: Value,
-    sizes: tuple[int, int, int],
-    flips: tuple[bool, bool],
-    alpha: float,
-    times: int,
-    apart: tuple[bool, bool, bool],
-) -> None:
-    m, n, k = sizes
+def _by_blas(code: Code, product: _Product) -> None:
+    (m, n, k), flips, apart = product.sizes, product.flips, product.apart
     rows = (m if flips[0] else k, k if flips[1] else n)
     steps = [size * here for size, here in zip((m * k, k * n, m * n), apart, strict=True)]
 
     def emit(first: int, times: int, beta: float) -> None:
         code.emit(
             gemm,
-            *(sgemm_address(), first, times, *flips, m, n, k, float(alpha)),
-            *(a, rows[0], steps[0], b, rows[1], steps[1]),
-            *(beta, out, n, steps[2]),
+            *(sgemm_address(), first, times, *flips, m, n, k, float(product.alpha)),
+            *(product.a, rows[0], steps[0], product.b, rows[1], steps[1]),
+            *(beta, product.out, n, steps[2]),
         )
 
-    added = times > 1 and not apart[2]
-    emit(0, 1 if added else times, 0.0)
+    added = product.times > 1 and not apart[2]
+    emit(0, 1 if added else product.times, 0.0)
     if added:
-        emit(1, times, 1.0)
+        emit(1, product.times, 1.0)
 
 
 def _all_single(*values: Value | None) -> bool:
