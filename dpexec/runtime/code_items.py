@@ -9,13 +9,11 @@ import numpy as np
 
 from dpexec.core.places import CUDAPlace
 from dpexec.graph.ssa import OpNode
-from dpexec.ir.sizes import at_most
-from dpexec.kernels import collectives
 from dpexec.kernels.lowering import Sparse, Value
-from dpexec.kernels.machine import Kernel
-from dpexec.runtime.binding import Binding
+from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.code_run import CodeRun
 from dpexec.runtime.code_sizes import Computed, OpenParts
+from dpexec.runtime.code_sums import NotCodeError, TaskSums, divided, parts_of
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
@@ -24,18 +22,6 @@ from dpexec.runtime.records import Part
 from dpexec.runtime.row_limits import row_limits
 
 __all__ = ["Items", "NotCodeError", "Outside", "items_of"]
-
-_SHARED_FROM = 16_384
-"""Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
-_LINE = 16
-"""Elements in a line of the cache: where sums are divided."""
-
-Row = tuple[OpNode, Kernel, Sequence[int]]
-"""What it is for, a kernel and its arguments."""
-
-
-class NotCodeError(Exception):
-    """Something in a plan is not code."""
 
 
 class Outside:
@@ -168,90 +154,47 @@ class Items:
 
     # ---- collectives
 
-    def take_collective(self, task: Task, binding: Binding) -> None:
-        """Add the sums of a task."""
-        rows: list[Row] = []
+    def take_collective(self, task: Task, memory: Memory) -> None:
+        """Add the sums of a task.
+
+        Args:
+            task: the task.
+            memory: where they lie.
+
+        Raises:
+            NotCodeError: there is no code that does it.
+        """
+        sums = TaskSums(task, memory, self._limits)
         for node in task.nodes:
             if node.kind in ("split", "merge"):
                 raise NotCodeError
             for name, devices, made, targets in sums_of(node, self._plan.missing):
                 values = [self._known(device, name) for device in devices]
-                total = self._sum(task, node, values, name, binding, rows)
+                total = sums.add(node, name, values, self._ends_here(node, name))
                 for target in targets:
                     self.computed[target][made] = total
                     self.open.forget(target, made)
-        parts = [rows] if task.device is not None else _divided(rows, self._number_of_threads)
-        for thread, part in enumerate(parts):
-            table = self.add(task, (), thread if task.device is None else task.device)
-            for _, kernel, arguments in part:
+        self.kept += sums.kept
+        home = task.device
+        threads = self._number_of_threads if home is None else 1
+        for thread, rows in enumerate(divided(sums.rows, threads)):
+            table = self.add(task, (), thread if home is None else home)
+            for _, kernel, arguments in rows:
                 table.append((kernel.address, len(self._words)))
                 self._words.extend(arguments)
-            self.parts[-1][1].extend(_parts(task.nodes if not thread else [], part, rows))
+            idle = () if thread else task.nodes
+            self.parts[-1][1].extend(parts_of(rows, sums.rows, idle))
 
     def _known(self, device: int, name: str) -> Computed:
         if name not in self.computed[device]:
             raise NotCodeError
         return self.computed[device][name]
 
-    def _sum(
-        self,
-        task: Task,
-        node: OpNode,
-        values: list[Computed],
-        name: str,
-        binding: Binding,
-        rows: list[Row],
-    ) -> Computed:
-        value, first = values[0]
-        if len(values) == 1:
-            return values[0]
-        if isinstance(value, Sparse):
-            return self._joined(task, node, values, name, binding, rows)
-        arrays = [array for _, (array,) in values]
-        if any((a.shape, a.dtype) != (first[0].shape, np.dtype(np.float32)) for a in arrays):
-            raise NotCodeError
-        before = total = arrays[0]
-        if not self._ends_here(node, name):
-            total = _memory(binding, task, name, total.shape, total.dtype)
-            self.kept.append(total)
-        for array in arrays[1:]:
-            addresses = [a.ctypes.data for a in (total, before, array)]
-            rows.append((node, collectives.add, (total.size, *addresses)))
-            before = total
-        return value, [total]
-
     def _ends_here(self, node: OpNode, name: str) -> bool:
         """Whether nobody but a collective reads a value of the first device in its memory."""
         missing = self._plan.missing
         source = next(v for v in node.inputs if v.name == name and v not in missing)
         return source.readers == [node] and (source.device, name) in self._alone
-
-    def _joined(
-        self,
-        task: Task,
-        node: OpNode,
-        values: list[Computed],
-        name: str,
-        binding: Binding,
-        rows: list[Row],
-    ) -> Computed:
-        value = values[0][0]
-        assert isinstance(value, Sparse)
-        if value.dtype != "float32":
-            raise NotCodeError
-        rooms = [limits.get(name, 0) for limits in self._limits]
-        room = max(map(at_most, rooms), default=0)  # of the sum
-        if not room:
-            raise NotCodeError
-        made = Sparse.like(value.shape, value.dtype, room, name, own=False)
-        out = [
-            _memory(binding, task, (name, part.part), part.shape, part.dtype) for part in made.parts
-        ]
-        self.kept.append(out)
-        for index, (_, arrays) in enumerate(values):
-            addresses = [a.ctypes.data for a in (*arrays, *out)]
-            rows.append((node, collectives.join, (index, value.width, room, *addresses)))
-        return made, out
 
 
 def items_of(binding: Binding, threads: int) -> Items:
@@ -270,7 +213,7 @@ def items_of(binding: Binding, threads: int) -> Items:
     items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.given))
     for task, steps in zip(plan.tasks, binding.steps, strict=True):
         if task.is_collective:
-            items.take_collective(task, binding)
+            items.take_collective(task, binding.memory)
         for step in () if task.is_collective else steps:
             if step.code is None:
                 raise NotCodeError
@@ -292,50 +235,3 @@ def _part(
     if not fits or array.dtype != value.dtype:
         raise NotCodeError
     return array
-
-
-def _memory(
-    binding: Binding, task: Task, name: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> np.ndarray[Any, Any]:
-    nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
-    block = binding.memory.block(("sum", task.id, name), nbytes)
-    return block[:nbytes].view(dtype)[: int(np.prod(shape))].reshape(shape)
-
-
-def _divided(rows: list[Row], threads: int) -> list[list[Row]]:
-    """Sums in equal parts, for as many threads; rows that depend on each other stay together."""
-    total = sum(_elements([row]) for row in rows)
-    if threads == 1 or total < _SHARED_FROM or any(k is not collectives.add for _, k, _ in rows):
-        return [rows]
-    parts: list[list[Row]] = [[] for _ in range(threads)]
-    for node, _, (size, *addresses) in rows:
-        share = -(-size // (threads * _LINE)) * _LINE
-        for thread, part in enumerate(parts):
-            first = min(thread * share, size)
-            count = min(share, size - first)
-            if count:
-                addition = (count, *(a + 4 * first for a in addresses))
-                part.append((node, collectives.add, addition))
-    return parts
-
-
-def _elements(rows: Sequence[Row]) -> int:
-    """How many numbers are added; 1 where something else is done."""
-    return sum(words[0] if kernel is collectives.add else 1 for _, kernel, words in rows)
-
-
-def _parts(nodes: Sequence[OpNode], part: Sequence[Row], rows: Sequence[Row]) -> list[Part]:
-    """What some of the rows of a collective task do.
-
-    Args:
-        nodes: that are to be named though nothing is left to do for them.
-        part: the rows.
-        rows: those of all parts.
-    """
-    found: list[Part] = []
-    for node in dict.fromkeys((*(row[0] for row in part), *nodes)):
-        mine = [row for row in part if row[0] is node]
-        whole = [row for row in rows if row[0] is node]
-        end = (found[-1][1] if found else 0) + len(mine)
-        found.append(([node], end, (_elements(mine), _elements(whole)) if whole else (1, 1)))
-    return found

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.graph.ssa import OpNode
 from dpexec.ir.operator import Operator
-from dpexec.kernels.lowering import Sparse, Value, flat
+from dpexec.kernels.lowering import Value, flat
+from dpexec.runtime.operands import Brought
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Pair:
     second: Operator
     made: list[Any]
     out: list[Any]
-    brought: dict[str, Value | Sparse]
+    brought: Brought
 
 
 def emit_joined(task: TaskCode, pair: Pair) -> bool:
@@ -83,25 +84,25 @@ def emit_joined(task: TaskCode, pair: Pair) -> bool:
 
 def _add_bias(task: TaskCode, pair: Pair) -> bool:
     (plain,) = flat(pair.made)
-    bias = task.value(pair.second.inputs["Y"][0], pair.brought)
+    bias = task.operands.value(pair.second.inputs["Y"][0], pair.brought)
     if pair.second.attrs.get("axis", -1) not in (-1, len(plain.shape) - 1):
         return False
-    inputs = task.inputs(pair.first, pair.brought)
+    inputs = task.operands.inputs(pair.first, pair.brought)
     return isinstance(bias, Value) and task.emit(pair.first, inputs, pair.out, bias=bias)
 
 
 def _clip(task: TaskCode, pair: Pair) -> bool:
-    inputs = task.inputs(pair.first, pair.brought)
+    inputs = task.operands.inputs(pair.first, pair.brought)
     return task.emit(pair.first, inputs, [*pair.out, *pair.made[1:]], relu=True)
 
 
 def _clip_gradient(task: TaskCode, pair: Pair) -> bool:
-    read = task.inputs(pair.first, pair.brought)
+    read = task.operands.inputs(pair.first, pair.brought)
     if read is None or any(value.dtype != "float32" for value in read):
         return False
     clipped, came = read
     (between,) = pair.first.outputs["X@GRAD"]
-    inputs = task.inputs(pair.second, pair.brought, {between: came})
+    inputs = task.operands.inputs(pair.second, pair.brought, {between: came})
     return task.emit(pair.second, inputs, pair.out, clipped=clipped)
 
 

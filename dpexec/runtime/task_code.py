@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType, to_numpy
-from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
@@ -20,13 +17,10 @@ from dpexec.runtime.arena import places_for
 from dpexec.runtime.code_run import CodeRun, Place
 from dpexec.runtime.code_table import CodeTable
 from dpexec.runtime.epilogues import Pair, emit_joined, joins
-from dpexec.runtime.steps import Step, overwrites, random_stream
+from dpexec.runtime.operands import Brought, Operands
+from dpexec.runtime.steps import Step, random_stream
 
 __all__ = ["Piece", "TaskCode"]
-
-
-Brought = dict[str, Value | Sparse]
-"""Values that come from outside of a piece, by name."""
 
 
 @dataclass(eq=False)
@@ -76,14 +70,11 @@ class TaskCode:
         halves: bool = False,
         fetched: Collection[str] = (),
     ) -> None:
-        self.specs = specs
+        self.operands = Operands(specs, overwritten, limits)
         self.outside = outside
-        self.overwritten = overwritten
-        self.limits = limits
         self.fetched = fetched
         self.code = Code(halves=halves)
         self.steps: list[Step] = []
-        self.values: dict[str, Value | Sparse] = {}  # computed by code, by their present name
         self.order: list[Step | Piece] = []
         self.open: Piece | None = None
         self.holders: dict[Buffer, list[str]] = {}  # names of the values that lie in a buffer
@@ -113,8 +104,9 @@ class TaskCode:
         """Leave a step as it is: before the open piece of code if it does not depend on it."""
         reads = {var.name for var in step.node.inputs if var.kind == "var"}
         writes = {var.name for var in step.node.outputs if var.kind == "var"}
-        for name in reads & self.values.keys():
-            self._keep_buffer(self.values[name])
+        made = self.operands.made
+        for name in reads & made.keys():
+            self._keep_buffer(made[name])
         piece = self.open
         independent = (
             piece is not None
@@ -128,7 +120,7 @@ class TaskCode:
             self.open = None
             self.order.append(step)
         for name in writes:
-            self.values.pop(name, None)
+            made.pop(name, None)
 
     @staticmethod
     def _keep_buffer(value: Value | Sparse) -> None:
@@ -141,7 +133,7 @@ class TaskCode:
         first, second = (step.node.op for step in steps)
         assert first is not None and second is not None
         brought = dict(self.open.brought) if self.open else {}
-        made, out = (self._outputs(op, brought) for op in (first, second))
+        made, out = (self.operands.outputs(op, brought) for op in (first, second))
         if made is None or out is None:
             return False
         calls = len(self.code.calls)
@@ -176,15 +168,14 @@ class TaskCode:
 
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
         kind = step.node.kind
-        sparse = not self.limits.keys().isdisjoint((*op.input_arg_names, *op.output_arg_names))
-        lower = lowering.find(op.type if kind == "compute" else kind, sparse)
+        lower = lowering.find(op.type if kind == "compute" else kind, self.operands.are_sparse(op))
         if lower is None:
             return False
         brought = dict(self.open.brought) if self.open else {}
-        inputs = self.inputs(op, brought) if kind == "compute" else []
+        inputs = self.operands.inputs(op, brought) if kind == "compute" else []
         if inputs is None:
             return False
-        outputs = self._outputs(op, brought)
+        outputs = self.operands.outputs(op, brought)
         if outputs is None:
             return False
         first = len(self.code.calls)
@@ -226,81 +217,12 @@ class TaskCode:
                 for part in value.parts:
                     self.code.changed(part)
                 continue
-            self.values[value.name] = piece.made[value.name] = value
+            self.operands.made[value.name] = piece.made[value.name] = value
             for part in value.parts:
                 if part.buffer is not None:
                     self.holders.setdefault(part.buffer, []).append(value.name)
             if value.name in self.outside:
                 self._keep_buffer(value)
-
-    def inputs(
-        self,
-        op: Operator,
-        brought: Brought,
-        instead: Mapping[str, Value] = MappingProxyType({}),
-    ) -> list[Any] | None:
-        """The values of an operator's input slots; None if code cannot work on one.
-
-        Args:
-            op: the operator.
-            brought: values that come from outside; those that it reads are added.
-            instead: values that stand for others, by name.
-        """
-        arguments: list[Any] = []
-        for slot in op.definition.inputs:
-            names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
-            found = [instead.get(name) or self.value(name, brought) for name in names]
-            if any(value is None for value in found):
-                return None
-            arguments.append(found if slot.many else found[0] if found else None)
-        return arguments
-
-    def value(self, name: str, brought: Brought) -> Value | Sparse | None:
-        """A value by its name, see :meth:`inputs`."""
-        if name in self.values:
-            return self.values[name]
-        if name not in brought:
-            value = self._new(name, own=False)
-            if value is None:
-                return None
-            brought[name] = value
-        return brought[name]
-
-    def _new(self, name: str, own: bool) -> Value | Sparse | None:
-        """A value like a variable, with memory of its own; None if code cannot work on it."""
-        spec = self.specs.get(name)
-        if spec is None or spec.size < 0:
-            return None
-        dtype = np.dtype(to_numpy(spec.dtype))
-        if spec.kind == VarType.SELECTED_ROWS and name in self.limits:
-            return Sparse.like(spec.shape, dtype, self.limits[name], name, own)
-        if spec.kind != VarType.LOD_TENSOR:
-            return None
-        value = Value(spec.shape, dtype, None, name)
-        if own:
-            value.buffer = Buffer(value.nbytes)
-        return value
-
-    def _outputs(self, op: Operator, brought: Brought) -> list[Any] | None:
-        in_place = overwrites(op)
-        if len(in_place) < len(op.definition.inplace):
-            return None
-        made: list[Any] = []
-        for slot in op.definition.outputs:
-            values: list[Value | Sparse | None] = []
-            for name in op.outputs.get(slot.name, []):
-                if not name or name == roles.EMPTY:
-                    values.append(None)
-                    continue
-                if slot.name in in_place:
-                    found = brought.get(name) if name in self.overwritten else None
-                else:
-                    found = self._new(name, own=True)
-                if found is None:
-                    return None
-                values.append(found)
-            made.append(values if slot.many else values[0] if values else None)
-        return made
 
     # ---- where it lies
 
