@@ -77,26 +77,19 @@ class Engine:
         self.program = program
         self.label = program if label is None else label
         self.version = self.label._version
-        self.places = list(places)
-        self.build_strategy = build_strategy
-        self.execution_strategy = execution_strategy
-        self.scheduler, collectives = "sync", None
+        self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
+        self.scheduler: Any = "sync"  # or "threads", or a Client of dask
         if execution_strategy is not None:
             self.scheduler = scheduler_in_force(execution_strategy.scheduler)
-            collectives = execution_strategy.collectives if self._on_cluster else None
-        self.compilation = Compilation.of(
-            program, self.places, build_strategy, scale_loss_grad, collectives
-        )
+        self.compilation = self._compile(places, scale_loss_grad)
         self.graph, self.pass_records = self.compilation.graph()
         self.places = list(self.graph.places)
         if self.graph.bodies and execution_strategy is None:
-            execution_strategy = self.execution_strategy = ExecutionStrategy()
-            self.scheduler = "threads"
-        if build_strategy is not None and build_strategy.debug_graphviz_path:
-            self.compilation.write_graphviz(build_strategy.debug_graphviz_path)
+            self.execution_strategy, self.scheduler = ExecutionStrategy(), "threads"
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
-        self.recorder = Recorder() if execution_strategy and execution_strategy.trace else None
+        recorded = self.execution_strategy is not None and self.execution_strategy.trace
+        self.recorder = Recorder() if recorded else None
         self.plan: Plan | None = None
         self.local = self._make_runner()
         alone = not self._on_cluster and self.graph.trainers == 1
@@ -112,11 +105,19 @@ class Engine:
                 "another; leave it at 0, or set it to the number of processors",
                 stacklevel=5,
             )
-        for strategy in (build_strategy, execution_strategy):
+        for strategy in (self.build_strategy, self.execution_strategy):
             if strategy is not None:
                 strategy.freeze("compilation")
 
     # ---- compilation
+
+    def _compile(self, places: Sequence[Place], scale_loss_grad: bool) -> Compilation:
+        strategy, execution = self.build_strategy, self.execution_strategy
+        collectives = execution.collectives if execution and self._on_cluster else None
+        made = Compilation.of(self.program, list(places), strategy, scale_loss_grad, collectives)
+        if strategy is not None and strategy.debug_graphviz_path:
+            made.write_graphviz(strategy.debug_graphviz_path)
+        return made
 
     @property
     def is_training(self) -> bool:

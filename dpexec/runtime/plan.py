@@ -146,31 +146,29 @@ def make_plan(
     block = graph.program.global_block()
     live, missing = live_nodes(graph, idle, fed, busy)
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
-    overwrite = options.in_place and not checked
-    in_place = _in_place_nodes(block, nodes) if overwrite else set()
+    in_place = _in_place_nodes(block, nodes) if options.in_place and not checked else set()
     tasks = partition(graph, nodes, in_place, options.granularity, options.bucket_bytes)
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
-    steps = [
-        [
-            Step(
-                node,
-                _bind(graph, node, missing, node in in_place, late, checked),
-                drops.get(node, ()),
-            )
-            for node in task.nodes
-        ]
-        for task in tasks
-    ]
+
+    def bind(node: OpNode) -> Step:
+        call: Call | CollectiveCall
+        if node.device is None or node.is_collective:
+            call = bind_collective(node, graph.places, missing)
+        else:
+            xp = array_module(graph.places[node.device])
+            call = bind_step(node, xp, node in in_place, late, checked)
+        return Step(node, call, drops.get(node, ()))
+
     return Plan(
         graph=graph,
         nodes=nodes,
         live=live,
         missing=missing,
         tasks=tasks,
-        steps=steps,
+        steps=[[bind(node) for node in task.nodes] for task in tasks],
         reads=_reads(graph, live, fetch),
         commits=commits,
         overwritten=overwritten,
@@ -179,21 +177,6 @@ def make_plan(
         fetch=tuple(fetch),
         checked=checked,
     )
-
-
-def _bind(
-    graph: SSAGraph,
-    node: OpNode,
-    missing: set[VarNode],
-    in_place: bool,
-    late: set[str],
-    checked: bool,
-) -> Call | CollectiveCall:
-    if node.is_collective:
-        return bind_collective(node, graph.places, missing)
-    assert node.device is not None
-    xp = array_module(graph.places[node.device])
-    return bind_step(node, xp, in_place, late, checked)
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:

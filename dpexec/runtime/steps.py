@@ -119,49 +119,57 @@ def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
 def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
     definition = op.definition
     kernel = definition.kernel if xp is np else kernel_of(op.type, definition.kernel)
-    kwargs = definition.kernel_attrs(op.attrs)
-    targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
-    many = [slot.many for slot in definition.outputs]
-    if "needs" in definition.kernel_arguments:
-        kwargs["needs"] = tuple(
-            [_wanted(name) for name in names] if is_many else bool(names) and _wanted(names[0])
-            for names, is_many in zip(targets, many, strict=True)
-        )
-    if "names" in definition.kernel_arguments:
-        kwargs["names"] = op.inputs
-    if "calls" in definition.kernel_arguments:
-        kwargs["calls"] = itertools.count()
+    kwargs = _known_arguments(op)
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
-    store = _results(targets, many)
+    targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
+    store = _results(targets, [slot.many for slot in definition.outputs])
     if computes_in_single(op, xp):
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
-    if "body" in definition.kernel_arguments:
-        body = Body(op, lambda inner: _bind_op(inner, xp, False, checked))
+    of_env = _arguments_of_env(op, xp, checked)
+    if not of_env:
 
-        def call_with_body(env: Env) -> None:
-            store(env, kernel(xp, *arguments(env), body=body.inside(env), **kwargs))
+        def call(env: Env) -> None:
+            store(env, kernel(xp, *arguments(env), **kwargs))
 
-        return call_with_body
-    if definition.is_random:
+        return call
+
+    def call_with_more(env: Env) -> None:
+        more = {name: find(env) for name, find in of_env.items()}
+        store(env, kernel(xp, *arguments(env), **more, **kwargs))
+
+    return call_with_more
+
+
+def _known_arguments(op: Operator) -> dict[str, Any]:
+    """What a kernel is given that is the same at every call: attributes, and what it asks for."""
+    definition = op.definition
+    known = definition.kernel_attrs(op.attrs)
+    if "needs" in definition.kernel_arguments:
+        found = [(op.outputs.get(slot.name, []), slot.many) for slot in definition.outputs]
+        known["needs"] = tuple(
+            [_wanted(name) for name in names] if many else bool(names) and _wanted(names[0])
+            for names, many in found
+        )
+    if "names" in definition.kernel_arguments:
+        known["names"] = op.inputs
+    if "calls" in definition.kernel_arguments:
+        known["calls"] = itertools.count()
+    return known
+
+
+def _arguments_of_env(op: Operator, xp: Any, checked: bool) -> dict[str, Callable[[Env], Any]]:
+    """What a kernel asks for that an env knows: what to call its body with, random numbers, ..."""
+    asked = op.definition.kernel_arguments
+    found: dict[str, Callable[[Env], Any]] = {}
+    if "body" in asked:
+        found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked)).inside
+    if op.definition.is_random:
         stream = random_stream(op)
-
-        def call_random(env: Env) -> None:
-            rng = stream(env.shard)
-            store(env, kernel(xp, *arguments(env), rng=rng, **kwargs))
-
-        return call_random
-    if "share" in definition.kernel_arguments:
-
-        def call_with_share(env: Env) -> None:
-            store(env, kernel(xp, *arguments(env), share=env.shard.share, **kwargs))
-
-        return call_with_share
-
-    def call(env: Env) -> None:
-        store(env, kernel(xp, *arguments(env), **kwargs))
-
-    return call
+        found["rng"] = lambda env: stream(env.shard)
+    if "share" in asked:
+        found["share"] = lambda env: env.shard.share
+    return found
 
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
