@@ -21,7 +21,7 @@ from dpexec.runtime.gpu.streams import Streams
 from dpexec.runtime.gpu.times import DeviceTimes
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.steps import Env, Shard, Step, run_steps
+from dpexec.runtime.steps import Env, Shard, Step, overwrites, run_steps
 
 __all__ = ["GpuRunner"]
 
@@ -113,8 +113,6 @@ class GpuRunner(LocalRunner):
             for end in self._ends[before]:
                 for lane in lanes:
                     self._streams[lane].wait_event(end)
-        if number in plan.updates:
-            self._checks.look()
         if task.is_collective:
             self._hold([v for node in task.nodes for v in node.inputs])
         if self._times is not None and lanes:
@@ -132,6 +130,8 @@ class GpuRunner(LocalRunner):
             if node.op is not None and node.op.definition.checks_values:
                 env = envs[node.device or 0]
                 inputs.update((name, env.find(name)) for name in node.op.input_arg_names)
+            if node.op is not None and overwrites(node.op):
+                self._checks.look()
             with looking_later() as checks:
                 run_steps([step], envs)
             for check in checks:
