@@ -157,8 +157,9 @@ def _demo(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.trainers is not None:
         return launch.launch(options)
-    if options.servers is not None:
-        raise CommandError("--servers M needs --trainers N")
+    for name in ("servers", "restarts"):
+        if getattr(options, name) is not None:
+            raise CommandError(f"--{name} needs --trainers N")
     from dpexec.runtime.strategy import DEFAULTS
 
     if options.devices is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["SCRIPT_ERROR", "USAGE_ERROR", "CommandError", "count"]
+__all__ = ["OTHER_FAILED", "SCRIPT_ERROR", "USAGE_ERROR", "CommandError", "count"]
 
 USAGE_ERROR = 2
 SCRIPT_ERROR = 1
+OTHER_FAILED = 75
+"""Exit code of a script that failed because another process of its run did (EX_TEMPFAIL)."""
 
 
 class CommandError(Exception):

@@ -3,7 +3,8 @@
 Every process is told who it is as ``paddle.distributed.launch`` and ``launch_ps`` do it:
 PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ENDPOINTS; with
 parameter servers TRAINING_ROLE, PADDLE_PSERVERS_IP_PORT_LIST, POD_IP and PADDLE_PORT, too. They
-share a secret that nobody else knows.
+share a secret that nobody else knows. When one fails, all are ended, and with ``--restarts`` they
+all start again.
 """
 
 from __future__ import annotations
@@ -14,22 +15,15 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
 
 from dpexec.commands import CommandError
+from dpexec.commands.processes import Start, run_together
 
 __all__ = ["launch"]
-
-_LOOK = 0.05  # seconds between looks at who has ended
-_CLOSING = 2.0  # seconds that servers have to end when all trainers have
-_GRACE = 5.0  # seconds that processes have to end when they are asked to
 
 
 @dataclass(frozen=True)
@@ -37,38 +31,18 @@ class _Role:
     """One of the processes.
 
     Args:
-        mark: what its lines begin with.
-        name: what people call it.
+        kind: ``"trainer"`` or ``"server"``.
         rank: its number among those of its kind.
         variables: what tells it who it is.
     """
 
-    mark: str
-    name: str
+    kind: str
     rank: int
     variables: Mapping[str, str]
 
-    @property
-    def is_server(self) -> bool:
-        """Whether it ends when the trainers have ended."""
-        return self.name.startswith("server")
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A process that was started.
-
-    Args:
-        role: who it is.
-        process: of the operating system.
-    """
-
-    role: _Role
-    process: subprocess.Popen[bytes]
-
 
 def launch(options: argparse.Namespace) -> int:
-    """Run a script in several processes; when one fails, all are ended.
+    """Run a script in several processes; when one fails, all are ended, or started again.
 
     Args:
         options: what the user asked for.
@@ -81,6 +55,23 @@ def launch(options: argparse.Namespace) -> int:
     """
     if not Path(options.script).is_file():
         raise CommandError(f"there is no script {options.script}")
+    restart, restarts = 0, options.restarts or 0
+    while True:
+        try:
+            failure = run_together(_starts(options))
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        if failure is None:
+            return 0
+        print(f"dpexec run: {failure}", file=sys.stderr)
+        if restart == restarts:
+            return failure.code
+        restart += 1
+        print(f"dpexec run: all start again, {restart} of {restarts}", file=sys.stderr)
+
+
+def _starts(options: argparse.Namespace) -> list[Start]:
+    """How all processes are started, servers first."""
     common = {
         **os.environ,
         "PADDLE_TRAINERS_NUM": str(options.trainers),
@@ -88,20 +79,13 @@ def launch(options: argparse.Namespace) -> int:
         "CPU_NUM": str(_devices(options)),
         "PYTHONUNBUFFERED": "1",
     }
-    running: list[_Running] = []
-    readers: list[threading.Thread] = []
-    with _ending(running):
-        for role in _roles(options.trainers, options.servers or 0):
-            process = _start(_command(options, role), {**common, **role.variables})
-            running.append(_Running(role, process))
-            readers += _echo(running[-1])
-        try:
-            code = _wait(running)
-        except KeyboardInterrupt:
-            code = 128 + signal.SIGINT
-    for reader in readers:
-        reader.join(_GRACE)  # processes that they started may keep the pipe open
-    return code
+    starts = []
+    for role in _roles(options.trainers, options.servers or 0):
+        serves = role.kind == "server"
+        mark = f"[server {role.rank}]" if serves else f"[{role.rank}]"
+        command, variables = _command(options, role), {**common, **role.variables}
+        starts.append(Start(f"{role.kind} {role.rank}", mark, serves, command, variables))
+    return starts
 
 
 def _roles(trainers: int, servers: int) -> list[_Role]:
@@ -116,11 +100,11 @@ def _roles(trainers: int, servers: int) -> list[_Role]:
         host, port = endpoint.split(":")
         own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "POD_IP": host, "PADDLE_PORT": port}
         variables = {**common, **own, **_role_variables("PSERVER")}
-        roles.append(_Role(f"[server {rank}]", f"server {rank}", rank, variables))
+        roles.append(_Role("server", rank, variables))
     for rank, endpoint in enumerate(of_trainers):
         own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "PADDLE_TRAINER_ID": str(rank)}
         variables = {**common, **own, **(_role_variables("TRAINER") if servers else {})}
-        roles.append(_Role(f"[{rank}]", f"trainer {rank}", rank, variables))
+        roles.append(_Role("trainer", rank, variables))
     return roles
 
 
@@ -148,88 +132,8 @@ def _devices(options: argparse.Namespace) -> int:
 def _command(options: argparse.Namespace, role: _Role) -> list[str]:
     """How a process is started; what is written is written by the first trainer."""
     passed = {"--mode": options.mode, "--scheduler": options.scheduler}
-    if role.rank == 0 and not role.is_server:
+    if role.kind == "trainer" and role.rank == 0:
         passed |= {"--report": options.report, "--trace": options.trace}
     own = [word for name, v in passed.items() if v is not None for word in (name, str(v))]
     begin = [sys.executable, "-m", "dpexec", "run"]
     return [*begin, *own, options.script, "--", *options.arguments]
-
-
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe)
-
-
-def _echo(running: _Running) -> list[threading.Thread]:
-    """Write what a process writes, each line with its mark."""
-    process = running.process
-    assert process.stdout is not None
-    assert process.stderr is not None
-    pairs = (process.stdout, sys.stdout), (process.stderr, sys.stderr)
-    mark = running.role.mark
-    threads = [threading.Thread(target=_copy, args=(mark, *p), daemon=True) for p in pairs]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def _copy(mark: str, source: IO[bytes], target: IO[str]) -> None:
-    with source:
-        for line in source:
-            target.write(f"{mark} {line.decode(errors='replace').rstrip()}\n")
-            target.flush()
-
-
-def _wait(running: Sequence[_Running]) -> int:
-    """Wait until trainers and servers have ended, or one process has failed.
-
-    Servers that go on when all trainers have ended get some time to end.
-
-    Returns:
-        The exit code.
-    """
-    deadline: float | None = None
-    while deadline is None or time.monotonic() < deadline:
-        codes = [one.process.poll() for one in running]
-        for one, code in zip(running, codes, strict=True):
-            if code:
-                print(f"dpexec run: {one.role.name} {_how_it_ended(code)}", file=sys.stderr)
-                return code if code > 0 else 128 - code
-        if None not in codes:
-            break
-        left = [one for one, code in zip(running, codes, strict=True) if code is None]
-        if deadline is None and all(one.role.is_server for one in left):
-            deadline = time.monotonic() + _CLOSING
-        time.sleep(_LOOK)
-    return 0
-
-
-def _how_it_ended(code: int) -> str:
-    """What an exit code of a process that failed means; negative: the number of a signal."""
-    if code > 0:
-        return f"failed with exit code {code}"
-    return f"was ended by signal {signal.Signals(-code).name}"
-
-
-@contextlib.contextmanager
-def _ending(running: Sequence[_Running]) -> Iterator[None]:
-    """Leave no process behind, also when this one is interrupted or terminated."""
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        for one in running:
-            if one.process.poll() is None:
-                one.process.terminate()
-        deadline = time.monotonic() + _GRACE
-        for one in running:
-            try:
-                one.process.wait(max(deadline - time.monotonic(), 0.0))
-            except subprocess.TimeoutExpired:
-                one.process.kill()
-                one.process.wait()
-
-
-def _terminated(number: int, frame: object) -> NoReturn:
-    sys.exit(128 + number)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dpexec.commands import SCRIPT_ERROR, CommandError, count
+from dpexec.commands import OTHER_FAILED, SCRIPT_ERROR, CommandError, count
 
 __all__ = ["add_options", "run", "separate"]
 
@@ -33,14 +33,23 @@ examples:
   dpexec run train.py --trainers 2 --devices 2         two processes that train together
   dpexec run train.py -- --devices mine                an option of the script itself
 """
-_OURS = {"--devices", "--mode", "--scheduler", "--report", "--trace", "--trainers", "--servers"}
+_OURS = {
+    "--devices",
+    "--mode",
+    "--scheduler",
+    "--report",
+    "--trace",
+    "--trainers",
+    "--servers",
+    "--restarts",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what only this command knows."""
     parser.usage = (
         "dpexec run SCRIPT [ARGS] [--devices N] [--mode M] [--scheduler S] [--report PAGE] "
-        "[--trace FILE] [--trainers N [--servers M]]"
+        "[--trace FILE] [--trainers N [--servers M] [--restarts R]]"
     )
     parser.add_argument("script", metavar="SCRIPT", help="a Python file; ARGS are passed to it")
     parser.add_argument(
@@ -66,6 +75,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=count,
         metavar="M",
         help="and in M more that are parameter servers, which it sees by TRAINING_ROLE",
+    )
+    parser.add_argument(
+        "--restarts",
+        type=count,
+        metavar="R",
+        help="when a process fails, start all again, up to R times (default: 0)",
     )
 
 
@@ -122,8 +137,10 @@ def run(options: argparse.Namespace) -> int:
         try:
             runpy.run_path(options.script, run_name="__main__")
         except Exception as error:
+            from dpexec.runtime.gang.wire import GangError
+
             _print_traceback(error, options.script)
-            return SCRIPT_ERROR
+            return OTHER_FAILED if isinstance(error, GangError) else SCRIPT_ERROR
     return 0
 
 

@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from dpexec.cli import main
+from dpexec.commands import launch
+from dpexec.commands.processes import Failure
+
 TRAIN = """
 import os
 import numpy as np
@@ -42,6 +46,41 @@ print("pid", os.getpid())
 if rank == 1:
     sys.exit(7)
 time.sleep(60)
+"""
+LOSE = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+import paddle.fluid as fluid
+from dpexec.checkpoint import Checkpoints
+
+rank = int(os.environ.get("PADDLE_TRAINER_ID", 0))
+trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", 1))
+fluid.default_startup_program().random_seed = 3
+x = fluid.data("x", [None, 8])
+hidden = fluid.layers.dropout(fluid.layers.fc(x, 16, act="relu"), 0.3, seed=5)
+loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, 1) - x[:, :1]))
+fluid.optimizer.Adam(0.01).minimize(loss)
+build = fluid.BuildStrategy()
+build.num_trainers, build.trainer_id = trainers, rank
+main = fluid.default_main_program()
+program = fluid.CompiledProgram(main).with_data_parallel(loss.name, build)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fluid.default_startup_program())
+with Checkpoints(exe, sys.argv[1], program, every=2) as checkpoints:
+    start, _ = checkpoints.resume()
+    print("begins at", start)
+    for step in range(start, 7):
+        if (rank, step, start) == (1, 5, 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        batch = np.random.RandomState(step).randn(8, 8).astype("float32")
+        feed = {"x": np.array_split(batch, trainers)[rank]}
+        print(step, *(float(value).hex() for value in exe.run(program, feed, [loss])[0]))
+        if rank == 0:
+            checkpoints.step()
+for param in main.all_parameters():
+    value = np.array(fluid.global_scope().find_var(param.name).get_tensor())
+    print("state", param.name, value.tobytes().hex())
 """
 TELL = """
 import os, sys
@@ -147,6 +186,43 @@ def test_a_signal_that_ended_one_is_named(script):
     done = run(script(text), "--trainers", "2")
     assert done.returncode == 128 + signal.SIGKILL
     assert "dpexec run: trainer 1 was ended by signal SIGKILL" in done.stderr
+
+
+def test_a_lost_trainer_starts_again_and_all_go_on_from_the_checkpoint(script, tmp_path):
+    path = script(LOSE)
+    alone = run(path, "--devices", "4", str(tmp_path / "alone"))
+    options = "--trainers", "2", "--devices", "2", "--restarts", "1"
+    lost = run(path, *options, str(tmp_path / "lost"))
+    assert alone.returncode == lost.returncode == 0, lost.stderr
+    assert "dpexec run: trainer 1 was ended by signal SIGKILL" in lost.stderr
+    assert "dpexec run: all start again, 1 of 1" in lost.stderr
+    *first, mine, others = re.findall(r"begins at (\d)", lost.stdout)
+    assert first == ["0", "0"]
+    assert mine == others > "0"
+    steps = re.findall(r"^\[(\d)\] (\d) (.*)$", lost.stdout, re.MULTILINE)
+    found = {(step, rank): values for rank, step, values in steps}
+    for step, values in re.findall(r"^(\d) (.*)$", alone.stdout, re.MULTILINE):
+        assert " ".join(found[step, rank] for rank in "01") == values
+    states = re.findall(r"state .*", lost.stdout)
+    assert sorted(states) == sorted(2 * re.findall(r"state .*", alone.stdout))
+
+
+def test_restarts_have_an_end(script, monkeypatch, capsys):
+    monkeypatch.setattr(launch, "run_together", lambda starts: Failure(starts[1].name, 7, ()))
+    code = main(["run", str(script(FAIL)), "--trainers", "2", "--restarts", "2"])
+    assert code == 7
+    assert capsys.readouterr().err.splitlines() == [
+        "dpexec run: trainer 1 failed with exit code 7",
+        "dpexec run: all start again, 1 of 2",
+        "dpexec run: trainer 1 failed with exit code 7",
+        "dpexec run: all start again, 2 of 2",
+        "dpexec run: trainer 1 failed with exit code 7",
+    ]
+
+
+def test_restarts_are_for_several_processes(script, capsys):
+    assert main(["run", str(script(FAIL)), "--restarts", "2"]) == 2
+    assert "--restarts needs --trainers N" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
