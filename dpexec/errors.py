@@ -7,7 +7,8 @@ dpexec raises the same class for the same mistake, so that ``except`` clauses ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 
 __all__ = [
     "ClusterError",
@@ -18,6 +19,7 @@ __all__ = [
     "SchedulerLostError",
     "StateLostError",
     "WorkerLostError",
+    "similar",
 ]
 
 
@@ -66,3 +68,18 @@ class StateLostError(ClusterError):
 
 class SchedulerLostError(ClusterError):
     """The scheduler of the cluster does not answer."""
+
+
+def similar(name: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: names that may have been meant.
+
+    Args:
+        name: the unknown one.
+        known: those that there are.
+
+    Example:
+        >>> "no layer 'sofmax'" + similar("sofmax", ["relu", "softmax"])
+        "no layer 'sofmax'; similar: softmax"
+    """
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; similar: {', '.join(close)}" if close else ""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from dpexec.errors import similar
 
 _KNOWN = {
     "DataFeedDesc": "readers of C++ trainers; use fluid.io.DataLoader",
@@ -23,7 +24,5 @@ def __getattr__(name: str) -> NoReturn:
     """
     if name in _KNOWN:
         raise AttributeError(f"fluid.{name} is not supported by dpexec: {_KNOWN[name]}")
-    package: Any = sys.modules["dpexec"]
-    close = difflib.get_close_matches(name, getattr(package, "__all__", []), n=3)
-    hint = f"; similar: {', '.join(close)}" if close else ""
-    raise AttributeError(f"module 'dpexec' has no attribute {name!r}{hint}")
+    known = getattr(sys.modules["dpexec"], "__all__", [])
+    raise AttributeError(f"module 'dpexec' has no attribute {name!r}{similar(name, known)}")

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.errors import MissingKernelError
+from dpexec.errors import MissingKernelError, similar
 from dpexec.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
 from dpexec.ir.roles import GRAD_SUFFIX
 from dpexec.ir.samples import Sample, SampleRng
@@ -347,12 +347,9 @@ def get(type: str) -> OpDef:
     """
     definition = _registry.get(type)
     if definition is None:
-        import difflib
-
-        close = difflib.get_close_matches(type, _registry, n=3)
-        hint = f"; similar: {', '.join(close)}" if close else ""
+        count, hint = len(_registry), similar(type, _registry)
         raise MissingKernelError(
-            f"operator {type} is not supported ({len(_registry)} operator types are{hint})"
+            f"operator {type} is not supported ({count} operator types are{hint})"
         )
     return definition
 

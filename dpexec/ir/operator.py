@@ -228,6 +228,14 @@ class Operator:
                 return position
         raise ValueError(f"operator {self.type} is not in its block any more")
 
+    def _why_unknown(self, name: str) -> str:
+        if self.block._find_var_recursive(name) is not None:
+            return f"variable {name} has no value"
+        return (
+            f"variable {name} is not in this program; if it is in another one, add the operator "
+            "there: with fluid.program_guard(...)"
+        )
+
     def infer_outputs(self, spec_of: Mapping[str, opdef.Spec]) -> dict[str, opdef.Spec]:
         """Derive shape and type of every output from those of the inputs.
 
@@ -251,7 +259,7 @@ class Operator:
                 for slot in definition.inputs
             }
         except KeyError as error:
-            raise op_error(self, f"variable {error.args[0]} has no value", spec_of) from None
+            raise op_error(self, self._why_unknown(error.args[0]), spec_of) from None
         try:
             made = definition.infer_specs(inputs, self.attrs)
         except opdef.InvalidOp as error:

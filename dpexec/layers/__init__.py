@@ -14,9 +14,9 @@ Example:
     (-1, 3)
 """
 
-import difflib
 from typing import Any
 
+from dpexec.errors import similar as _similar
 from dpexec.layers import (
     attention,
     branches,
@@ -138,8 +138,5 @@ for _module in (control_flow, io, learning_rate_scheduler, loss, metric, nn, ops
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    close = difflib.get_close_matches(name, __all__, n=3)
-    hint = f"; similar: {', '.join(close)}" if close else ""
-    raise AttributeError(
-        f"layers.{name} is not supported: {len(__all__)} layers are, see dir(layers){hint}"
-    )
+    count, hint = len(__all__), _similar(name, __all__)
+    raise AttributeError(f"layers.{name} is not supported: {count} are, see dir(layers){hint}")

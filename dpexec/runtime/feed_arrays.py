@@ -36,7 +36,9 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for name, value in feed.items():
         if name not in block.vars:
-            raise ValueError(f"var {name} not in this block: the feed names it")
+            fed = ", ".join(var.name for var in block.vars.values() if var.is_data)
+            hint = f"this program is fed {fed}" if fed else "the feed names it"
+            raise ValueError(f"var {name} not in this block: {hint}")
         arrays[name] = _array(block.vars[name], value)
     return arrays
 

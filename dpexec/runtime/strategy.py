@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpexec.errors import EnforceNotMet
+from dpexec.errors import EnforceNotMet, similar
 from dpexec.passes import OperatorPass, Pass
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
@@ -136,9 +136,8 @@ class _Strategy:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.fields():
-            raise AttributeError(
-                f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.fields())}"
-            )
+            hint = similar(name, self.fields()) or f"; it has {', '.join(self.fields())}"
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
         object.__setattr__(self, name, value)
 
     def __reduce__(self) -> Any:

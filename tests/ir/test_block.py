@@ -1,6 +1,7 @@
 """Blocks that are edited by hand."""
 
 import numpy as np
+import pytest
 
 import dpexec as fluid
 
@@ -21,3 +22,16 @@ def test_operators_are_inserted_and_variables_renamed_and_removed():
         feed = {"x": np.ones((1, 2), "float32")}
         twice, six = exe.run(feed=feed, fetch_list=["twice", "more"])
     assert (twice.tolist(), six.tolist()) == ([[2.0, 2.0]], [[6.0, 6.0]])
+
+
+def test_layer_of_another_programs_variable_says_so():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [None, 4])
+    with (
+        fluid.program_guard(fluid.Program()),
+        pytest.raises(
+            fluid.core.EnforceNotMet,
+            match=r"mean: variable x is not in this program(.|\n)*test_block",
+        ),
+    ):
+        fluid.layers.mean(x)

@@ -49,7 +49,7 @@ def test_list_feed_keeps_ragged_batches(block):
         ([batch(1)] * 3, IndexError, "3 elements for 2 devices"),
         ([batch(1)], EnforceNotMet, "number 1 does not match the device number 2"),
         ([batch(1), {}], EnforceNotMet, "number 1 does not match the device number 2"),
-        ({"nope": np.ones(2)}, ValueError, "nope"),
+        ({"nope": np.ones(2)}, ValueError, "nope not in this block: this program is fed x, y"),
         ({"x": np.ones((4, 3), "float32")}, ValueError, r"'x'.*\[2, 3\] on each device"),
         ({"x": np.ones((4, 4))}, ValueError, "'x' must be 'float32', but received 'float64'"),
         ({"x": np.ones(4, "float32")}, EnforceNotMet, "'x' should have 2 dimensions"),

@@ -46,6 +46,11 @@ def test_build_strategy_refuses(name, value, error):
         setattr(made, name, value)
 
 
+def test_misspelled_field_is_told_what_was_meant():
+    with pytest.raises(AttributeError, match="'reduce_stratgy'; similar: reduce_strategy"):
+        BuildStrategy().reduce_stratgy = 1
+
+
 @pytest.mark.parametrize("value", [-1, 2.5, "4"])
 def test_num_threads_refuses(value):
     with pytest.raises(TypeError, match="num_threads"):
