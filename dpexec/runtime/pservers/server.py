@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import threading
-from typing import Any
+import ssl
 
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope
@@ -17,13 +16,14 @@ from dpexec.runtime.pservers.client import limit_of_waiting
 from dpexec.runtime.pservers.messages import Message, Values, receive, send
 from dpexec.runtime.pservers.rounds import Rounds
 from dpexec.runtime.pservers.update import Update, listener
+from dpexec.runtime.pservers.visitors import Visitor, Visitors
 from dpexec.runtime.trainers.endpoints import Endpoint, listen, server_context
 from dpexec.runtime.trainers.secret import secret_of
 
 __all__ = ["serve"]
 
-_PATIENCE = 5.0  # seconds that a stranger has to say who it is
 _LOOK = 0.1  # seconds between looks at whether the server has failed
+_GOODBYE = 3.0  # seconds that trainers have at the end to take what is said to them
 
 
 def serve(program: Program, scope: Scope, place: Place) -> None:
@@ -55,36 +55,34 @@ class _Server:
         """Let trainers in, and serve each on a thread of its own."""
         door = listen(self._endpoint)
         door.settimeout(_LOOK)
-        threads: list[threading.Thread] = []
+        visitors = Visitors(self._welcome, server_context())
         try:
             while not self._rounds.over:
                 with contextlib.suppress(TimeoutError):
-                    sock, _ = door.accept()
-                    threads.append(threading.Thread(target=self._welcome, args=(sock,)))
-                    threads[-1].start()
+                    visitors.let_in(door.accept()[0])
+                visitors.tidy()
                 self._rounds.check_arrivals()
         except BaseException as error:
             self._rounds.fail(error)
             raise
         finally:
             door.close()
-            for thread in threads:
-                thread.join()
+            visitors.end(_GOODBYE)
         if self._rounds.error is not None:
             raise self._rounds.error
 
-    def _welcome(self, sock: Any) -> None:
+    def _welcome(self, visitor: Visitor) -> None:
         """Find out who came, and serve it; strangers are sent away."""
+        sock = visitor.sock
         try:
-            sock.settimeout(_PATIENCE)
-            context = server_context()
-            if context is not None:
-                sock = context.wrap_socket(sock, server_side=True)
+            if isinstance(sock, ssl.SSLSocket):
+                sock.do_handshake()
             trainer = admit(sock, self._secret, self._rounds.missing)
             self._rounds.arrive(trainer)
         except (OSError, GangError):
             sock.close()
             return
+        visitor.known = True
         _stay_alive(sock)
         channel = Channel(sock, f"trainer {trainer}")
         try:
