@@ -69,19 +69,7 @@ def longest_path(
     Raises:
         ValueError: The pieces wait for each other in a circle.
     """
-    after: list[list[int]] = [[] for _ in durations]
-    waiting = [len(set(sources)) for sources in before]
-    for index, sources in enumerate(before):
-        for source in set(sources):
-            after[source].append(index)
-    order = [index for index, count in enumerate(waiting) if not count]
-    for index in order:
-        for following in after[index]:
-            waiting[following] -= 1
-            if not waiting[following]:
-                order.append(following)
-    if len(order) < len(durations):
-        raise ValueError("the events contradict the graph of the trace: they wait in a circle")
+    order, after = _in_order(before)
     until = [0.0] * len(durations)  # the longest path that ends with the piece
     for index in order:
         until[index] = durations[index] + max((until[s] for s in before[index]), default=0.0)
@@ -98,6 +86,24 @@ def longest_path(
         path.append(at)
         at = max(before[at], key=until.__getitem__, default=None)
     return path[::-1], slack
+
+
+def _in_order(before: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """All pieces, each behind those it waits for, and by piece those that wait for it."""
+    after: list[list[int]] = [[] for _ in before]
+    waiting = [len(set(sources)) for sources in before]
+    for index, sources in enumerate(before):
+        for source in set(sources):
+            after[source].append(index)
+    order = [index for index, count in enumerate(waiting) if not count]
+    for index in order:
+        for following in after[index]:
+            waiting[following] -= 1
+            if not waiting[following]:
+                order.append(following)
+    if len(order) < len(before):
+        raise ValueError("the events contradict the graph of the trace: they wait in a circle")
+    return order, after
 
 
 def critical_path(schedule: Schedule, step: int | None = None) -> CriticalPath:

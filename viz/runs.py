@@ -39,6 +39,13 @@ class Run:
         return self.piece.event.kind == "transfer"
 
     @property
+    def keys(self) -> list[str]:
+        """The tasks that it is or, of a transfer, whose values it brings."""
+        if self.is_transfer:
+            return self.piece.event.args.get("keys") or [self.piece.event.key]
+        return [] if self.key is None else [self.key]
+
+    @property
     def is_data(self) -> bool:
         """Whether it brings feeds in or fetches out."""
         return self.piece.event.kind in DATA
@@ -93,32 +100,28 @@ class StepRuns:
         made the values, and those who need them for the transfers to their worker.
         """
         facts = self.schedule.facts
-        found: list[list[int]] = [[] for _ in self.runs]
         if facts is None:
-            return found
-        of_key: dict[str, list[int]] = {}
+            return [[] for _ in self.runs]
+        made: dict[str, list[int]] = {}
         moved: dict[str, list[int]] = {}
         for index, run in enumerate(self.runs):
-            if run.is_transfer:
-                for key in run.piece.event.args.get("keys") or [run.piece.event.key]:
-                    moved.setdefault(key, []).append(index)
-            elif run.key is not None:
-                of_key.setdefault(run.key, []).append(index)
+            for key in run.keys:
+                (moved if run.is_transfer else made).setdefault(key, []).append(index)
         feeds = [i for i, run in enumerate(self.runs) if run.piece.event.kind == "feed"]
-        for index, run in enumerate(self.runs):
+
+        def sources(run: Run) -> list[int]:
             if run.piece.event.kind == "fetch":
-                found[index] = [i for members in of_key.values() for i in members]
-            elif run.is_transfer:
-                keys = run.piece.event.args.get("keys") or [run.piece.event.key]
-                found[index] = [i for key in keys for i in of_key.get(key, ())]
-            elif run.key is not None:
-                keys = facts.tasks[run.key]["after"]
-                found[index] = [i for key in keys for i in of_key.get(key, ())]
-                found[index] += [
-                    i for key in keys for i in moved.get(key, ()) if self._before(i, run)
-                ]
-                found[index] += [i for i in feeds if self.runs[i].devices & run.devices]
-        return found
+                return [i for members in made.values() for i in members]
+            if run.is_transfer:
+                return [i for key in run.keys for i in made.get(key, ())]
+            if run.key is None:
+                return []
+            keys = facts.tasks[run.key]["after"]
+            came = [i for key in keys for i in moved.get(key, ()) if self._before(i, run)]
+            fed = [i for i in feeds if self.runs[i].devices & run.devices]
+            return [*(i for key in keys for i in made.get(key, ())), *came, *fed]
+
+        return [sources(run) for run in self.runs]
 
     def _before(self, index: int, run: Run) -> bool:
         """Whether a transfer brought something to where a run was to start."""

@@ -118,6 +118,12 @@ class _Taken:
             for sources in runs.before
         ]
         self._kind = {key: self._kind_of(key) for key in self.facts.tasks}
+        self._feed = self._fetch = Work(0.0, 0.0)
+        self._segments: dict[int, list[Work]] = {device: [] for device in self.facts.devices}
+        self._updates = dict.fromkeys(self.facts.devices, Work(0.0, 0.0))
+        self._aggregations: dict[str, list[Work]] = {}  # by task
+        self._places: dict[str, int] = {}  # by task, how many segments of its device end with it
+        self._broadcasts: list[Work] = []
 
     def _kind_of(self, key: str) -> str:
         kinds = [self.facts.by_id[node]["kind"] for node in self.facts.tasks[key]["nodes"]]
@@ -134,44 +140,45 @@ class _Taken:
         return Work(seconds, max(0.0, late - queued))
 
     def template(self) -> Template:
-        feed, fetch = Work(0.0, 0.0), Work(0.0, 0.0)
-        segments: dict[int, list[Work]] = {device: [] for device in self.facts.devices}
-        updates = dict.fromkeys(self.facts.devices, Work(0.0, 0.0))
-        places: dict[str, int] = {}
-        broadcasts = []
-        parts: dict[str, list[Work]] = {}
         for index, run in enumerate(self.runs.runs):
-            work = self._work(index)
-            if run.is_data:
-                feed, fetch = _add_data(feed, fetch, run, work)
-            elif run.key is not None and self._kind[run.key] in _AGGREGATING:
-                parts.setdefault(run.key, []).append(work)
-            elif run.key is not None and self._kind[run.key] == "broadcast":
-                broadcasts.append(work)
-            elif run.piece.event.device is not None:
-                device, share = run.piece.event.device, self._update_share(run)
-                if share < 1:
-                    rest = Work(work.seconds * (1 - share), work.delay)
-                    segments[device].append(rest)
-                    if run.key is not None:
-                        places[run.key] = len(segments[device])
-                    work = Work(work.seconds, 0.0)
-                if share:
-                    before = updates[device]
-                    seconds = before.seconds + work.seconds * share
-                    updates[device] = Work(seconds, before.delay + work.delay)
-        buckets = self._buckets(parts, places)
+            self._take(run, self._work(index))
+        segments, buckets = self._segments, self._buckets()
         if not buckets:
             segments, buckets = self._cut(segments)
         return Template(
             self.runs.step.seconds,
-            feed,
-            fetch,
+            self._feed,
+            self._fetch,
             tuple(tuple(segments[device]) for device in self.facts.devices),
-            tuple(updates[device] for device in self.facts.devices),
+            tuple(self._updates[device] for device in self.facts.devices),
             buckets,
-            tuple(broadcasts),
+            tuple(self._broadcasts),
         )
+
+    def _take(self, run: Run, work: Work) -> None:
+        """Put a run where it belongs."""
+        kind = None if run.key is None else self._kind[run.key]
+        if run.is_data:
+            self._feed, self._fetch = _add_data(self._feed, self._fetch, run, work)
+        elif run.key is not None and kind in _AGGREGATING:
+            self._aggregations.setdefault(run.key, []).append(work)
+        elif kind == "broadcast":
+            self._broadcasts.append(work)
+        elif run.piece.event.device is not None:
+            self._take_segment(run, run.piece.event.device, work)
+
+    def _take_segment(self, run: Run, device: int, work: Work) -> None:
+        """Divide a task of a device between what computes and what updates."""
+        share = self._update_share(run)
+        if share < 1:
+            self._segments[device].append(Work(work.seconds * (1 - share), work.delay))
+            if run.key is not None:
+                self._places[run.key] = len(self._segments[device])
+            work = Work(work.seconds, 0.0)
+        if share:
+            before = self._updates[device]
+            seconds = before.seconds + work.seconds * share
+            self._updates[device] = Work(seconds, before.delay + work.delay)
 
     def _update_share(self, run: Run) -> float:
         """How much of a task is the optimizer's work."""
@@ -183,17 +190,17 @@ class _Taken:
             return float(self.runs.schedule.role_of(run.piece) == "optimize")
         return times[True] / (times[True] + times[False])
 
-    def _buckets(self, parts: dict[str, list[Work]], places: dict[str, int]) -> tuple[Bucket, ...]:
+    def _buckets(self) -> tuple[Bucket, ...]:
         """The gradients by how early they are complete; those of owners meet in one bucket."""
         found: dict[int, tuple[int, list[Work]]] = {}
-        for key, works in parts.items():
+        for key, works in self._aggregations.items():
             task = self.facts.tasks[key]
             size = sum(
                 self.facts.output_bytes(node)
                 for node in task["nodes"]
                 if self.facts.by_id[node]["kind"] in _AGGREGATING
             )
-            after = max((places[k] for k in task["after"] if k in places), default=0)
+            after = max((self._places.get(key, 0) for key in task["after"]), default=0)
             bytes_, all_works = found.setdefault(after, (0, []))
             found[after] = bytes_ + size, [*all_works, *works]
         return tuple(

@@ -167,44 +167,74 @@ def add_up(
         origin: the variable that each gradient belongs to.
         block: the block the steps are meant for.
     """
-    number = block.idx if block.forward_block_idx < 0 else block.forward_block_idx
-    summed: list[Step] = []
-    parts: dict[str, list[tuple[list[str], int]]] = {
-        grad: [(variables, position) for position in range(len(variables))]
-        for grad, variables in given.items()
-    }
-    supplied = {name for variables in given.values() for name in variables}
-    read_as: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-
-    def close(grad: str, callsite: CallSite | None) -> None:
-        for names, position in parts[grad] if len(parts[grad]) > 1 else []:
-            if names[position] not in supplied:
-                names[position] = f"{grad}@RENAME@block{number}@{counts[grad]}"
-                counts[grad] += 1
-        found = [names[position] for names, position in parts[grad]]
-        read_as[grad] = grad if len(found) > 1 else found[0]
-        if len(found) > 1:
-            attrs = {"use_mkldnn": False}
-            summed.append(Step("sum", {"X": found}, {"Out": [grad]}, attrs, callsite))
-
+    gradients = _Contributions(given, block)
     for step in steps:
         for names in step.inputs.values():
-            for position, name in enumerate(names):
-                if name in parts and name not in read_as:
-                    close(name, step.callsite)
-                names[position] = read_as.get(name, name)
-        summed.append(step)
+            names[:] = [gradients.read(name, step.callsite) for name in names]
+        gradients.steps.append(step)
         for names in (step.outputs[slot] for slot in sorted(step.outputs)):
             for position, name in enumerate(names):
                 if name in origin:
-                    if read_as.pop(name, None):  # read already: this is of an older value
-                        parts[name] = []
-                    parts.setdefault(name, []).append((names, position))
-    for grad in parts:
-        if grad not in read_as:
-            close(grad, steps[-1].callsite if steps else None)
-    return summed
+                    gradients.write(names, position)
+    gradients.finish(steps[-1].callsite if steps else None)
+    return gradients.steps
+
+
+class _Contributions:
+    """What contributes to each gradient, while the steps that do are gone through.
+
+    Args:
+        given: for gradients that the user supplies, the variables to read in their place.
+        block: the block the steps are meant for.
+
+    Attributes:
+        steps: those so far, and the sums.
+    """
+
+    def __init__(self, given: Mapping[str, list[str]], block: Block) -> None:
+        self.steps: list[Step] = []
+        self._number = block.idx if block.forward_block_idx < 0 else block.forward_block_idx
+        self._supplied = {name for variables in given.values() for name in variables}
+        self._parts: dict[str, list[tuple[list[str], int]]] = {
+            grad: [(variables, position) for position in range(len(variables))]
+            for grad, variables in given.items()
+        }
+        self._read_as: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def read(self, name: str, callsite: CallSite | None) -> str:
+        """What a step is to read; of a gradient, its one value."""
+        if name in self._parts and name not in self._read_as:
+            self._sum(name, callsite)
+        return self._read_as.get(name, name)
+
+    def write(self, names: list[str], position: int) -> None:
+        """Note that a step contributes to a gradient, under a name that may change."""
+        name = names[position]
+        if self._read_as.pop(name, None):  # read already: this is of an older value
+            self._parts[name] = []
+        self._parts.setdefault(name, []).append((names, position))
+
+    def finish(self, callsite: CallSite | None) -> None:
+        """Sum what no step reads."""
+        for name in self._parts:
+            self.read(name, callsite)
+
+    def _sum(self, grad: str, callsite: CallSite | None) -> None:
+        """Give the contributions to a gradient names of their own if there are several."""
+        parts = self._parts[grad]
+        if len(parts) == 1:
+            ((names, position),) = parts
+            self._read_as[grad] = names[position]
+            return
+        for names, position in parts:
+            if names[position] not in self._supplied:
+                names[position] = f"{grad}@RENAME@block{self._number}@{self._counts[grad]}"
+                self._counts[grad] += 1
+        found = [names[position] for names, position in parts]
+        self._read_as[grad] = grad
+        attrs = {"use_mkldnn": False}
+        self.steps.append(Step("sum", {"X": found}, {"Out": [grad]}, attrs, callsite))
 
 
 def fill_missing(

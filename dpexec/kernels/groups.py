@@ -103,21 +103,14 @@ class Group(Recorder):
         Returns:
             False if there is no kernel for some expression; nothing is emitted then.
         """
-        for value in outputs:
-            node = self.made.get(where(value))
-            if node is not None:
-                node.stored = True
+        for node in filter(None, (self.made.get(where(value)) for value in outputs)):
+            node.stored = True
         kernels = self._kernels()
         plans = [plan(item) if _needs_plan(item) else None for item in kernels]
         for item, made in zip(kernels, plans, strict=True):
             if isinstance(item, list) and made is None and not all(map(_by_itself, item)):
                 return False
-        read_by: dict[Node, set[int]] = {}
-        for number, item in enumerate(kernels):
-            for node in item if isinstance(item, list) else ():
-                for source in node.sources:
-                    if isinstance(source, Node):
-                        read_by.setdefault(source, set()).add(number)
+        readers = _readers(kernels)
         for number, (item, made) in enumerate(zip(kernels, plans, strict=True)):
             if isinstance(item, tuple):
                 self.code.emit(item[0], *item[1])
@@ -125,7 +118,7 @@ class Group(Recorder):
                 for node in item:
                     _alone(self.code, node)
             else:
-                stored = {n for n in item if n.stored or read_by.get(n, set()) - {number}}
+                stored = {n for n in item if n.stored or readers.get(n, set()) - {number}}
                 self._overwrite(made, stored, outputs)
                 emit(self.code, made, stored)
         return True
@@ -170,6 +163,17 @@ class Group(Recorder):
                 del values[where(taken)]
                 for value in shared:
                     value.buffer = node.out.buffer
+
+
+def _readers(kernels: Sequence[list[Node] | Call]) -> dict[Node, set[int]]:
+    """By expression, the numbers of the kernels that read its result."""
+    found: dict[Node, set[int]] = {}
+    for number, item in enumerate(kernels):
+        for node in item if isinstance(item, list) else ():
+            for source in node.sources:
+                if isinstance(source, Node):
+                    found.setdefault(source, set()).add(number)
+    return found
 
 
 def _fitting(nodes: Sequence[Node]) -> int:

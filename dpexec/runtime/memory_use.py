@@ -108,23 +108,26 @@ def lives(
     sharing: dict[int, list[Life]] = {}
     order = {node: number for number, node in enumerate(plan.nodes)}
     for task, bound in zip(plan.tasks, steps, strict=True):
-        places: dict[str, list[tuple[int, int]]] = {}
-        for step in bound:
-            if step.code is not None:
-                for name, address, nbytes in step.code.values():
-                    places.setdefault(name, []).append((address, nbytes))
-        for node in task.nodes:
-            for var in node.outputs:
-                if not _takes(var, plan):
-                    continue
-                for address, nbytes in places.get(var.name) or [(0, _size(var, specs, measured))]:
-                    if nbytes:
-                        found.append(_life(var, node, nbytes, plan, order))
-                    if nbytes and address:
-                        sharing.setdefault(address, []).append(found[-1])
+        places = _places(bound)
+        made = ((node, var) for node in task.nodes for var in node.outputs if _takes(var, plan))
+        for node, var in made:
+            for address, nbytes in places.get(var.name) or [(0, _size(var, specs, measured))]:
+                if nbytes:
+                    found.append(_life(var, node, nbytes, plan, order))
+                if nbytes and address:
+                    sharing.setdefault(address, []).append(found[-1])
     for lives_there in sharing.values():
         _hand_over(lives_there, order)
     return [*_fed(plan, specs), *found]
+
+
+def _places(steps: Sequence[Step]) -> dict[str, list[tuple[int, int]]]:
+    """Where the values lie that code computes, and how many bytes they take, by name."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for code in (step.code for step in steps if step.code is not None):
+        for name, address, nbytes in code.values():
+            found.setdefault(name, []).append((address, nbytes))
+    return found
 
 
 def _size(var: VarNode, specs: Sequence[Mapping[str, Spec]], measured: Measured) -> int:
