@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -168,28 +169,13 @@ def _strings(name: str, value: Any) -> Any:
     raise TypeError(f"{name} takes a collection of strings, but received {value!r}")
 
 
-def _granularity(name: str, value: Any) -> str:
-    if value in ("segment", "op"):
-        return str(value)
-    raise ValueError(f"{name} is 'segment' or 'op', but received {value!r}")
+def _one_of(*known: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value in known:
+            return str(value)
+        raise ValueError(f"{name} is {' or '.join(map(repr, known))}, but received {value!r}")
 
-
-def _precision(name: str, value: Any) -> str:
-    if value in ("float32", "bfloat16"):
-        return str(value)
-    raise ValueError(f"{name} is 'float32' or 'bfloat16', but received {value!r}")
-
-
-def _collectives(name: str, value: Any) -> str:
-    if value in ("tasks", "gang"):
-        return str(value)
-    raise ValueError(f"{name} is 'tasks' or 'gang', but received {value!r}")
-
-
-def _recovery(name: str, value: Any) -> str:
-    if value in ("mirror", "checkpoint"):
-        return str(value)
-    raise ValueError(f"{name} is 'mirror' or 'checkpoint', but received {value!r}")
+    return check
 
 
 def _scheduler(name: str, value: Any) -> Any:
@@ -266,8 +252,12 @@ class BuildStrategy(_Strategy):
     common_subexpressions = _Field(False, bool, "Compute once what is computed twice.")
     constant_folding = _Field(False, bool, "Compute what constants give when compiling.")
     native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
-    product_precision = _Field("float32", _precision, "What matrix products are computed in.")
-    task_granularity = _Field("segment", _granularity, "One dask task per 'segment' or per 'op'.")
+    product_precision = _Field(
+        "float32", _one_of("float32", "bfloat16"), "What matrix products are computed in."
+    )
+    task_granularity = _Field(
+        "segment", _one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
+    )
 
     remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
     cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)
@@ -360,9 +350,13 @@ class ExecutionStrategy(_Strategy):
     scheduler = _Field(
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
-    collectives = _Field("tasks", _collectives, "On a cluster: dask 'tasks', or inside a 'gang'.")
+    collectives = _Field(
+        "tasks", _one_of("tasks", "gang"), "On a cluster: dask 'tasks', or inside a 'gang'."
+    )
     collective_timeout = _Field(120, int, "Seconds that a silent worker is waited for.")
-    recovery = _Field("mirror", _recovery, "What is lost with workers: see above.")
+    recovery = _Field(
+        "mirror", _one_of("mirror", "checkpoint"), "What is lost with workers: see above."
+    )
     use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
     trace = _Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
     _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")
