@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dpexec.runtime.memory_use import Life, lives
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Around, Layout, Ran, StepRecord
 from dpexec.trace.events import Allocation
-from dpexec.trace.recorder import Kept, Row
+from dpexec.trace.recorder import Notes, Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -144,10 +144,10 @@ class ClusterRecording:
         end = time.perf_counter_ns(), threading.get_ident()
         self._noted = sent, homes, addresses, noted, *end
 
-    def end(self) -> Kept:
+    def end(self) -> Notes:
         """The step is over; returns what recorders are to keep."""
         assert self.layout is not None
-        return _ClusterNotes(self, self.layout, self.began, *self._noted), 0
+        return _ClusterNotes(self, self.layout, self.began, *self._noted)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory, as far as their shapes say."""
@@ -184,6 +184,7 @@ class _ClusterNotes:
     found: Sequence[Noted]
     end: int
     ident: int
+    count: ClassVar[int] = 1
 
     @property
     def binding(self) -> Binding:

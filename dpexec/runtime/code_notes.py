@@ -39,8 +39,8 @@ class CodeNotes:
         idents: the threads that work together on it.
 
     Attributes:
-        row: of the run that is next.
-        rows: how many runs there is room for.
+        count: how many runs noted something so far.
+        most: how many there is room for.
         times: when the step of each run began and was over, in nanoseconds.
     """
 
@@ -51,8 +51,8 @@ class CodeNotes:
         "_lives",
         "_stamps",
         "binding",
-        "row",
-        "rows",
+        "count",
+        "most",
         "size",
         "times",
     )
@@ -68,14 +68,14 @@ class CodeNotes:
         self.binding, self.size = binding, layout.size
         self._layout, self._lives, self._code, self._idents = layout, lives, code, idents
         width = max(code.schedule.width, 1)
-        self.row, self.rows = 0, max(1, min(_ROWS, _WORDS // width))
-        self._stamps = np.empty((self.rows, width), np.int64)
-        self.times = memoryview(np.zeros(2 * self.rows, np.int64).data)  # makes no objects
+        self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
+        self._stamps = np.empty((self.most, width), np.int64)
+        self.times = memoryview(np.zeros(2 * self.most, np.int64).data)  # makes no objects
 
     @property
     def address(self) -> int:
         """Where the next run, and those that follow, are to note something."""
-        return self._stamps.ctypes.data + self.row * self._stamps.strides[0]
+        return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
 
     def record(self, row: int) -> StepRecord:
         """What a step recorded.

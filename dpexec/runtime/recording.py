@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from dpexec.runtime.partition import Task
 from dpexec.runtime.records import Around, Inner, Layout, Ran, StepRecord, marks_of
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Kind
-from dpexec.trace.recorder import Kept
+from dpexec.trace.recorder import Notes
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -57,8 +57,8 @@ class Recording:
         self._inner: list[Inner] = []
         self._around: list[Around] = []
         self._ran: list[Ran | None] = []
-        self._is_code = False
-        self._notes: CodeNotes | None = None
+        self._room: CodeNotes | None = None  # for steps of code
+        self._notes: CodeNotes | None = None  # of the latest step; None: its tasks ran one by one
         self.began = 0
         self.moved: Mapping[int, Mapping[str, int]] = {}
         at = 0
@@ -73,11 +73,11 @@ class Recording:
 
     def begin(self) -> None:
         """A step begins."""
-        self._is_code, self._ran = False, []
         self.began = perf_counter_ns()
 
     def begin_tasks(self) -> None:
         """The tasks of the step will run one by one; values have been fed."""
+        self._notes = None
         self._inner, self._around, self.moved = [], [], {}
         self._ran = [None] * len(self._steps)
         self.note("Feed", "feed", self.began)
@@ -127,24 +127,26 @@ class Recording:
             False if one of them refused its values.
         """
         notes = code.notes
-        if notes is None or notes is not self._notes or notes.row == notes.rows:
+        if notes is None or notes.count == notes.most:
             notes = self._make_room(code, crew)
+        done = False
         try:
-            self._is_code = crew.run(code.schedule)
+            done = crew.run(code.schedule)
         finally:
-            if self._is_code:
-                notes.row += 1
+            if done:
+                notes.count += 1
             else:
                 code.note(None)
-        return self._is_code
+        return done
 
     def _make_room(self, code: CodeStep, crew: Crew) -> CodeNotes:
         """Let runs of code note something where there is room."""
         crew.idents[0] = threading.get_ident()
-        if self._notes is None or self._notes.row == self._notes.rows:
-            self._notes = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
-        code.note(self._notes)
-        return self._notes
+        if self._room is None or self._room.count == self._room.most:
+            self._room = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
+        code.note(self._room)
+        self._notes, self._ran = self._room, []
+        return self._room
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
         """Note something around the tasks that ended now.
@@ -168,17 +170,17 @@ class Recording:
         """What tasks that ran one by one have noted so far."""
         return self._stamps.copy(), self._ran, self._inner, self._around
 
-    def end(self) -> Kept:
+    def end(self) -> Notes:
         """The step is over; returns what recorders are to keep."""
         notes = self._notes
-        if self._is_code and notes is not None:
-            row = notes.row - 1
-            notes.times[2 * row] = self.began
-            notes.times[2 * row + 1] = perf_counter_ns()
-            return notes, row
+        if notes is not None:
+            at = 2 * notes.count
+            notes.times[at - 2] = self.began
+            notes.times[at - 1] = perf_counter_ns()
+            return notes
         self._envs = ()
         stamps, ran, inner, around = self.noted
-        return _TaskNotes(self, stamps, ran, inner, around, self.moved), 0
+        return _TaskNotes(self, stamps, ran, inner, around, self.moved)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
@@ -245,6 +247,7 @@ class _TaskNotes:
     inner: Sequence[Inner]
     around: Sequence[Around]
     moved: Mapping[int, Mapping[str, int]]
+    count: ClassVar[int] = 1
 
     @property
     def binding(self) -> Binding:

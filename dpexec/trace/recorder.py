@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Kept", "Notes", "Recorded", "Recorder", "Row"]
+__all__ = ["EVENTS_KEPT", "Notes", "Recorded", "Recorder", "Row"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -33,6 +33,10 @@ class Notes(Protocol):
     """What steps noted, as is quick to write; what that means is found out when asked."""
 
     @property
+    def count(self) -> int:
+        """How many steps noted something here so far."""
+
+    @property
     def binding(self) -> Any:
         """What ran."""
 
@@ -46,10 +50,6 @@ class Notes(Protocol):
         Args:
             row: which of the steps.
         """
-
-
-Kept = tuple[Notes, int]
-"""A recorded step: the notes, and which of their steps it is."""
 
 
 @dataclass(slots=True)
@@ -92,21 +92,20 @@ class Recorder:
         self._dropped = 0
         self._size = 0  # events of all but the last rows, which more will follow
 
-    def keep(self, step: Kept) -> None:
+    def keep(self, notes: Notes) -> None:
         """Add what a step recorded; forget the oldest ones where these are too many.
 
         Args:
-            step: where it noted that.
+            notes: where it noted that, as the latest one.
         """
-        notes, row = step
-        last = self._last
-        if last is not None and last.notes is notes and last.end == row:
-            last.end = row + 1  # nearly always. Without the lock: nobody else adds to these rows
+        last, end = self._last, notes.count
+        if last is not None and last.notes is notes and last.end == end - 1:
+            last.end = end  # nearly always. Without the lock: nobody else adds to these rows
             return
         with self._lock:
             if self._last is not None:
                 self._size += self._last.size
-            self._last = _Rows(notes, row, row + 1)
+            self._last = _Rows(notes, end - 1, end)
             self._steps.append(self._last)
             while self._size + notes.size > self._limit and len(self._steps) > 1:
                 gone = self._steps.popleft()

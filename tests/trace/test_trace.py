@@ -77,13 +77,14 @@ class Step:
     """What a step recorded: events with start and stop, each on a thread of its own."""
 
     binding = None
+    count = 1
 
     def __init__(self, *events: tuple[str, float, float]) -> None:
         self._events = events
         self.size = len(events)
 
     def kept_by(self, recorder: Recorder) -> None:
-        recorder.keep((self, 0))
+        recorder.keep(self)
 
     def record(self, row):
         return self
