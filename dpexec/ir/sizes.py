@@ -28,16 +28,19 @@ class Rows:
         self.capacity = most
 
     @classmethod
-    def up_to(cls, example: int) -> Rows:
+    def about(cls, example: int, largest: int) -> Rows:
         """As many as an example, or some more or less.
 
         Args:
             example: a number of rows.
+            largest: the largest number that was seen.
 
         Returns:
-            An open number; at most the next power of two.
+            An open number; there is room for half as many again as were seen, rounded up to a
+            power of two: numbers that come lie about those that came.
         """
-        return cls(example, 1 << max(example - 1, 1).bit_length())
+        most = max(example, largest)
+        return cls(example, 1 << max(most + most // 2 - 1, 1).bit_length())
 
     @staticmethod
     def of(*numbers: Any) -> Rows | None:
@@ -156,6 +159,8 @@ class Size:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Size | int):
             return NotImplemented
+        if isinstance(other, Size) and self.slope == other.slope:  # whatever the rows are
+            return self.offset == other.offset
         return self <= other and self >= other
 
     def __bool__(self) -> bool:

@@ -7,7 +7,7 @@ is little more than writing new numbers into tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,24 +67,21 @@ class Binder:
         Raises:
             EnforceNotMet: a value is missing, or shapes or types do not fit.
         """
-        fed = [{name: array_spec(array) for name, array in v.items()} for v in feeds.values]
         found = None
         if self._opens and not plan.checked:
-            found = self._from_family(plan, fed, feeds.samples, merged)
-        return found or self._binding(plan, self._specs(plan, fed, merged, self._rules))
+            found = self._from_family(plan, feeds, merged)
+        return found or self._binding(plan, self._specs(plan, _specs(feeds), merged, self._rules))
 
-    def _from_family(
-        self, plan: Plan, fed: Specs, samples: Sequence[int], merged: bool
-    ) -> Binding | None:
+    def _from_family(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding | None:
         """A binding that was made for an open number of rows; None if there is none for these."""
-        forms = tuple(_form(specs, rows) for specs, rows in zip(fed, samples, strict=True))
-        family = self._family((plan, merged, self._replicas.forms, forms))
-        found = family.binding(samples)
-        most = max(samples)
+        family = self._family((plan, merged, self._replicas.forms, feeds.form))
+        found = family.binding(feeds.samples)
+        most = max(feeds.samples)
         if found is None and family.may_grow(most):
-            family.members.append(self._opened(plan, fed, samples, merged, Rows.up_to(most)))
-            found = family.binding(samples)
-        family.seen = True
+            rows = Rows.about(most, family.largest)
+            family.members.append(self._opened(plan, feeds, merged, rows))
+            found = family.binding(feeds.samples)
+        family.largest = max(family.largest, most)
         return found
 
     def _family(self, key: Any) -> _Family:
@@ -105,14 +102,12 @@ class Binder:
         return Binding(plan, specs, made_of.native, self.memory, made_of.halves)
 
     @no_cycles_sought()
-    def _opened(
-        self, plan: Plan, fed: Specs, samples: Sequence[int], merged: bool, rows: Rows
-    ) -> _Member | None:
+    def _opened(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> _Member | None:
         """What is bound for all numbers of rows that behave alike; None if nothing can be."""
         try:
             given = [
                 {name: _open(spec, count, rows) for name, spec in specs.items()}
-                for specs, count in zip(fed, samples, strict=True)
+                for specs, count in zip(_specs(feeds), feeds.samples, strict=True)
             ]
             specs = self._specs(plan, given, merged, Rules())
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)
@@ -120,23 +115,33 @@ class Binder:
                 return None  # devices have different numbers of rows
             binding = self._binding(plan, specs)
             binding.make_code(rows)
-            binding.closed([rows.example] * len(samples)).steps  # noqa: B018
+            first = binding.closed([rows.example] * len(given))
+            first.steps  # noqa: B018
         except Exception:  # somebody needed a number; the closed way says if something is wrong
             return None
-        return _Member(rows, binding)
+        return _Member(rows, binding, first)
 
 
 @dataclass(eq=False)
 class _Member:
-    """A binding with an open number of rows."""
+    """A binding with an open number of rows.
+
+    Args:
+        rows: the number.
+        binding: leaves it open.
+        first: for a batch that has the example's number of rows on every device.
+    """
 
     rows: Rows
     binding: Binding
+    first: Binding
 
     def closed(self, samples: Sequence[int]) -> Binding | None:
         """The binding for some rows on every device; None if it is not right for them."""
         if not all(count in self.rows for count in samples if count):
             return None
+        if samples == self.first.rows:
+            return self.first
         made = self.binding.closed(samples)
         try:
             assert made.lates is not None
@@ -149,18 +154,18 @@ class _Family:
     """Bindings for feeds that differ in their numbers of rows alone.
 
     Attributes:
-        seen: whether such a feed came already.
+        largest: number of rows of a device so far; 0: such a feed did not come yet.
         members: what was made for open numbers of rows; None: they cannot be left open.
     """
 
     def __init__(self) -> None:
-        self.seen = False
+        self.largest = 0
         self.members: list[_Member | None] = []
 
     def may_grow(self, rows: int) -> bool:
         """Whether it is worth while to leave the number open: a second, unknown one has come."""
         known = any(member is None or rows in member.rows for member in self.members)
-        return self.seen and not known and len(self.members) < _MEMBERS_KEPT
+        return self.largest > 0 and not known and len(self.members) < _MEMBERS_KEPT
 
     def binding(self, samples: Sequence[int]) -> Binding | None:
         """A binding for some rows on every device, if there is one that is right for them."""
@@ -168,12 +173,8 @@ class _Family:
         return next((made for made in tried if made is not None), None)
 
 
-def _form(specs: Mapping[str, Spec], rows: int) -> Any:
-    """What remains of feeds without the number of rows."""
-    return tuple(
-        (name, spec.shape[1:] if spec.rank and spec.shape[0] == rows else (spec.shape,), spec.dtype)
-        for name, spec in specs.items()
-    )
+def _specs(feeds: Feeds) -> Specs:
+    return [{name: array_spec(array) for name, array in v.items()} for v in feeds.values]
 
 
 def _open(spec: Spec, count: int, rows: Rows) -> Spec:

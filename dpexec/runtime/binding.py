@@ -143,7 +143,12 @@ class Binding:
 
     def closed(self, rows: Sequence[int]) -> Binding:
         """The same for a number of rows on every device, which was left open."""
-        return replace(self, rows=rows, opened=self)
+        return Binding(
+            *(self.plan, self.given, self.native, self.memory, self.halves),
+            rows=rows,
+            opened=self,
+            code=self.code,
+        )
 
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
         """The same, with calls for some tasks, which do the work of all their nodes.

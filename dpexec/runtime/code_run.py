@@ -130,7 +130,7 @@ class CodeRun:
         ]
         """The steps that it does, together where one kernel does several, and behind which row."""
         self.made_by = table
-        late = place.late[table]
+        late = place.late.get(table, ())
         self.words = table.words(place.rows, late, *place.starts)
         self.table = table.rows(self.words.ctypes.data)
         self._kept = [place.memory, *late]  # the words are addresses

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,22 +9,41 @@ import numpy as np
 
 from dpexec.ir.sizes import Rows
 from dpexec.kernels.lowering import Sparse, Value
+from dpexec.kernels.machine import count, integers, kernel, run
 from dpexec.runtime.code_run import CodeRun
+from dpexec.runtime.code_table import CodeTable, word_of
 from dpexec.runtime.native import Lates
 from dpexec.runtime.partition import Task
 
-__all__ = ["Computed", "OpenParts"]
+__all__ = ["Computed", "OpenParts", "SizeWriter"]
 
 Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 """A value that code computes, and where its parts lie."""
+
+
+@kernel
+def _write(p: int) -> int:
+    """Write the words that are sizes.
+
+    Arguments: how many, each with position, slope, offset and device; the rows of every device's
+    batch; the words.
+    """
+    sizes, rows, words = integers(p, 1), integers(p, 2), integers(p, 3)
+    for i in range(0, 4 * count(p, 0), 4):
+        words[sizes[i]] = sizes[i + 1] * rows[sizes[i + 3]] + sizes[i + 2]
+    return 0
 
 
 class OpenParts:
     """The words that differ between numbers of rows, and the arrays."""
 
     def __init__(self) -> None:
-        self._codes: list[tuple[int, int, CodeRun]] = []  # the task and its device
-        self._positions: list[int] = []
+        self.sizes: list[tuple[int, int, int, int]] = []
+        """Of every word that is a size: position, slope, offset, and device."""
+        self.late: list[tuple[int, CodeTable]] = []
+        """Tables for which something is made late, with the task."""
+        self.made: list[int] = []
+        """Positions of the words for that."""
         self._arrays: dict[tuple[int, str], tuple[CodeRun, Value | Sparse]] = {}
 
     def take(self, task: Task, code: CodeRun, first: int) -> None:
@@ -36,14 +54,17 @@ class OpenParts:
             code: the piece.
             first: where its words begin among those of the step.
         """
-        assert task.device is not None
-        self._codes.append((task.id, task.device, code))
-        self._positions += [first + at for at in code.made_by.open]
+        device, table = task.device, code.made_by
+        assert device is not None
+        self.sizes += [(first + at, s.slope, s.offset, device) for at, s in table.sizes]
+        if table.made:
+            self.late.append((task.id, table))
+            self.made += [first + at for at in table.made]
         for name, value, _ in code.published:
             if any(Rows.of(*part.shape) for part in value.parts):
-                self._arrays[task.device, name] = code, value
+                self._arrays[device, name] = code, value
             else:
-                self.forget(task.device, name)
+                self.forget(device, name)
 
     def forget(self, device: int, name: str) -> None:
         """What comes now under a name has the same shape for all rows.
@@ -53,23 +74,6 @@ class OpenParts:
             name: of the value.
         """
         self._arrays.pop((device, name), None)
-
-    @functools.cached_property
-    def positions(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where the words are that differ."""
-        return np.array(self._positions, np.int64)
-
-    def words(self, rows: Sequence[int], lates: Lates) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """What they are.
-
-        Args:
-            rows: of every device's batch.
-            lates: what was made for them.
-        """
-        found: list[int] = []
-        for task, device, code in self._codes:
-            found += code.made_by.sized(rows[device], lates[task][code.made_by])
-        return np.array(found, np.int64)
 
     def varies(self, device: int, name: str) -> bool:
         """Whether the shape of a value depends on the rows.
@@ -90,3 +94,37 @@ class OpenParts:
         """
         code, value = self._arrays[device, name]
         return value, code.place.arrays(value, rows[device])
+
+
+class SizeWriter:
+    """Writes what depends on the number of rows into the words of a step.
+
+    Args:
+        parts: what depends on it.
+        words: of the step.
+        devices: how many there are.
+    """
+
+    def __init__(
+        self, parts: OpenParts, words: np.ndarray[Any, np.dtype[np.int64]], devices: int
+    ) -> None:
+        self._late, self._made = parts.late, parts.made
+        self._words = words
+        self._sizes = np.array(parts.sizes, np.int64)
+        self._rows = np.zeros(devices, np.int64)
+        addresses = [array.ctypes.data for array in (self._sizes, self._rows, words)]
+        self._arguments = np.array([len(parts.sizes), *addresses], np.int64)
+        self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
+
+    def write(self, rows: Sequence[int], lates: Lates) -> None:
+        """Make them the words for some rows.
+
+        Args:
+            rows: of every device's batch.
+            lates: what was made for them.
+        """
+        self._rows[:] = rows
+        run(self._table, 0, 1)
+        if self._made:
+            found = [word_of(made) for task, table in self._late for made in lates[task][table]]
+            self._words[self._made] = found

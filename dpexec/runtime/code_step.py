@@ -22,6 +22,7 @@ from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code_items import NotCodeError, items_of
 from dpexec.runtime.code_run import result_of, word_of
+from dpexec.runtime.code_sizes import SizeWriter
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
@@ -66,10 +67,9 @@ class CodeStep:
         plan = self.plan = binding.plan
         made = items_of(binding, threads)
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
-        self._all_words = made.words
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._open = made.open
-        self._sized: weakref.WeakKeyDictionary[Binding, Any] = weakref.WeakKeyDictionary()
+        self._sizes = SizeWriter(made.open, made.words, len(binding.given))
         self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
         self._lates: Any = None  # words are their addresses; the first ones live in what is kept
         self._kept = made.kept
@@ -109,17 +109,14 @@ class CodeStep:
         """
         if self._sized_for() is binding:
             return
-        if binding not in self._sized:
-            self._sized[binding] = self._open.words(binding.rows, binding.lates)
-        self._all_words[self._open.positions] = self._sized[binding]
-        self._lates = binding.lates
+        self._sizes.write(binding.rows, binding.lates)
+        self._sized_for, self._lates = weakref.ref(binding), binding.lates
         for device, name in self._varying:
             self._computed[device][name] = self._open.value(device, name, binding.rows)
         if self._varying:
             self._results = self._lasting()
         self._numbered = False
         self.note(None)
-        self._sized_for = weakref.ref(binding)
 
     def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
         """Say where feeds and stored variables lie.

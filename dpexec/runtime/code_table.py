@@ -25,6 +25,8 @@ class CodeTable:
     Attributes:
         numbers: positions of words that are found when a run begins, and the functions for it.
         brought: values that the run brings along, and the positions of their addresses.
+        sizes: positions of words that are sizes, and these.
+        made: positions of words for which :meth:`late` makes something.
     """
 
     def __init__(
@@ -37,10 +39,11 @@ class CodeTable:
         self._inner, self._lasting = inner, lasting
         self.numbers: list[tuple[int, Callable[[Any], Any]]] = []
         self.brought: dict[Value, list[int]] = {}
-        self._late: list[tuple[int, Late | Quotient]] = []
+        self.sizes: list[tuple[int, Size]] = []
+        self.made: list[int] = []
+        self._late: list[Late | Quotient] = []
         self._inside: list[int] = []  # positions of addresses
         self._outside: tuple[list[int], list[int]] = ([], [])  # and numbers of lasting buffers
-        self._sizes: list[tuple[int, Size]] = []
         words: list[int] = []
         starts: list[int] = []
         for _, arguments in calls:
@@ -56,10 +59,11 @@ class CodeTable:
         if isinstance(argument, Value):
             return self._address(position, argument)
         if isinstance(argument, Size):
-            self._sizes.append((position, argument))
+            self.sizes.append((position, argument))
             return 0
         if isinstance(argument, Late | Quotient):
-            self._late.append((position, argument))
+            self.made.append(position)
+            self._late.append(argument)
             return 0
         if callable(argument):
             self.numbers.append((position, argument))
@@ -78,11 +82,6 @@ class CodeTable:
         self._inside.append(position)
         return self._inner.get(buffer, 0)
 
-    @property
-    def open(self) -> list[int]:
-        """Positions of the words that depend on how many rows there are."""
-        return [position for position, _ in (*self._sizes, *self._late)]
-
     def late(self, rows: int) -> list[Any]:
         """What is made for a number of rows, such as primitives; words are its addresses.
 
@@ -92,16 +91,7 @@ class CodeTable:
         Raises:
             TypeError: it needs more memory than for other numbers.
         """
-        return [argument.at(rows) for _, argument in self._late]
-
-    def sized(self, rows: int, late: Sequence[Any]) -> list[int]:
-        """The words at the open positions.
-
-        Args:
-            rows: of the device's batch.
-            late: what was made for them.
-        """
-        return [*(size.at(rows) for _, size in self._sizes), *map(word_of, late)]
+        return [argument.at(rows) for argument in self._late]
 
     def words(
         self, rows: int, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
@@ -115,7 +105,10 @@ class CodeTable:
             lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
-        made[self.open] = self.sized(rows, late)
+        for position, size in self.sizes:
+            made[position] = size.at(rows)
+        for position, word in zip(self.made, map(word_of, late), strict=True):
+            made[position] = word
         made[self._inside] += inner
         positions, numbers = self._outside
         made[positions] = lasting[numbers]

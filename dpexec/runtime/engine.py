@@ -20,7 +20,7 @@ from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
 from dpexec.runtime.cluster_recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds, Splitter, single_feed, split_feed
+from dpexec.runtime.feed import Feeds, single_feed, split_feed
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
@@ -30,6 +30,7 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.shards import make_shards
+from dpexec.runtime.splitter import Splitter
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.traces import trace_of
@@ -129,10 +130,10 @@ class Engine:
         """What makes the feeds of all devices of what the user feeds."""
         block, devices = self.program.global_block(), len(self.graph.replicas)
         if self.build_strategy is None:
-            return Splitter(functools.partial(single_feed, block))
+            return Splitter(functools.partial(single_feed, block), block)
         partial = not self.is_training
         client = self.scheduler if self._on_cluster else None
-        return Splitter(lambda feed: split_feed(block, feed, devices, partial, client))
+        return Splitter(lambda feed: split_feed(block, feed, devices, partial, client), block)
 
     @property
     def _on_cluster(self) -> bool:

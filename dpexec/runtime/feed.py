@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,7 @@ from dpexec.runtime.dask_feed import Blocks, computed, row_blocks
 from dpexec.runtime.feed_arrays import arrays_of, check_array
 from dpexec.runtime.held_feed import hold
 
-__all__ = ["Feeds", "SplitTensor", "Splitter", "even_rows", "single_feed", "split_feed"]
-
-
-_KEYS_KEPT = 256
+__all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
 
 
 class SplitTensor(LoDTensor):
@@ -64,6 +61,14 @@ class Feeds:
             for values in self.values
         )
 
+    @functools.cached_property
+    def form(self) -> Any:
+        """What remains of :attr:`shapes` without the numbers of samples, as a key."""
+        return tuple(
+            tuple((name, _tail(a.shape, rows), a.dtype.str) for name, a in values.items())
+            for values, rows in zip(self.values, self.samples, strict=True)
+        )
+
     @property
     def idle(self) -> tuple[int, ...]:
         """Devices without samples."""
@@ -85,50 +90,8 @@ class Feeds:
         return fed
 
 
-class Splitter:
-    """Splits the feeds of a program; arrays like earlier ones are not checked again.
-
-    Args:
-        split: :func:`single_feed` or :func:`split_feed` of the program.
-    """
-
-    def __init__(self, split: Callable[[Any], Feeds]) -> None:
-        self._split = split
-        self._known: dict[Any, tuple[list[list[tuple[str, slice]]], list[int], Any]] = {}
-
-    def __call__(self, feed: Any) -> Feeds:
-        """The feeds of all devices; raises what the function raises."""
-        key = _plain_arrays(feed)
-        if key is None or key not in self._known:
-            found = self._split(feed)
-            if key is not None and not found.persistable:
-                self._remember(key, feed, found)
-            return found
-        cuts, samples, shapes = self._known[key]
-        made = Feeds([{name: feed[name][rows] for name, rows in parts} for parts in cuts], samples)
-        vars(made)["shapes"] = shapes  # as it would find out itself, in 3 microseconds
-        return made
-
-    def _remember(self, key: Any, feed: Mapping[str, Any], found: Feeds) -> None:
-        if len(self._known) >= _KEYS_KEPT:
-            self._known.clear()
-        ends = dict.fromkeys(feed, 0)
-        cuts: list[list[tuple[str, slice]]] = []
-        for values in found.values:
-            cuts.append([])
-            for name, array in values.items():
-                first, ends[name] = ends[name], ends[name] + len(array)
-                cuts[-1].append((name, slice(first, ends[name])))
-        self._known[key] = cuts, found.samples, found.shapes
-
-
-def _plain_arrays(feed: Any) -> Any:
-    """Names, shapes and types, if a feed is a dict of arrays that have rows; else None."""
-    if type(feed) is not dict or any(type(array) is not np.ndarray for array in feed.values()):
-        return None
-    if not all(array.ndim for array in feed.values()):
-        return None
-    return tuple((name, array.shape, array.dtype) for name, array in feed.items())
+def _tail(shape: tuple[int, ...], rows: int) -> tuple[Any, ...]:
+    return shape[1:] if shape[:1] == (rows,) else (shape,)
 
 
 def single_feed(block: Block, feed: Any) -> Feeds:

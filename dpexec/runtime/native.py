@@ -9,6 +9,7 @@ rest runs as before.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +51,7 @@ class PlanCode:
     arenas: Mapping[int, Arena]
 
     def late(self, rows: Sequence[int]) -> Lates:
-        """What is made for a number of rows, by task.
+        """What is made for a number of rows, by task; without tasks that need nothing of it.
 
         Args:
             rows: of every device's batch.
@@ -58,7 +59,12 @@ class PlanCode:
         Raises:
             TypeError: it needs more memory than for other numbers.
         """
-        return {task: code.late(rows[self._device(task)]) for task, code in self.codes.items()}
+        return {task: code.late(rows[device]) for task, device, code in self._late_codes}
+
+    @functools.cached_property
+    def _late_codes(self) -> list[tuple[int, int, TaskCode]]:
+        found = ((task, self._device(task), code) for task, code in self.codes.items())
+        return [(task, device, code) for task, device, code in found if code.late_tables]
 
     def _device(self, task: int) -> int:
         device = self.plan.tasks[task].device
@@ -81,7 +87,7 @@ class PlanCode:
                 place = block, inner, lasting
                 count = rows[self._device(number)]
                 code = self.codes[number]
-                found[number] = code.finish(*place, found[number], count, lates[number])
+                found[number] = code.finish(*place, found[number], count, lates.get(number, {}))
         return found
 
 

@@ -27,10 +27,12 @@ def make_shards(
     """
     entropy = secrets.randbits(62) + 1
     shards = []
+    replicas, first = len(graph.replicas), before
     for device, parts in enumerate(parts_of_rows(graph, feeds.rows)):
         samples = feeds.samples[device]
-        first = before + sum(feeds.samples[:device]) if device in graph.replicas else 0
         share = samples / max(total, 1)
         weight = share if scaled else 1.0
-        shards.append(Shard(run, entropy, first, max(samples, 1), weight, parts, share))
+        begin = first if device < replicas else 0
+        shards.append(Shard(run, entropy, begin, max(samples, 1), weight, parts, share))
+        first += samples
     return shards

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -276,13 +277,18 @@ class TaskCode:
     # ---- steps
 
     def late(self, rows: int) -> dict[CodeTable, list[Any]]:
-        """What is made for a number of rows, see :meth:`CodeTable.late`.
+        """What tables need that is made for a number of rows, see :meth:`CodeTable.late`.
 
         Args:
             rows: of the device's batch.
         """
-        pieces = (item for item in self.order if isinstance(item, Piece))
-        return {piece.table: piece.table.late(rows) for piece in pieces}
+        return {table: table.late(rows) for table in self.late_tables}
+
+    @functools.cached_property
+    def late_tables(self) -> list[CodeTable]:
+        """Those for which :meth:`late` makes something."""
+        tables = (item.table for item in self.order if isinstance(item, Piece))
+        return [table for table in tables if table.made]
 
     def finish(
         self,

@@ -97,8 +97,9 @@ def test_quotients_are_those_of_the_numbers():
 
 
 def test_the_largest_is_that_of_the_capacity():
-    rows = Rows.up_to(40)
+    rows = Rows.about(40, 12)
     assert rows.most == 64
+    assert Rows.about(40, 44).most == 128
     assert Size(rows) < 50
     assert at_most(3 * Size(rows)) == 192
     assert at_most(7) == 7

@@ -7,6 +7,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
+from dpexec.runtime import feed as feed_module
 from dpexec.runtime.binder import Binder
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, classifier, train, words
 
@@ -170,3 +171,41 @@ def test_recorded_steps_of_many_sizes_are_whole():
     assert len(ran) == len(sizes)
     assert ran[0]
     assert all(names == ran[0] for names in ran)
+
+
+def test_another_number_of_rows_is_not_checked_again(monkeypatch):
+    checked = []
+    check = feed_module.check_array
+    monkeypatch.setattr(feed_module, "check_array", lambda *a: checked.append(a[0]) or check(*a))
+    train(classifier(), feeds([12, 7, 9, 30, 2, 8]), 2)
+    assert len(checked) == 4  # two variables on two devices, once
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda feed: {**feed, "x": feed["x"][:, :5]}, "should have dimensions"),
+        (lambda feed: {**feed, "x": feed["x"][:, 0]}, "should have 2 dimensions"),
+        (lambda feed: {**feed, "x": feed["x"].astype("float64")}, "data type"),
+        (lambda feed: {**feed, "y": feed["y"][:1]}, "cannot be split"),
+        (lambda feed: {name: array[:0] for name, array in feed.items()}, "empty"),
+    ],
+)
+def test_what_does_not_fit_is_refused_after_batches_that_do(change, wrong):
+    right = feeds([12, 7, 9])
+    with pytest.raises((ValueError, EnforceNotMet), match=wrong):
+        train(classifier(), [*right, change(right[0])], 2)
+
+
+def test_a_declared_number_of_rows_is_the_only_one():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        out = fluid.layers.scale(fluid.data("x", [6, 2], "float32"), 2.0)
+    with pytest.raises(ValueError, match="should have dimensions"):
+        run(main, out, [6, 6, 8])
+
+
+def test_fewer_rows_than_devices_leave_some_idle():
+    sizes = [12, 7, 2, 1, 9, 1, 5]
+    trained = train(classifier(), feeds(sizes), 3)
+    assert [len(loss) for loss in trained.losses] == [3, 3, 2, 1, 3, 1, 3]
