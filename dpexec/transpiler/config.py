@@ -6,7 +6,16 @@ from typing import Any
 
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["DistributeTranspilerConfig"]
+__all__ = ["DistributeTranspilerConfig", "DistributedMode"]
+
+
+class DistributedMode:
+    """What servers wait for; the names of fluid."""
+
+    SYNC = 0
+    ASYNC = 1
+    HALF_ASYNC = 2
+    GEO = 3
 
 
 class DistributeTranspilerConfig:
@@ -28,11 +37,15 @@ class DistributeTranspilerConfig:
         use_hierarchical_allreduce: accepted for fluid's sake.
         hierarchical_allreduce_inter_nranks: accepted for fluid's sake.
         collective_mode: of mode ``"collective"``.
-        enable_dc_asgd: not supported.
-        half_async: not supported.
-        completely_not_async: not supported.
-        geo_sgd_mode: not supported.
-        geo_sgd_need_push_nums: belongs to ``geo_sgd_mode``.
+        enable_dc_asgd: with ``sync_mode = False``, servers correct gradients for what the
+            parameters have changed since the trainer received them (DC-ASGD, Zheng et al. 2017).
+        half_async: with ``sync_mode = False``, a trainer goes on when it has received what its
+            gradients made of the parameters; here trainers always do.
+        completely_not_async: with ``runtime_split_send_recv``, servers wait for all trainers
+            nevertheless.
+        geo_sgd_mode: trainers update their parameters themselves, and exchange with the servers
+            what has changed.
+        geo_sgd_need_push_nums: after how many steps they do, with ``geo_sgd_mode``.
     """
 
     def __init__(self) -> None:
@@ -89,15 +102,39 @@ class DistributeTranspilerConfig:
             raise ValueError("runtime_split_send_recv is for sync_mode = False; set that first")
         self._runtime_split_send_recv = bool(value)
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether an update takes the gradients of all trainers."""
+        return not self.geo_sgd_mode and (self.sync_mode or self.completely_not_async)
+
+    @property
+    def distributed_mode(self) -> int:
+        """One of :class:`DistributedMode`, as servers are told."""
+        if self.geo_sgd_mode:
+            return DistributedMode.GEO
+        if self.waits_for_all:
+            return DistributedMode.SYNC
+        split = self.runtime_split_send_recv
+        return DistributedMode.ASYNC if split else DistributedMode.HALF_ASYNC
+
     def check(self) -> None:
-        """Refuse what is not supported.
+        """Refuse what contradicts itself.
 
         Raises:
-            EnforceNotMet: a field asks for it.
+            EnforceNotMet: fields do not fit together.
         """
-        for name in ("enable_dc_asgd", "half_async", "completely_not_async", "geo_sgd_mode"):
-            if getattr(self, name):
-                raise EnforceNotMet(
-                    f"DistributeTranspilerConfig.{name} is not supported; there is sync_mode = "
-                    "True, and sync_mode = False with a limit on staleness (max_staleness)"
-                )
+        if self.completely_not_async and not self.runtime_split_send_recv:
+            raise EnforceNotMet(
+                "DistributeTranspilerConfig.completely_not_async is for runtime_split_send_recv = "
+                "True; sync_mode = True says the same without it"
+            )
+        if self.enable_dc_asgd and (self.waits_for_all or self.geo_sgd_mode):
+            raise EnforceNotMet(
+                "DistributeTranspilerConfig.enable_dc_asgd is for servers that wait for nobody: "
+                "set sync_mode = False, and neither completely_not_async nor geo_sgd_mode"
+            )
+        if self.geo_sgd_mode and self.geo_sgd_need_push_nums < 1:
+            raise EnforceNotMet(
+                "DistributeTranspilerConfig.geo_sgd_need_push_nums is a number of steps, not "
+                f"{self.geo_sgd_need_push_nums}"
+            )

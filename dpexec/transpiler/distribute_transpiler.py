@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpexec.core.dtypes import VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program, default_startup_program
 from dpexec.transpiler.collective import transpile_collective
@@ -11,6 +12,7 @@ from dpexec.transpiler.shards import split_parameters
 from dpexec.transpiler.trainer_program import (
     Trainer,
     add_exchange,
+    add_geo_exchange,
     add_reception,
     remove_updates,
 )
@@ -51,6 +53,7 @@ class DistributeTranspiler:
             f"min_block_size must be at least {_MIN_BLOCK}, not {self.config.min_block_size}"
         )
         self._source: ServerSource | None = None
+        self._done_by_servers: Updates | None = None
 
     def transpile(
         self,
@@ -81,7 +84,6 @@ class DistributeTranspiler:
         """
         program = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
-        self.config.check()
         if self.config.mode != "pserver":
             assert not isinstance(trainers, int), f"trainers are endpoints, not {trainers!r}"
             transpile_collective(self.config, program, trainer_id, trainers, current_endpoint)
@@ -89,24 +91,41 @@ class DistributeTranspiler:
         assert isinstance(trainers, int), f"trainers is a number, but received {trainers!r}"
         if not sync_mode:
             self.config.sync_mode = False
+        self.config.check()
         _refuse_distributed_tables(program)
+        self._source = self._divide(program, startup, pservers, trainers)
+        self._make_trainer(program, startup, trainer_id)
+
+    def _divide(
+        self, program: Program, startup: Program, pservers: str, trainers: int
+    ) -> ServerSource:
+        """Choose what is on which server; the programs stay as they are."""
         endpoints = [item.strip() for item in pservers.split(",")]
         original, first = program.clone(), startup.clone()
         updates = Updates(original)
+        if self.config.enable_dc_asgd:
+            _refuse_sparse_gradients(original, updates)
         splits = split_parameters(original, updates, self.config, endpoints)
-        self._source = ServerSource(
-            original, first, updates, splits, endpoints, trainers, self.config
-        )
-        self._program, self._startup, self._updates = program, startup, Updates(program)
-        self._removed = False
-        split_in_runtime = self.config.runtime_split_send_recv
-        trainer = Trainer(trainer_id, trainers, endpoints, self.config.sync_mode, split_in_runtime)
-        add_exchange(program, splits, trainer)
-        order = list(updates.pairs)
-        add_reception(startup, sorted(splits, key=lambda s: order.index(s.param)), trainer)
+        if self.config.geo_sgd_mode:
+            splits = [split.with_deltas() for split in splits]
+        return ServerSource(original, first, updates, splits, endpoints, trainers, self.config)
+
+    def _make_trainer(self, program: Program, startup: Program, number: int) -> None:
+        """Let the programs exchange what they have to with the servers."""
+        source = self._transpiled()
+        trainer = Trainer(number, source.trainers, source.endpoints, self.config)
+        order = list(source.updates.pairs)
+        in_order = sorted(source.splits, key=lambda split: order.index(split.param))
+        self._program, self._startup = program, startup
+        if self.config.geo_sgd_mode:
+            add_geo_exchange(program, in_order, trainer)
+        else:
+            self._done_by_servers = Updates(program)
+            add_exchange(program, source.splits, trainer)
+        add_reception(startup, in_order, trainer)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
-        """The program of this trainer: the one that was transpiled, without its updates.
+        """The program of this trainer: the one that was transpiled, without what servers do.
 
         Args:
             wait_port: accepted for fluid's sake: the first run waits for the servers.
@@ -115,9 +134,9 @@ class DistributeTranspiler:
             EnforceNotMet: nothing was transpiled.
         """
         self._transpiled()
-        if not self._removed:
-            remove_updates(self._program, self._startup, self._updates)
-            self._removed = True
+        if self._done_by_servers is not None:
+            remove_updates(self._program, self._startup, self._done_by_servers)
+            self._done_by_servers = None
         return self._program
 
     def get_pserver_program(self, endpoint: str) -> Program:
@@ -174,4 +193,14 @@ def _refuse_distributed_tables(program: Program) -> None:
             raise EnforceNotMet(
                 f"operator {op.type} has is_distributed=True: tables that no trainer holds are "
                 "not supported; with is_sparse=True gradients and updates travel as rows"
+            )
+
+
+def _refuse_sparse_gradients(program: Program, updates: Updates) -> None:
+    block = program.global_block()
+    for param, grad in updates.pairs.items():
+        if block.var(grad).type == VarType.SELECTED_ROWS:
+            raise EnforceNotMet(
+                f"DistributeTranspilerConfig.enable_dc_asgd is for dense gradients, and that of "
+                f"{param} is sparse: use is_sparse=False, or leave enable_dc_asgd False"
             )

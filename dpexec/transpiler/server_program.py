@@ -142,15 +142,17 @@ class _ServerProgram:
         self.blocks: list[Block] = []
         self.block_of_grad: list[str] = []
         self.param_of_sparse: list[str] = []
+        self.rates = -1
 
     def build(self) -> Program:
         updates = self.source.updates
         for param, shard in self.shards.items():
             _like(self.block, self._original(param), shard.param, shard.shape, True)
             self._declare_gradients(self._original(updates.pairs[param]), shard)
-        if updates.rates:
+        if updates.rates and not self.source.config.geo_sgd_mode:
             rates = self.program._create_block(0)
             self.blocks.append(rates)
+            self.rates = rates.idx
             for op in updates.rates:
                 self._copy(op, rates, {}, ())
         for param in updates.of:
@@ -165,7 +167,7 @@ class _ServerProgram:
 
     def _declare_gradients(self, grad: Variable, shard: Shard) -> None:
         made = [shard.grad]
-        if self.source.config.sync_mode:
+        if self.source.config.waits_for_all:
             made = [f"{shard.grad}.trainer_{number}" for number in range(self.source.trainers)]
         for name in {shard.grad: None, **dict.fromkeys(made)}:
             _like(self.block, grad, name, shard.shape, persistable=False)
@@ -179,7 +181,10 @@ class _ServerProgram:
         block = self.program._create_block(0)
         self.blocks.append(block)
         self.block_of_grad.append(f"{shard.grad}:{block.idx}")
-        if source.config.sync_mode:
+        if source.config.geo_sgd_mode:
+            block.append_op("sum", {"X": [shard.param, shard.grad]}, {"Out": shard.param})
+            return
+        if source.config.waits_for_all:
             parts = [f"{shard.grad}.trainer_{number}" for number in range(source.trainers)]
             block.append_op("sum", {"X": parts}, {"Out": shard.grad})
             mean = {"scale": 1.0 / source.trainers}
@@ -221,16 +226,16 @@ class _ServerProgram:
 
     def _listen(self) -> None:
         source, config = self.source, self.source.config
-        mode = 0 if config.sync_mode else 1 if config.runtime_split_send_recv else 2
         attrs = {
             "optimize_blocks": self.blocks,
             "endpoint": self.endpoint,
             "pserver_id": list(source.endpoints).index(self.endpoint),
             "Fanin": source.trainers,
-            "distributed_mode": mode,
+            "distributed_mode": config.distributed_mode,
+            "dc_asgd": config.enable_dc_asgd,
             "grad_to_block_id": self.block_of_grad,
             "sparse_grad_to_param": self.param_of_sparse,
-            "lr_decay_block_id": self.blocks[0].idx if source.updates.rates else -1,
+            "lr_decay_block_id": self.rates,
             "max_staleness": config.max_staleness,
         }
         self.block.append_op("listen_and_serv", {"X": self.inputs}, {}, attrs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,11 @@ class Split:
     def rows(self) -> list[int]:
         """Number of rows of each block."""
         return [shard.shape[0] for shard in self.shards]
+
+    def with_deltas(self) -> Split:
+        """The same with what has changed of each block in place of its gradient."""
+        shards = (replace(shard, grad=f"{shard.param}.delta") for shard in self.shards)
+        return replace(self, shards=tuple(shards))
 
 
 def rows_of_blocks(shape: Sequence[int], count: int, min_size: int) -> list[int]:

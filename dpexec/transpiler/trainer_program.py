@@ -12,10 +12,11 @@ from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
+from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.shards import Split
 from dpexec.transpiler.updates import Updates
 
-__all__ = ["Trainer", "add_exchange", "add_reception", "remove_updates"]
+__all__ = ["Trainer", "add_exchange", "add_geo_exchange", "add_reception", "remove_updates"]
 
 
 @dataclass(frozen=True)
@@ -26,24 +27,28 @@ class Trainer:
         number: of the trainer.
         count: of all trainers.
         endpoints: the servers.
-        synchronous: whether servers wait for all trainers.
-        split_in_runtime: whether ``send`` and ``recv`` alone name blocks.
+        config: how programs are divided.
     """
 
     number: int
     count: int
     endpoints: Sequence[str]
-    synchronous: bool
-    split_in_runtime: bool
+    config: DistributeTranspilerConfig
+
+    @property
+    def split_in_runtime(self) -> bool:
+        """Whether ``send`` and ``recv`` alone name blocks."""
+        return self.config.runtime_split_send_recv
 
     @property
     def suffix(self) -> str:
         """Behind the names of gradients that servers must tell apart."""
-        return f".trainer_{self.number}" if self.synchronous and self.count > 1 else ""
+        return f".trainer_{self.number}" if self.config.waits_for_all and self.count > 1 else ""
 
     def sent_grad(self, split: Split) -> str:
         """What the program calls the gradient that is sent whole, or cut."""
-        return split.grad + (self.suffix if len(split.shards) == 1 else "")
+        named = len(split.shards) == 1 and not self.split_in_runtime
+        return split.grad + (self.suffix if named else "")
 
 
 _RPC = {roles.ROLE: roles.RPC}
@@ -62,18 +67,41 @@ def add_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) ->
     done = {split.param: _add_send(block, split, trainer) for split in splits}
     splits = _in_order_of_updates(block, splits)
     sent = [done[split.param] for split in splits]
-    barrier = []
-    if trainer.synchronous:
-        barrier = [_control(block)]
-        _add_barrier(block, "send_barrier", sent, barrier, trainer)
+    barrier = _add_send_barrier(block, sent, trainer)
+    synchronous = trainer.config.sync_mode
     for split, control in zip(splits, sent, strict=True):
         role_var = [split.param, trainer.sent_grad(split)]
-        _add_recv(block, split, barrier or [control], trainer, role_var, trainer.split_in_runtime)
-    if trainer.synchronous:
+        after = barrier if synchronous else [control]
+        _add_recv(block, split, after, trainer, role_var, trainer.split_in_runtime)
+    if synchronous:
         received = [shard.param for split in splits for shard in split.shards]
-        _add_barrier(block, "fetch_barrier", barrier, received, trainer)
+        _add_fetch_barrier(block, barrier, received, trainer)
     if not trainer.split_in_runtime:
         _add_concats(block, splits, _DIST)
+
+
+def add_geo_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) -> None:
+    """Let a program, which keeps its updates, exchange what has changed of its parameters.
+
+    Args:
+        program: rewritten in place.
+        splits: parameters, with deltas in place of gradients.
+        trainer: who runs it.
+    """
+    block = program.global_block()
+    for split in splits:
+        sent = _control(block)
+        attrs = {
+            "epmap": [shard.endpoint for shard in split.shards],
+            "sections": split.rows,
+            "send_varnames": [shard.grad for shard in split.shards],
+            "geo_need_push_nums": trainer.config.geo_sgd_need_push_nums,
+            "trainers": trainer.count,
+            "is_sparse": block.var(split.grad).type == VarType.SELECTED_ROWS,
+            **_RPC,
+        }
+        block.append_op("send", {"X": split.param}, {"Out": sent}, attrs)
+        _add_recv(block, split, [sent], trainer, names_only=True)
 
 
 def add_reception(startup: Program, splits: Sequence[Split], trainer: Trainer) -> None:
@@ -87,7 +115,7 @@ def add_reception(startup: Program, splits: Sequence[Split], trainer: Trainer) -
     block = startup.global_block()
     for split in splits:
         _add_recv(block, split, [], trainer)
-    _add_barrier(block, "fetch_barrier", [], [_control(block)], trainer)
+    _add_fetch_barrier(block, [], [_control(block)], trainer)
     _add_concats(block, splits, {})
 
 
@@ -126,10 +154,11 @@ def _add_send(block: Block, split: Split, trainer: Trainer) -> Any:
         sent = _cut(block, split, trainer, at)
         at += 1
     done = _control(block)
+    names = [shard.grad + trainer.suffix for shard in split.shards]
     attrs = {
         "epmap": [shard.endpoint for shard in split.shards],
         "sections": split.rows if trainer.split_in_runtime else [],
-        "send_varnames": [s.grad for s in split.shards] if trainer.split_in_runtime else [],
+        "send_varnames": names if trainer.split_in_runtime else [],
         roles.ROLE_VAR: [split.param, grad],
         **_RPC,
     }
@@ -164,11 +193,25 @@ def _control(block: Block) -> Variable:
     return block.create_var(name=unique_name.generate("__control_var@rpc"))
 
 
-def _add_barrier(
-    block: Block, kind: str, inputs: list[Any], outputs: list[Any], trainer: Trainer
+def _add_send_barrier(block: Block, sent: list[Any], trainer: Trainer) -> list[Any]:
+    """Say that all gradients are sent, if somebody waits for that; returns what says so."""
+    config = trainer.config
+    if not (config.sync_mode or (config.half_async and config.runtime_split_send_recv)):
+        return []
+    done = [_control(block)]
+    half = {"half_async": not config.sync_mode}
+    block.append_op("send_barrier", {"X": sent}, {"Out": done}, {**_ends(trainer), **half})
+    return done
+
+
+def _add_fetch_barrier(
+    block: Block, inputs: list[Any], outputs: list[Any], trainer: Trainer
 ) -> None:
-    attrs = {"endpoints": list(trainer.endpoints), "trainer_id": trainer.number, **_RPC}
-    block.append_op(kind, {"X": inputs}, {"Out": outputs}, attrs)
+    block.append_op("fetch_barrier", {"X": inputs}, {"Out": outputs}, _ends(trainer))
+
+
+def _ends(trainer: Trainer) -> dict[str, Any]:
+    return {"endpoints": list(trainer.endpoints), "trainer_id": trainer.number, **_RPC}
 
 
 def _add_recv(

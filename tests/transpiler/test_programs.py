@@ -160,7 +160,9 @@ def test_what_is_not_supported_is_refused():
 
     for build, options, message in (
         (lambda: cases.dense(fluid), {}, "no optimizer"),
-        (sgd, {"geo_sgd_mode": True}, "geo_sgd_mode is not supported"),
+        (sgd, {"completely_not_async": True}, "sync_mode = True says the same"),
+        (sgd, {"enable_dc_asgd": True}, "servers that wait for nobody"),
+        (sgd, {"geo_sgd_mode": True, "geo_sgd_need_push_nums": 0}, "number of steps, not 0"),
         (sgd, {"split_method": OneServer}, "OneServer puts two blocks of parameter fc_0.w_0"),
         (distributed, {}, "lookup_table has is_distributed=True"),
     ):

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dpexec.core.scope import Scope
 from dpexec.core.tensors import SelectedRows
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import roles
@@ -19,6 +20,7 @@ from dpexec.runtime.feed import Feeds
 from dpexec.runtime.fetch import merge
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.client import Servers
+from dpexec.runtime.pservers.geo import LocalUpdates
 from dpexec.runtime.pservers.messages import Values
 from dpexec.runtime.pservers.store import store
 from dpexec.runtime.pservers.update import listener
@@ -64,8 +66,10 @@ class Remote:
         synchronous: whether servers wait for the gradients of all trainers.
         trainer: number of the trainer.
         endpoints: the servers.
-        sent: the parts of every gradient.
+        sent: the parts of every gradient; with ``own_updates``, of every parameter.
         received: the parts of every parameter.
+        own_updates: of a trainer that updates parameters itself (GEO-SGD); None: of any other.
+        tables: what travels as rows with ``own_updates``.
     """
 
     local: Program
@@ -75,6 +79,8 @@ class Remote:
     endpoints: dict[str, None] = field(default_factory=dict)
     sent: dict[str, list[Part]] = field(default_factory=dict)
     received: dict[str, list[Part]] = field(default_factory=dict)
+    own_updates: LocalUpdates | None = None
+    tables: set[str] = field(default_factory=set)
 
     @property
     def servers(self) -> Servers:
@@ -104,22 +110,38 @@ class Remote:
                 "a program for parameter servers exchanges gradients after every step: leave "
                 "ExecutionStrategy.num_iteration_per_run at 1"
             )
-        names = list(dict.fromkeys([*fetch, *self.sent]))
+        scope, own = engine.replicas.scope, self.own_updates
+        if own is not None:
+            own.begin(scope, self.sent)
+        gradients = self.sent if own is None else ()
+        names = list(dict.fromkeys([*fetch, *gradients]))
         values = dict(zip(names, engine.run(batches, names, merged=False), strict=True))
-        owners = engine.graph.owners
+        if own is None or own.count(scope):
+            new = self._exchange(scope, values, engine.graph.owners)
+            for name in new.keys() & values.keys():
+                values[name] = [new[name].copy() for _ in values[name]]
+        return [merge(values[name]) if merged else values[name] for name in fetch]
+
+    def _exchange(
+        self, scope: Scope, values: Mapping[str, Any], owners: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """Tell the servers what they wait for; returns what parameters are then."""
+        own = self.own_updates
         sent: dict[str, dict[str, Any]] = {endpoint: {} for endpoint in self.endpoints}
         for name, parts in self.sent.items():
-            gradient = _gradient(values[name], owners.get(name, 0))
+            if own is None:
+                value = _gradient(values[name], owners.get(name, 0))
+            else:
+                value = own.told(scope, name, name in self.tables)
             for part in parts:
-                sent[part.endpoint][part.name] = part.of(gradient)
+                sent[part.endpoint][part.name] = part.of(value)
         answers = self.servers.exchange("push" if self.sent else "pull", sent)
         self._check_complete(answers)
+        new = {}
         for name, parts in self.received.items():
             pieces = [answers[part.endpoint][part.name] for part in parts]
-            new = store(engine.replicas.scope, name, pieces)
-            if name in values:
-                values[name] = [new.copy() for _ in values[name]]
-        return [merge(values[name]) if merged else values[name] for name in fetch]
+            new[name] = (store if own is None else own.take)(scope, name, pieces)
+        return new
 
     def _check_complete(self, answers: Mapping[str, Values]) -> None:
         for part in (part for parts in self.received.values() for part in parts):
@@ -171,7 +193,7 @@ def _read(program: Program) -> Remote | None:
         elif op.type == "recv":
             blocks.update(_received(remote, op))
         elif op.type in ("send_barrier", "fetch_barrier"):
-            remote.synchronous |= op.type == "send_barrier"
+            remote.synchronous |= op.type == "send_barrier" and not op.attr("half_async")
             remote.endpoints.update(dict.fromkeys(op.attr("endpoints")))
         elif op.type == "concat" and blocks.keys() >= set(op.input("X")):
             remote.received[op.output("Out")[0]] = [blocks.pop(name) for name in op.input("X")]
@@ -217,9 +239,19 @@ def _add_sent(remote: Remote, op: Operator, cut: Mapping[str, tuple[str, int, in
         names = list(cut)
     if len(names) != len(servers):
         raise op_error(op, f"it sends {len(names)} variables to {len(servers)} servers", {})
+    if "geo_need_push_nums" in op.attrs:
+        _add_own_updates(remote, op)
     for name, server in zip(names, servers, strict=True):
         source, begin, rows = cut.get(name, (name, 0, None))
         remote.sent.setdefault(source, []).append(Part(name, server, begin, rows))
+
+
+def _add_own_updates(remote: Remote, op: Operator) -> None:
+    """Note that the trainer updates a parameter itself."""
+    if remote.own_updates is None:
+        remote.own_updates = LocalUpdates(op.attr("geo_need_push_nums"), op.attr("trainers"))
+    if op.attr("is_sparse"):
+        remote.tables.update(op.input("X"))
 
 
 def _received(remote: Remote, op: Operator) -> dict[str, Part]:

@@ -21,12 +21,13 @@ class Updates(Protocol):
 
     gradients: list[str]
     params: list[str]
+    corrects: bool
 
     @property
     def tables(self) -> set[str]:
         """Parameters of which just some rows change."""
 
-    def run(self, gradients: Values) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, gradients: Values, seen: Values) -> dict[str, np.ndarray[Any, Any]]:
         """Make an update; gives the rows of tables that have changed."""
 
     def value(self, param: str) -> np.ndarray[Any, Any]:
@@ -60,6 +61,7 @@ class Rounds:
         self._round = 0
         self._rows: dict[int, dict[str, list[Any]]] = {t: {} for t in range(trainers)}
         self._copies: dict[str, np.ndarray[Any, Any]] = {}
+        self._seen: dict[int, Values] = {}  # what trainers were given last
         self._began = time.monotonic()
         self.error: BaseException | None = None
 
@@ -98,7 +100,7 @@ class Rounds:
         """All parameters, as they are now."""
         with self._changed:
             self._rows[trainer].clear()
-            return {name: self._copy(name) for name in self._update.params}
+            return self._noted(trainer, {n: self._copy(n) for n in self._update.params})
 
     def push(self, trainer: int, gradients: Values) -> Values:
         """Take a trainer's gradients.
@@ -124,7 +126,7 @@ class Rounds:
                 self._end_round()
                 self._wait(lambda: self._round >= awaited)
             else:
-                self._apply(named)
+                self._apply(named, self._seen.get(trainer, {}))
                 bound = self._bound
                 self._wait(lambda: self._steps[trainer] - min(self._steps.values()) <= bound)
             return self._answer(trainer)
@@ -163,13 +165,14 @@ class Rounds:
 
     def _end_round(self) -> None:
         if self._sent and self._sent.keys() >= self._steps.keys():
-            self._apply({n: value for sent in self._sent.values() for n, value in sent.items()})
+            gradients = {n: value for sent in self._sent.values() for n, value in sent.items()}
+            self._apply(gradients, {})
             self._sent.clear()
             self._round += 1
 
-    def _apply(self, gradients: Values) -> None:
+    def _apply(self, gradients: Values, seen: Values) -> None:
         try:
-            changed = self._update.run(gradients)
+            changed = self._update.run(gradients, seen)
         except BaseException as error:
             self.fail(error)
             raise
@@ -207,6 +210,12 @@ class Rounds:
             value = self._update.value(name)
             rows = np.unique(np.concatenate(self._rows[trainer].pop(name)))
             answer[name] = SelectedRows(rows, len(value), value[rows])
+        return self._noted(trainer, answer)
+
+    def _noted(self, trainer: int, answer: Values) -> Values:
+        """What a trainer is given; a server that corrects gradients has to know it."""
+        if self._update.corrects:
+            self._seen[trainer] = answer
         return answer
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from dpexec.core.scope import Scope
 from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.runtime.gang.wire import GangError
 
-__all__ = ["store"]
+__all__ = ["keep", "placed", "store"]
 
 
 def store(scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any]:
@@ -36,20 +36,36 @@ def store(scope: Scope, name: str, pieces: Sequence[Any]) -> np.ndarray[Any, Any
     if known and (tuple(tensor.shape()), tensor.numpy().dtype) != (shape, dtype):
         raise GangError(f"servers have {name} as {shape} {dtype}, here it is {tensor.shape()}")
     array = tensor.numpy() if known else np.zeros(shape, dtype)
-    begin = 0
-    for piece in pieces:
-        if isinstance(piece, SelectedRows):
-            array[piece.row_array + begin] = piece.value
-            begin += piece.height()
-        else:
-            array[begin : begin + len(piece)] = piece
-            begin += len(piece)
-    _keep(tensor, array)
+    for at, value in placed(pieces):
+        array[at] = value
+    keep(tensor, array)
     return array
 
 
-def _keep(tensor: LoDTensor, array: np.ndarray[Any, Any]) -> None:
+def placed(pieces: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
+    """Where the blocks of a parameter belong, and their values.
+
+    Args:
+        pieces: the blocks; of a sparse table just the rows that have changed.
+    """
+    begin = 0
+    for piece in pieces:
+        if isinstance(piece, SelectedRows):
+            yield piece.row_array + begin, piece.value
+            begin += piece.height()
+        else:
+            yield slice(begin, begin + len(piece)), piece
+            begin += len(piece)
+
+
+def keep(tensor: LoDTensor, array: np.ndarray[Any, Any]) -> None:
+    """Let a tensor have the value of an array, which may be its own, written in place.
+
+    Args:
+        tensor: of a scope.
+        array: what it shall hold.
+    """
     if tensor.array is array:
-        tensor.touch()  # written in place: nothing is copied
+        tensor.touch()
     else:
         tensor.set(array, tensor.place)

@@ -20,8 +20,8 @@ from dpexec.runtime.pservers.messages import Values
 
 __all__ = ["Update"]
 
-_BY_ROWS = {"adagrad", "adam", "sgd"}
-"""Optimizers that leave rows alone for which a sparse gradient has nothing."""
+_BY_ROWS = {"adagrad", "adam", "sgd", "sum"}
+"""Updates that leave rows alone for which a sparse gradient has nothing."""
 
 
 class Update:
@@ -35,6 +35,7 @@ class Update:
     Attributes:
         gradients: names of the gradients that an update takes.
         params: names of the parameters.
+        corrects: whether gradients are corrected for what has changed since (DC-ASGD).
     """
 
     def __init__(self, program: Program, scope: Scope, place: Place) -> None:
@@ -46,25 +47,48 @@ class Update:
         self._table = dict(pair.split(":") for pair in listen.attr("sparse_grad_to_param"))
         local = _flat(program, self._table)
         ops = local.global_block().ops
-        self._optimizers = {op.input("Param")[0]: op for op in ops if "LearningRate" in op.inputs}
-        self.params = list(self._optimizers)
+        self._updating = dict(pair for op in ops if (pair := self._updated(op)) is not None)
+        self.params = list(self._updating)
+        self.corrects = bool(listen.attr("dc_asgd"))
+        self._param_of = self._params_by_gradient(listen)
         self._engine = Engine(local, [place], scope, label=program)
+
+    def _updated(self, op: Operator) -> tuple[str, tuple[Operator, str]] | None:
+        """The parameter that an operator updates, with the operator and what it takes for that."""
+        if "LearningRate" in op.inputs:
+            return op.input("Param")[0], (op, op.input("Grad")[0])
+        out = op.output_arg_names[0]
+        if op.type == "sum" and self._block.has_var(out) and self._block.var(out).persistable:
+            return out, (op, op.input("X")[1])
+        return None
+
+    def _params_by_gradient(self, listen: Operator) -> dict[str, str]:
+        """Per gradient that trainers send, the parameter that its block updates."""
+        blocks = {block.idx: block for block in listen.attr("optimize_blocks")}
+        found = {}
+        for pair in listen.attr("grad_to_block_id"):
+            grad, _, number = pair.rpartition(":")
+            updated = filter(None, map(self._updated, blocks[int(number)].ops))
+            found[grad] = next(param for param, _ in updated)
+        return found
 
     @property
     def tables(self) -> set[str]:
         """Parameters of which an update changes just the rows that gradients have."""
-        return {name for name in self._table.values() if self._by_rows(self._optimizers[name])}
+        return {name for name in self._table.values() if self._by_rows(name)}
 
-    def _by_rows(self, op: Operator) -> bool:
+    def _by_rows(self, param: str) -> bool:
+        op, grad = self._updating[param]
         lazy = op.type in _BY_ROWS and op.attrs.get("lazy_mode", True)
-        grad = self._block.var(op.input("Grad")[0])  # weight decay makes a dense one
-        return bool(lazy) and grad.type == VarType.SELECTED_ROWS
+        # weight decay makes a dense gradient
+        return bool(lazy) and self._block.var(grad).type == VarType.SELECTED_ROWS
 
-    def run(self, gradients: Values) -> dict[str, np.ndarray[Any, Any]]:
+    def run(self, gradients: Values, seen: Values) -> dict[str, np.ndarray[Any, Any]]:
         """Make an update.
 
         Args:
             gradients: by name; one that is missing counts as zeros.
+            seen: the parameters that they belong to, for servers that correct for delay.
 
         Returns:
             Per parameter of :attr:`tables` the numbers of the rows that have changed.
@@ -84,9 +108,16 @@ class Update:
                 feed[_rows(name)] = value.value
                 rows.setdefault(self._table[name], []).append(value.row_array)
             else:
-                feed[name] = value
+                feed[name] = self._correct(name, value, seen)
         self._engine.run([Feeds([feed], [1])], [])  # not split: rows of tables may be none
         return {name: np.unique(np.concatenate(rows[name])) for name in self.tables}
+
+    def _correct(self, name: str, gradient: Any, seen: Values) -> Any:
+        """A gradient, corrected for what has changed since (Zheng et al. 2017, lambda = 1)."""
+        if not self.corrects:
+            return gradient
+        param = self._param_of[name]
+        return gradient + (self.value(param) - seen[param]) * gradient * gradient
 
     def _nothing(self, name: str) -> Any:
         var = self._block.var(name)

@@ -24,7 +24,9 @@ class Sum:
         self.values = {"w": np.zeros(1), "table": np.zeros((9, 1))}
         self.updates = []
 
-    def run(self, gradients):
+    corrects = False
+
+    def run(self, gradients, seen):
         self.updates.append(sorted(gradients))
         self.values["w"] += sum(gradients.values())
         rows = np.array([len(self.updates)])
@@ -148,7 +150,7 @@ def test_other_gradients_than_due_are_refused():
 
 def test_a_failed_update_ends_everything():
     rounds, update = synchronous(1)
-    update.run = lambda gradients: 1 / 0
+    update.run = lambda gradients, seen: 1 / 0
     with pytest.raises(ZeroDivisionError):
         rounds.push(0, one())
     assert rounds.over and isinstance(rounds.error, ZeroDivisionError)

@@ -44,6 +44,10 @@ def test_two_trainers_are_one_with_both_batches(name):
             np.testing.assert_allclose(member.parameters[parameter], value, rtol=1e-5, atol=1e-7)
 
 
+def test_completely_not_async_is_synchronous():
+    assert_same_bits(train("not_async"), train("sgd"))
+
+
 def test_one_trainer_has_the_bits_of_training_without_servers():
     (member,) = train("one_trainer", trainers=1)
     losses, parameters = train_alone("one_trainer", trainers=1)
@@ -73,7 +77,7 @@ def test_servers_without_parameters_are_no_hindrance():
         np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["async", "async_split_in_runtime"])
+@pytest.mark.parametrize("name", ["async", "async_split_in_runtime", "half_async"])
 def test_asynchronous_trainers_learn_what_all_of_them_see(name):
     team = train(name, steps=150, batches=1)
     assert np.mean([m.losses[-1] for m in team]) < 0.5 * np.mean([m.losses[0] for m in team])
