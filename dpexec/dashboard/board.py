@@ -127,6 +127,16 @@ class Board:
                 kept = self.durations.setdefault(key, deque(maxlen=_DURATIONS))
                 kept.append(stop - start)
 
+    def tasks_of(self, name: str) -> list[str]:
+        """The tasks of the plan that a dask task runs.
+
+        Args:
+            name: of the dask task, which ends with their numbers.
+        """
+        numbers = name.split("-")[1:]
+        keys = {key.rpartition("-")[2]: key for box in self.boxes for key in box["keys"]}
+        return [keys[number] for number in numbers if number in keys] or [name]
+
     def state(self, box: Box) -> str:
         """What a box does now: ``"waiting"``, ``"running"``, ``"done"`` or ``"unknown"``.
 

@@ -120,14 +120,15 @@ class DashboardPlugin(SchedulerPlugin):
             self._finish_step(run)
             steps.begin(tag)
         computed = [s for s in kwargs.get("startstops") or () if s["action"] == "compute"]
+        tasks = self.boards[run].tasks_of(key[0])
         for span in computed:
-            steps.rows.append((key[0], span["start"], span["stop"]))
-        steps.done.append(key[0])
+            steps.rows.append((tasks[0], span["start"], span["stop"]))
+        steps.done.extend(tasks)
 
     def _run_of(self, key: Any) -> str | None:
         if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str)):
             return None
-        return self._tokens.get(key[1].rpartition("-")[0])
+        return self._tokens.get(key[1].partition("-")[0])
 
     def _finish_step(self, run: str) -> None:
         """Show what the scheduler saw of a step, unless the trainer sends steps with operators."""
@@ -155,10 +156,11 @@ class DashboardPlugin(SchedulerPlugin):
         run, board = next(reversed(self.boards.items()))
         steps = self._steps[run]
         running = [
-            ts.key[0]
+            task
             for worker in self.scheduler.workers.values()
             for ts in worker.processing
             if self._run_of(ts.key) == run and ts.key[1] == steps.tag
+            for task in board.tasks_of(ts.key[0])
         ]
         elapsed = time.time() - steps.since
         board.current = None

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask.sizeof import sizeof
 from distributed import get_worker
 
 from dpexec.core.memory import keep_freed_memory
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.cluster_recording import Noted, noted_on_worker
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
@@ -34,21 +32,6 @@ BINDINGS_KEPT = 64
 
 Value = tuple[int, str]
 """A variable of a device."""
-
-
-class Exports(dict[Value, Any]):
-    """What a task hands out.
-
-    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
-    travels once; of a plain dict dask sends every value by itself.
-    """
-
-
-@sizeof.register(Exports)
-def _size_of(exports: Exports) -> int:
-    """The bytes of what a task hands out, as dask counts them, and traces."""
-    return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
-
 
 PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
 """What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
@@ -83,6 +66,22 @@ class StepOf(NamedTuple):
     base: int
 
 
+class Feeding(NamedTuple):
+    """What the first job of a replica takes.
+
+    Args:
+        shard: the replica's part of the run.
+        values: what came with the job, see :class:`Fed`.
+        counts: of how many blocks others are put together.
+        recorded: whether to note when tasks run.
+    """
+
+    shard: Shard
+    values: Mapping[str, Any]
+    counts: Mapping[str, int]
+    recorded: bool
+
+
 class WorkerReplicas:
     """State of the replicas that live on one worker.
 
@@ -115,6 +114,7 @@ class WorkerReplicas:
         self._recorded = -1
         self._recording: Recording | None = None
         self._done: set[int] = set()
+        self._overwritten: set[int] = set()
         self._lock = threading.Lock()
 
     def bind(self, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
@@ -164,7 +164,8 @@ class WorkerReplicas:
             if step.number < self._step:
                 raise StaleTaskError(f"a task of step {step.number} came in step {self._step}")
             if step.number > self._step:
-                self._step, self._done, self._arrays = step.number, set(), StepArrays()
+                self._step, self._arrays = step.number, StepArrays()
+                self._done, self._overwritten = set(), set()
                 self._envs = [
                     self._env(plan, device, step.base) for device in range(len(plan.reads))
                 ]
@@ -175,10 +176,56 @@ class WorkerReplicas:
         if store is None:  # at home elsewhere
             return Env()
         store.stand_at(base)
-        overwritten = [name for where, name in plan.overwritten if where == device]
-        scratch = store.scratch(overwritten, self._arrays)
         values = {n: store.values[n] for n in plan.reads[device] if n in store.values}
-        return plan.make_env(None, {**values, **scratch})
+        return plan.make_env(None, values)
+
+    def feed(self, env: Env, feeding: Feeding, blocks: Iterator[Any]) -> None:
+        """Give a replica its samples and its shard.
+
+        Args:
+            env: its values.
+            feeding: what it takes.
+            blocks: what is put together to the rest of it.
+        """
+        env.shard = feeding.shard
+        variables = self.graph.program.global_block().vars
+        for name, value in put_together(feeding.values, feeding.counts, blocks).items():
+            # what comes may be read-only, or the user's own array
+            env[name] = np.array(value) if variables[name].persistable else value
+
+    def run(self, key: BindingKey, number: int, envs: Sequence[Env], step: int) -> None:
+        """Run a task of the plan.
+
+        Args:
+            key: of the binding.
+            number: of the task.
+            envs: the values, per device.
+            step: number of the step.
+
+        Raises:
+            StaleTaskError: the task ran already.
+        """
+        binding, recording = self.binding(key), self.recording(step)
+        self._once(number)
+        self._make_room(binding.plan, number, envs)
+        with one_kernel_thread():
+            if recording is None:
+                run_steps(binding.steps[number], envs)
+            else:
+                recording.run(number, envs)
+
+    def _make_room(self, plan: Plan, number: int, envs: Sequence[Env]) -> None:
+        """Let a task overwrite copies of variables, not what the step before has made.
+
+        They are made late: a replica gives up its oldest version for them, which others may need
+        until all have begun the step.
+        """
+        device = plan.tasks[number].device
+        if device is None or number not in plan.updates or device in self._overwritten:
+            return
+        self._overwritten.add(device)
+        names = [name for where, name in plan.overwritten if where == device]
+        envs[device].update(self.stores[device].scratch(names, self._arrays))
 
     def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
         """Store what a step computed."""
@@ -197,7 +244,7 @@ class WorkerReplicas:
         """What notes when the tasks of a step run; None if nobody wants to know."""
         return self._recording if step == self._recorded else None
 
-    def once(self, number: int) -> None:
+    def _once(self, number: int) -> None:
         """Refuse to run a task of the current step twice: updates would be applied twice.
 
         Raises:
@@ -270,115 +317,3 @@ def bind(epoch: Epoch, step: int, key: BindingKey, specs: Sequence[Mapping[str, 
     """Bind a plan of a runner to the shapes of a batch; it serves all steps."""
     with at_work(epoch) as replicas:
         replicas.bind(key, specs)
-
-
-def feed(
-    step: StepOf,
-    key: BindingKey,
-    device: int,
-    shard: Shard,
-    values: Mapping[str, Any],
-    recorded: bool,
-    counts: Mapping[str, int],
-    *blocks: Any,
-) -> None:
-    """The first task of a step on a device: its samples, see :class:`Fed`, and its shard."""
-    with at_work(step.epoch) as replicas:
-        if recorded:
-            replicas.record(key, step.number)
-        env = replicas.envs(replicas.binding(key).plan, step)[device]
-        env.shard = shard
-        stored = replicas.graph.program.global_block().vars
-        fed = put_together(values, counts, iter(blocks))
-        for name, value in fed.items():  # what comes may be read-only, or the user's own array
-            env[name] = np.array(value) if stored[name].persistable else value
-
-
-def run_task(
-    step: StepOf,
-    key: BindingKey,
-    number: int,
-    exports: Sequence[Value],
-    wanted: Sequence[Sequence[Value]],
-    *after: Any,
-) -> Exports:
-    """A task of the plan.
-
-    Args:
-        step: the step.
-        key: the binding.
-        number: of the task.
-        exports: values that others need.
-        wanted: what is taken of each result in ``after``.
-        after: results of the tasks that it waits for.
-
-    Returns:
-        The values that others need.
-    """
-    with at_work(step.epoch) as replicas:
-        binding = replicas.binding(key)
-        envs = replicas.envs(binding.plan, step)
-        replicas.once(number)
-        for names, values in zip(wanted, after, strict=False):
-            for device, name in names:
-                envs[device][name] = values[device, name]
-        recording = replicas.recording(step.number)
-        with one_kernel_thread():
-            if recording is None:
-                run_steps(binding.steps[number], envs)
-            else:
-                recording.run(number, envs)
-        return Exports({(device, name): envs[device][name] for device, name in exports})
-
-
-def finish(
-    step: StepOf,
-    key: BindingKey,
-    device: int,
-    fed: Sequence[str],
-    wanted: Sequence[Sequence[Value]],
-    *after: Any,
-) -> tuple[dict[str, Any], Noted | None]:
-    """The last task of a step on a device: stores what the step computed.
-
-    Returns:
-        What is fetched, and what was noted if the step is recorded.
-    """
-    commit(step, key, device, (), fed, wanted, *after)
-    return fetch(step, key, device)
-
-
-def commit(
-    step: StepOf,
-    key: BindingKey,
-    device: int,
-    own: Sequence[str],
-    fed: Sequence[str],
-    wanted: Sequence[Sequence[Value]],
-    *after: Any,
-) -> dict[str, Any]:
-    """The first half of the last task, if some of what the step computed is mirrored.
-
-    Returns:
-        The variables in ``own``.
-    """
-    with at_work(step.epoch) as replicas:
-        plan = replicas.binding(key).plan
-        env = replicas.envs(plan, step)[device]
-        for taken, values in zip(wanted, after, strict=False):
-            env.update({name: values[device, name] for _, name in taken})
-        replicas.commit(plan, step, device, env, fed)
-        made = replicas.stores[device].values
-        return {name: made[name] for name in own if name in made}
-
-
-def fetch(
-    step: StepOf, key: BindingKey, device: int, *after: Any
-) -> tuple[dict[str, Any], Noted | None]:
-    """The second half of the last task, see :func:`finish`."""
-    with at_work(step.epoch) as replicas:
-        plan = replicas.binding(key).plan
-        env = replicas.envs(plan, step)[device]
-        fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
-        recording = replicas.recording(step.number)
-        return fetched, None if recording is None else noted_on_worker(recording)

@@ -7,7 +7,7 @@ from distributed import Client
 from distributed.protocol import deserialize, serialize
 
 from dpexec.runtime import cluster_worker
-from dpexec.runtime.cluster_worker import Exports
+from dpexec.runtime.cluster_jobs import Exports
 from tests.distributed.nets import NETS
 from tests.runtime.nets import Reduce, train
 

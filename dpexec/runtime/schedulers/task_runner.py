@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import dask
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.cluster_worker import StepOf
 from dpexec.runtime.held_feed import Fed
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.schedulers.jobs import Jobs, jobs_of
 from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.step_graph import StepGraph
 
@@ -38,6 +41,8 @@ class TaskRunner:
 
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
+        self._homes = group.homes
+        self._jobs: WeakKeyDictionary[Plan, Jobs] = WeakKeyDictionary()
 
     @staticmethod
     def together(bindings: Sequence[Binding]) -> int:
@@ -65,7 +70,8 @@ class TaskRunner:
             base = first + index - 1 if graphs else group.complete
             step = StepOf(group.epoch, first + index, base)
             last, plan, feeds = index == len(steps) - 1, wanted.binding.plan, wanted.feeds
-            graph = StepGraph(plan, wanted.key, step, group.homes, group.mirrored, before, last)
+            jobs, mirrored = self._jobs_of(plan), group.mirrored
+            graph = StepGraph(plan, jobs, wanted.key, step, group.homes, mirrored, before, last)
             fed = [Fed.of(client, values) for values in feeds.values]
             graphs.append(graph.fill(fed, feeds.persistable, wanted.shards, recorded))
         returned = self._contact.gather(
@@ -74,11 +80,21 @@ class TaskRunner:
         ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
         return Made(len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended])
 
+    def _jobs_of(self, plan: Plan) -> Jobs:
+        """The jobs of a plan while replicas keep their homes."""
+        if self._homes is not self._group.homes:
+            self._homes = self._group.homes
+            self._jobs.clear()
+        if plan not in self._jobs:
+            self._jobs[plan] = jobs_of(plan, self._homes)
+        return self._jobs[plan]
+
     def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:
         """Let dask run the graphs of all steps as one; returns the ends of the last."""
         tasks = {key: task for graph in graphs for key, task in graph.tasks.items()}
         where = {key: worker for graph in graphs for key, worker in graph.where.items()}
-        ends = [*graphs[-1].ends, *graphs[-1].mirrors.values()]
+        last = graphs[-1]
+        ends = [*(last.ends[d] for d in sorted(last.ends)), *last.mirrors.values()]
         with (
             dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}),  # feeds
             dask.annotate(workers=lambda k: [where[k]], allow_other_workers=False, retries=0),

@@ -1,0 +1,152 @@
+"""The jobs of a step, as workers run them.
+
+A job is a dask task, see :mod:`dpexec.runtime.schedulers.jobs`: what it does is sent with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.sizeof import sizeof
+
+from dpexec.runtime.cluster_recording import Noted, noted_on_worker
+from dpexec.runtime.cluster_worker import (
+    BindingKey,
+    Feeding,
+    StepOf,
+    Value,
+    WorkerReplicas,
+    at_work,
+)
+from dpexec.runtime.env import Env
+from dpexec.runtime.plan import Plan
+
+__all__ = ["Exports", "Part", "Storing", "Takes", "Work", "fetch", "run_job"]
+
+Takes = tuple[tuple[int, tuple[Value, ...]], ...]
+"""Values of the results of other jobs: of which of these, and which values."""
+
+
+class Part(NamedTuple):
+    """A task of the plan, as a job runs it.
+
+    Args:
+        number: of the task.
+        takes: what comes from other workers before it runs.
+    """
+
+    number: int
+    takes: Takes
+
+
+class Storing(NamedTuple):
+    """What the last job of a replica stores, and returns.
+
+    Args:
+        takes: what comes from other workers before it stores.
+        fed: names of what was fed that also sets a variable.
+        own: names of variables that are mirrored.
+        fetches: whether it returns what is fetched, not what is mirrored.
+    """
+
+    takes: Takes
+    fed: Sequence[str]
+    own: Sequence[str]
+    fetches: bool
+
+
+class Exports(dict[Value, Any]):
+    """What a task hands out.
+
+    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
+    travels once; of a plain dict dask sends every value by itself.
+    """
+
+
+@sizeof.register(Exports)
+def _size_of(exports: Exports) -> int:
+    """The bytes of what a task hands out, as dask counts them, and traces."""
+    return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
+
+
+class Work(NamedTuple):
+    """What a job does.
+
+    Args:
+        device: the replica that it works for.
+        feeding: what the replica is fed, if it begins the step.
+        parts: the tasks of the plan that are run.
+        gives: values that others need.
+        storing: what is stored, if it ends the step of the replica.
+    """
+
+    device: int
+    feeding: Feeding | None
+    parts: Sequence[Part]
+    gives: Sequence[Value]
+    storing: Storing | None
+
+
+def run_job(
+    step: StepOf, key: BindingKey, work: Work, *after: Any
+) -> Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]:
+    """A dask task of a step.
+
+    Args:
+        step: the step.
+        key: the binding.
+        work: what is done.
+        after: results of the jobs that it waits for; the first job of a replica waits for none
+            but the blocks that it is fed.
+
+    Returns:
+        The values that others need; of a job that stores, what is mirrored, or what is fetched
+        and was noted.
+    """
+    device, feeding, parts, gives, storing = work
+    with at_work(step.epoch) as replicas:
+        plan = replicas.binding(key).plan
+        if feeding is not None and feeding.recorded:
+            replicas.record(key, step.number)
+        envs = replicas.envs(plan, step)
+        if feeding is not None:
+            replicas.feed(envs[device], feeding, iter(after))
+        for part in parts:
+            _take(envs, part.takes, after)
+            replicas.run(key, part.number, envs, step.number)
+        if storing is None:
+            return Exports({(where, name): envs[where][name] for where, name in gives})
+        _take(envs, storing.takes, after)
+        replicas.commit(plan, step, device, envs[device], storing.fed)
+        if storing.fetches:
+            return _fetched(replicas, plan, step, device)
+        made = replicas.stores[device].values
+        return {name: made[name] for name in storing.own if name in made}
+
+
+def _take(envs: Sequence[Env], takes: Takes, results: Sequence[Any]) -> None:
+    for index, values in takes:
+        for device, name in values:
+            envs[device][name] = results[index][device, name]
+
+
+def fetch(
+    step: StepOf, key: BindingKey, device: int, *after: Any
+) -> tuple[dict[str, Any], Noted | None]:
+    """What a replica fetches, and what was noted if the step is recorded.
+
+    It is a task of its own where the result of the last job of the replica goes to its mirror.
+    """
+    with at_work(step.epoch) as replicas:
+        return _fetched(replicas, replicas.binding(key).plan, step, device)
+
+
+def _fetched(
+    replicas: WorkerReplicas, plan: Plan, step: StepOf, device: int
+) -> tuple[dict[str, Any], Noted | None]:
+    env = replicas.envs(plan, step)[device]
+    fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
+    recording = replicas.recording(step.number)
+    return fetched, None if recording is None else noted_on_worker(recording)

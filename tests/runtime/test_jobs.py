@@ -1,0 +1,71 @@
+"""Of which dask tasks a step on a cluster consists: few, and only gradients and sums travel."""
+
+import pytest
+
+import dpexec as fluid
+from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.schedulers.home_table import HomeTable
+from dpexec.runtime.schedulers.jobs import jobs_of
+from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
+
+PAIR = ("a", "b")
+
+
+def jobs(homes, mode=AllReduce, idle=(), startup=False):
+    net = classifier(fluid.optimizer.Adam(0.01))
+    build, _ = strategies(mode)
+    program = net.startup if startup else net.main
+    made = Compilation.of(program, [fluid.CPUPlace()] * len(homes), build, False, "tasks")
+    graph, _ = made.graph()
+    fetched, fed = ([], []) if startup else ([net.loss.name], ["x", "y"])
+    return jobs_of(made.plan(graph, fetched, fed, list(idle), False), HomeTable(homes))
+
+
+def named(found):
+    return [job.name.partition("-")[0] for job in found.found]
+
+
+def job_called(found, name):
+    (job,) = (job for job in found.found if job.name.startswith(name))
+    return job
+
+
+def test_each_replica_has_a_task_before_and_after_the_sum():
+    found = jobs(PAIR)
+    forward = ["forward_backward_dev0", "forward_backward_dev1"]
+    assert named(found) == [*forward, "all_reduce", "optimizer_dev0", "optimizer_dev1"]
+    assert [job.feeds for job in found.found] == [True, True, False, False, False]
+    assert [job.stores is not None for job in found.found] == [False, False, False, True, True]
+
+
+def test_owners_take_update_and_send_in_one_task():
+    found = jobs(PAIR, Reduce)
+    owners = [name for name in named(found) if name.startswith("reduce")]
+    assert owners == [f"reduce_optimizer_broadcast_dev{device}" for device in (0, 1)]
+    assert len(found.found) == 2 + 2 + 2
+
+
+def test_only_what_another_worker_reads_is_given():
+    found = jobs(PAIR)
+    gradients = {name for _, name in job_called(found, "forward_backward_dev1").gives}
+    assert gradients and all(name.endswith("@GRAD") for name in gradients)
+    assert job_called(found, "forward_backward_dev0").gives == ()
+    assert set(job_called(found, "all_reduce").gives) == {(1, name) for name in gradients}
+
+
+def test_nothing_is_given_on_one_worker():
+    assert not any(job.gives for job in jobs(("a", "a")).found)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_jobs_come_after_those_that_they_wait_for(mode):
+    for homes in PAIR, ("a", "a", "b"), ("a", "b", "c"):
+        for index, job in enumerate(jobs(homes, mode).found):
+            assert all(other < index for other in job.after)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_replicas_that_meet_in_every_step_need_not_wait_for_all(mode):
+    assert jobs(PAIR, mode).flows
+    assert not jobs(PAIR, mode, idle=[1]).flows  # it takes no part in any sum
+    assert not jobs(PAIR, mode, startup=True).flows
