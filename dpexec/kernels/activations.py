@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.kernels.generate import Pointwise, single
-from dpexec.kernels.lowering import Code, Value, declare, lowering
+from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.shapes import clear
 
 # operator type, attributes, forward, what the gradient reads besides dy, and gradient, in terms of
@@ -63,19 +63,18 @@ def _one_operand(type: str, attributes: str, forward: str, reads: str, gradient:
     apply = Pointwise(type, "x", forward, attributes)
     back = Pointwise(f"{type}_grad", f"{reads} dy", gradient, attributes)
 
+    @lowering(type, layout="pointwise", attrs=names)
     def lower(code: Code, x: Value, out: Value, **attrs: Any) -> Any:
         if not single(x):
             return False
         apply.emit(code, out, x, factors=[attrs[name] for name in names], reuse=True)
 
+    @lowering(f"{type}_grad", layout="pointwise", attrs=names)
     def lower_grad(code: Code, read: Value, d_out: Value, dx: Value, **attrs: Any) -> Any:
         if not single(read, d_out):
             return False
         factors = [attrs[name] for name in names]
         back.emit(code, dx, read, d_out, factors=factors, reuse=True)
-
-    declare(type, names, lower, layout="pointwise")
-    declare(f"{type}_grad", names, lower_grad, layout="pointwise")
 
 
 for _row in _ONE_OPERAND:
@@ -127,18 +126,17 @@ def _step(type: str, expression: str) -> None:
     """Lowerings of an operator that is constant almost everywhere, and of its gradient."""
     apply = Pointwise(type, "x", expression)
 
-    def lower(code: Code, x: Value, out: Value, **attrs: Any) -> Any:
+    @lowering(type, layout="pointwise")
+    def lower(code: Code, x: Value, out: Value) -> Any:
         if not single(x):
             return False
         apply.emit(code, out, x, reuse=True)
 
-    def lower_grad(code: Code, d_out: Value, dx: Value, **attrs: Any) -> Any:
+    @lowering(f"{type}_grad")
+    def lower_grad(code: Code, d_out: Value, dx: Value) -> Any:
         if not single(d_out):
             return False
         clear(code, dx)
-
-    declare(type, [], lower, layout="pointwise")
-    declare(f"{type}_grad", [], lower_grad)
 
 
 for _type, _expression in _STEPS.items():

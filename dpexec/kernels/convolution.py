@@ -12,7 +12,7 @@ import numpy as np
 
 from dpexec.ir.sizes import Rows, at
 from dpexec.kernels import im2col, onednn, onednn_calls
-from dpexec.kernels.lowering import Buffer, Code, Value, find, lowering
+from dpexec.kernels.lowering import Buffer, Code, Value, find, keywords, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import channels_of, has_channels_last
@@ -200,27 +200,20 @@ def _gradient_slots(
     return d_out, d_image, d_weight
 
 
-@lowering("conv2d", "depthwise_conv2d", "conv3d", layout="own")
+@lowering("conv2d", "depthwise_conv2d", "conv3d", layout="own", attrs=keywords(Window.of))
 def conv2d(
     code: Code,
     image: Value,
     weight: Value,
     *others: Value | None,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    padding_algorithm: str,
     data_format: str,
     fuse_relu_before_depthwise_conv: bool,
+    **attrs: Any,
 ) -> Any:
     """One call, after one for the filters."""
     out = others[-1]
     assert out is not None
-    window = Window.of(
-        image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
-    )  # fmt: skip
+    window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
     made = Convolution.of(image, weight, window)
     added = any(value is not None for value in others[:-1])
     if added or not _takes(made, (image, weight), "forward"):
@@ -231,26 +224,21 @@ def conv2d(
     _emit(code, "forward", made, _laid(code, image, data_format), weight, out)
 
 
-@lowering("conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", layout="own")
+@lowering(
+    "conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", layout="own", attrs=keywords(Window.of)
+)
 def conv2d_grad(
     code: Code,
     image: Value,
     weight: Value,
     *others: Value | None,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    padding_algorithm: str,
     data_format: str,
     fuse_relu_before_depthwise_conv: bool,
+    **attrs: Any,
 ) -> Any:
     """One call for each gradient, and one for the filters."""
     d_out, d_image, d_weight = _gradient_slots(others)
-    window = Window.of(
-        image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
-    )  # fmt: skip
+    window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
     made = Convolution.of(image, weight, window)
     ways = {"backward_data": d_image, "backward_weights": d_weight}
     wanted = [what for what, gradient in ways.items() if gradient is not None]
@@ -277,28 +265,25 @@ def _transposed(image: Value, weight: Value, window: Window) -> Convolution:
     return Convolution(image.shape[0], channels, weight.shape[0], window)
 
 
-@lowering("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", layout="own")
+@lowering(
+    "conv2d_transpose",
+    "depthwise_conv2d_transpose",
+    "conv3d_transpose",
+    layout="own",
+    attrs=keywords(window_of),
+)
 def conv2d_transpose(
     code: Code,
     image: Value,
     weight: Value,
     *others: Value | None,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    output_size: Sequence[int],
-    padding_algorithm: str,
     data_format: str,
+    **attrs: Any,
 ) -> Any:
     """As the gradient of a convolution."""
     out = others[-1]
     assert out is not None
-    window = window_of(
-        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-        data_format=data_format,
-    )  # fmt: skip
+    window = window_of(image.shape, weight.shape, data_format=data_format, **attrs)
     made = _transposed(image, weight, window)
     added = any(value is not None for value in others[:-1])
     if added or not _takes(made, (image, weight), "backward_data"):
@@ -312,27 +297,19 @@ def conv2d_transpose(
     "depthwise_conv2d_transpose_grad",
     "conv3d_transpose_grad",
     layout="own",
+    attrs=keywords(window_of),
 )
 def conv2d_transpose_grad(
     code: Code,
     image: Value,
     weight: Value,
     *others: Value | None,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-    groups: int,
-    output_size: Sequence[int],
-    padding_algorithm: str,
     data_format: str,
+    **attrs: Any,
 ) -> Any:
     """As a convolution, and as the gradient of its filters."""
     d_out, d_image, d_weight = _gradient_slots(others)
-    window = window_of(
-        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-        data_format=data_format,
-    )  # fmt: skip
+    window = window_of(image.shape, weight.shape, data_format=data_format, **attrs)
     made = _transposed(image, weight, window)
     ways = {"forward": d_image, "backward_weights": d_weight}
     wanted = [what for what, gradient in ways.items() if gradient is not None]

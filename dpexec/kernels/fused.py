@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +16,10 @@ from dpexec.ops.fused_optimizers import each
 def _one_by_one(type: str, one: Lowering) -> None:
     """Lower an operator that updates a list of parameters of one element type."""
 
+    @lowering(type, attrs=one.attrs)
     def lower(code: Code, *lists: list[Value], **attrs: Any) -> Any:
         made = [one.function(code, *values, **attrs) for values in each(lists)]
         return made[0]
-
-    lower.__signature__ = inspect.signature(one.function)  # type: ignore[attr-defined]
-    lowering(type)(lower)
 
 
 _one_by_one("fused_adam", adam)
@@ -95,7 +92,8 @@ def fused_elemwise_activation_grad(
     return group.finish([value for value in (dx, dy, d_total) if value is not None])
 
 
-def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:
+@lowering("fused_batch_norm_act", layout="own", attrs=batch_norm.attrs)
+def fused_batch_norm_act(code: Code, *values: Value | None, **attrs: Any) -> Any:
     """The calls of the normalization, which does the activation as well."""
     *inputs, y, mean_out, variance_out, saved_mean, saved_inverse, _ = values
     if y is None or y.dtype != "float32":
@@ -105,7 +103,8 @@ def _fused_batch_norm(code: Code, *values: Value | None, **attrs: Any) -> Any:
         return _part(code, "batch_norm", [*inputs, None], outputs, **attrs)
 
 
-def _fused_batch_norm_grad(
+@lowering("fused_batch_norm_act_grad", layout="own", attrs=batch_norm_grad.attrs)
+def fused_batch_norm_act_grad(
     code: Code,
     x: Value,
     y: Value,
@@ -123,13 +122,3 @@ def _fused_batch_norm_grad(
     inputs = [x, scale, bias, mean, inverse, None, None, d_y]
     with code.along(clipped=y):
         return _part(code, "batch_norm_grad", inputs, list(outputs), **attrs)
-
-
-def _like(one: Lowering, type: str, lower: Any) -> None:
-    """Make a function the lowering of an operator with the attributes of another."""
-    lower.__signature__ = inspect.signature(one.function)
-    lowering(type, layout="own")(lower)
-
-
-_like(batch_norm, "fused_batch_norm_act", _fused_batch_norm)
-_like(batch_norm_grad, "fused_batch_norm_act_grad", _fused_batch_norm_grad)

@@ -42,9 +42,9 @@ __all__ = [
     "Lowering",
     "Sparse",
     "Value",
-    "declare",
     "find",
     "flat",
+    "keywords",
     "lowering",
 ]
 
@@ -181,13 +181,15 @@ class Lowering:
         function: see the module; its keyword-only parameters are attributes, and ``rng`` is a
             function that gives the operator's RandomStream for a shard.
         layout: how it takes images, see the module.
+        attrs: attributes that it takes as ``**attrs``.
     """
 
-    def __init__(self, function: Callable[..., Any], layout: Layout = "plain") -> None:
+    def __init__(
+        self, function: Callable[..., Any], layout: Layout = "plain", attrs: Sequence[str] = ()
+    ) -> None:
         self.function = function
         self.layout = layout
-        parameters = inspect.signature(function).parameters.values()
-        self.attrs = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self.attrs = list(dict.fromkeys((*keywords(function), *attrs)))
         functools.update_wrapper(self, function)
 
     def __call__(
@@ -211,6 +213,12 @@ class Lowering:
         return self.function(code, *inputs, *outputs, **attrs)
 
 
+def keywords(function: Callable[..., Any]) -> list[str]:
+    """The names of a function's keyword-only parameters."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
 def flat(items: Iterable[Any]) -> Iterable[Any]:
     """All values of some slots."""
     for item in items:
@@ -230,7 +238,7 @@ _lowerings: dict[tuple[str, bool], Lowering] = {}
 
 
 def lowering(
-    *types: str, layout: Layout = "plain", sparse: bool = False
+    *types: str, layout: Layout = "plain", sparse: bool = False, attrs: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Lowering]:
     """Make the decorated function the lowering of some operator types.
 
@@ -238,13 +246,14 @@ def lowering(
         types: of the operators.
         layout: how it takes images, see the module.
         sparse: it is for operators with :class:`Sparse` inputs or outputs, and only for them.
+        attrs: names of attributes that the function takes as ``**attrs``.
 
     Raises:
         ValueError: one of them has a lowering already.
     """
 
     def decorate(function: Callable[..., Any]) -> Lowering:
-        made = Lowering(function, layout)
+        made = Lowering(function, layout, attrs)
         for type in types:
             if (type, sparse) in _lowerings:
                 raise ValueError(f"operator {type} is lowered twice")
@@ -252,23 +261,6 @@ def lowering(
         return made
 
     return decorate
-
-
-def declare(
-    type: str, attributes: Sequence[str], function: Callable[..., Any], **options: Any
-) -> Lowering:
-    """Make a function with ``**attrs`` the lowering of an operator.
-
-    Args:
-        type: of the operator.
-        attributes: the names of those that it takes.
-        function: emits the calls.
-        options: as for :func:`lowering`.
-    """
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter(name, keyword) for name in attributes]
-    function.__dict__["__signature__"] = inspect.Signature(parameters)
-    return lowering(type, **options)(function)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.kernels.generate import compiled, single
-from dpexec.kernels.lowering import Code, Lowering, Value, declare, lowering
+from dpexec.kernels.lowering import Code, Lowering, Value, lowering
 from dpexec.kernels.machine import Kernel, count, floats, kernel, number
 
 _ONE = np.float32(1)
@@ -132,6 +132,7 @@ def _update(
     names = slots.split()
     UPDATES[type] = names, stages
 
+    @lowering(type, attrs=attributes.split())
     def lower(code: Code, *values: Value | None, **attrs: Any) -> Any:
         given: dict[str, Any] = dict(zip(names, values, strict=False))
         chosen = stages(attrs)
@@ -141,7 +142,7 @@ def _update(
         for stage in chosen:
             stage.emit(code, given["param"].size, {**given, **attrs})
 
-    return declare(type, attributes.split(), lower)
+    return lower
 
 
 _MOMENTUM = "param grad velocity rate"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.lowering import Code, Constant, Value, lowering
+from dpexec.kernels.lowering import Code, Constant, Value, keywords, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
 from dpexec.ops._pooling import Axis, Pooling
 from dpexec.ops._windows import channels_of, has_channels_last, size_of
@@ -210,39 +210,27 @@ def _sizes(x: Value, pooling: Pooling, data_format: str) -> list[Any]:
     ]  # fmt: skip
 
 
-def _pooling(x: Value, data_format: str, attrs: dict[str, Any]) -> Pooling | None:
+def _pooling(x: Value, data_format: str, windows: Mapping[str, Any]) -> Pooling | None:
     """The windows, if the kernels can have them."""
     if x.dtype != "float32" or not x.size or len(x.shape) != 4:
         return None
-    found = Pooling.of(size_of(x.shape, data_format), **attrs)
+    found = Pooling.of(size_of(x.shape, data_format), **windows)
     empty = any(a >= b for axis in found.axes for a, b in map(axis.bounds, range(axis.output)))
     return None if empty or not (found.exclusive or found.axes[0].kernel) else found
 
 
-@lowering("pool2d", layout="own")
+@lowering("pool2d", layout="own", attrs=keywords(Pooling.of))
 def pool2d(
     code: Code,
     x: Value,
     out: Value,
     *,
-    ksize: Sequence[int],
-    strides: Sequence[int],
-    paddings: Sequence[int],
     pooling_type: str,
-    global_pooling: bool,
-    exclusive: bool,
-    ceil_mode: bool,
-    adaptive: bool,
-    padding_algorithm: str,
     data_format: str,
+    **windows: Any,
 ) -> Any:
     """One look at every element of every window."""
-    attrs = {
-        "ksize": ksize, "strides": strides, "paddings": paddings, "exclusive": exclusive,
-        "global_pooling": global_pooling, "ceil_mode": ceil_mode, "adaptive": adaptive,
-        "padding_algorithm": padding_algorithm,
-    }  # fmt: skip
-    pooling = _pooling(x, data_format, attrs)
+    pooling = _pooling(x, data_format, windows)
     if pooling is None:
         return False
     last = not has_channels_last(data_format)
@@ -254,7 +242,7 @@ def pool2d(
         code.emit(_mean, *sizes, x, out, _shares(pooling))
 
 
-@lowering("pool2d_grad", layout="own")
+@lowering("pool2d_grad", layout="own", attrs=keywords(Pooling.of))
 def pool2d_grad(
     code: Code,
     x: Value,
@@ -262,24 +250,12 @@ def pool2d_grad(
     d_out: Value,
     dx: Value,
     *,
-    ksize: Sequence[int],
-    strides: Sequence[int],
-    paddings: Sequence[int],
     pooling_type: str,
-    global_pooling: bool,
-    exclusive: bool,
-    ceil_mode: bool,
-    adaptive: bool,
-    padding_algorithm: str,
     data_format: str,
+    **windows: Any,
 ) -> Any:
     """One look at every element of every window, after zeros."""
-    attrs = {
-        "ksize": ksize, "strides": strides, "paddings": paddings, "exclusive": exclusive,
-        "global_pooling": global_pooling, "ceil_mode": ceil_mode, "adaptive": adaptive,
-        "padding_algorithm": padding_algorithm,
-    }  # fmt: skip
-    pooling = _pooling(x, data_format, attrs)
+    pooling = _pooling(x, data_format, windows)
     if pooling is None:
         return False
     last = not has_channels_last(data_format)
