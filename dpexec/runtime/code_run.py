@@ -22,10 +22,10 @@ from dpexec.runtime.steps import Step
 if TYPE_CHECKING:
     from dpexec.runtime.task_code import Piece, TaskCode
 
-__all__ = ["CodeRun", "Place", "result_of", "word_of"]
+__all__ = ["CodeMemory", "CodeRun", "result_of", "word_of"]
 
 
-class Place:
+class CodeMemory:
     """The memory of a task's code.
 
     Args:
@@ -122,7 +122,7 @@ class CodeRun:
         own: the steps of the task, by the identities of the nodes that the code was made from.
     """
 
-    def __init__(self, place: Place, piece: Piece, own: Mapping[int, Step]) -> None:
+    def __init__(self, place: CodeMemory, piece: Piece, own: Mapping[int, Step]) -> None:
         table = piece.table
         self.parts = [
             ([own[id(step.node)] for step in steps], end - piece.first)

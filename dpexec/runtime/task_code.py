@@ -15,7 +15,7 @@ from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
 from dpexec.runtime.arena import places_for
-from dpexec.runtime.code_run import CodeRun, Place
+from dpexec.runtime.code_run import CodeMemory, CodeRun
 from dpexec.runtime.code_table import CodeTable
 from dpexec.runtime.epilogues import Pair, emit_joined, joins
 from dpexec.runtime.operands import Brought, Operands
@@ -309,7 +309,7 @@ class TaskCode:
             rows: of the device's batch, if sizes depend on them.
             late: what :meth:`late` made for them.
         """
-        place = Place(self, memory, inner, lasting, rows, late)
+        place = CodeMemory(self, memory, inner, lasting, rows, late)
         own = {id(mine.node): theirs for mine, theirs in zip(self.steps, steps, strict=True)}
         return [
             Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
