@@ -316,10 +316,14 @@ class Engine:
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
         before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])
+        return make_shards(self.graph, feeds, self._runs() + ahead, before, total, self._scaled)
+
+    @functools.cached_property
+    def _scaled(self) -> bool:
+        """Whether gradients are weighted by their device's share of the batch."""
         strategy = self.build_strategy
         one = BuildStrategy.GradientScaleStrategy.One
-        scaled = strategy is None or strategy.gradient_scale_strategy != one
-        return make_shards(self.graph, feeds, self._runs() + ahead, before, total, scaled)
+        return strategy is None or strategy.gradient_scale_strategy != one
 
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
