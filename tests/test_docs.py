@@ -26,6 +26,13 @@ def test_functions_exist(guide):
         assert callable(getattr(ROOMS[room], name)), f"{room}.{name}"
 
 
+def test_map_of_the_runtime_names_files_that_are_there():
+    text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
+    there = {str(path) for path in (ROOT / "dpexec").glob("**/*.py")}
+    for name in re.findall(r"`([\w/]+\.py)`", text):
+        assert any(path.endswith(f"/{name}") for path in there), name
+
+
 def test_pictures_are_small():
     pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
     assert pictures

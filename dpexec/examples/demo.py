@@ -13,8 +13,6 @@ from dpexec.examples.example import Example
 from dpexec.examples.training import Settings, Speed, Trainer, batches, measure, traced, train
 from dpexec.trace import save
 
-NAMES = ("digits", "fit_a_line", "word2vec")
-
 
 @dataclass(frozen=True)
 class Outcome:

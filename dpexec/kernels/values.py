@@ -75,10 +75,6 @@ class Value:
         """Whether it matters if the channels are last."""
         return len(self.shape) > 2 and self.shape[1] > 1 and math.prod(self.shape[2:]) > 1
 
-    def same_memory(self, other: Value) -> bool:
-        """Whether both are one array."""
-        return self is other or (self.buffer is not None and self.buffer is other.buffer)
-
     @property
     def parts(self) -> tuple[Value, ...]:
         """All arrays: this one."""
