@@ -108,10 +108,10 @@ def matmul(
     result; the product of two vectors has the shape (1,). Source: Paddle op ``matmul``.
     """
     left, right = _operands(x, y, transpose_X, transpose_Y)
-    if left.ndim > 2 and right.ndim == 2:
-        out = left.reshape(-1, left.shape[-1]) @ right  # one large product, not one per batch
+    if left.ndim > 2 and right.ndim == 2:  # one large product, not one per batch
+        out = xp.matmul(left.reshape(-1, left.shape[-1]), right)
     else:
-        out = left @ right
+        out = xp.matmul(left, right)
     if alpha != 1.0:
         out *= out.dtype.type(alpha)
     batch = left.shape[:-2] or right.shape[:-2]
@@ -138,22 +138,22 @@ def matmul_grad(
     grad = d_out.reshape((*batch, left.shape[-2], right.shape[-1]))
     if alpha != 1.0:
         grad = grad * grad.dtype.type(alpha)
-    d_x = _product(grad, right.swapaxes(-1, -2), transpose_X, left.ndim) if needs[0] else None
-    d_y = _product(left.swapaxes(-1, -2), grad, transpose_Y, right.ndim) if needs[1] else None
+    d_x = _product(xp, grad, right.swapaxes(-1, -2), transpose_X, left.ndim) if needs[0] else None
+    d_y = _product(xp, left.swapaxes(-1, -2), grad, transpose_Y, right.ndim) if needs[1] else None
     return (
         d_x.reshape(x.shape) if d_x is not None else None,
         d_y.reshape(y.shape) if d_y is not None else None,
     )
 
 
-def _product(a: Any, b: Any, swap: bool, ndim: int) -> Any:
+def _product(xp: Any, a: Any, b: Any, swap: bool, ndim: int) -> Any:
     """``a @ b``, transposed if ``swap``, summed over the batch if the input has none."""
     if ndim > 2 or max(a.ndim, b.ndim) == 2:
-        return b.swapaxes(-1, -2) @ a.swapaxes(-1, -2) if swap else a @ b
+        return xp.matmul(*((b.swapaxes(-1, -2), a.swapaxes(-1, -2)) if swap else (a, b)))
     if a.ndim == b.ndim:
         # All batches side by side: one product that adds them up on the way.
         a = a.swapaxes(-1, -2).reshape(-1, a.shape[-2]).T
         b = b.reshape(-1, b.shape[-1])
-        return b.T @ a.T if swap else a @ b
-    total = (a @ b).reshape(-1, a.shape[-2], b.shape[-1]).sum(axis=0)
+        return xp.matmul(b.T, a.T) if swap else xp.matmul(a, b)
+    total = xp.matmul(a, b).reshape(-1, a.shape[-2], b.shape[-1]).sum(axis=0)
     return total.T if swap else total

@@ -66,7 +66,7 @@ def mul(xp: Any, x: Any, y: Any, *, x_num_col_dims: int = 1, y_num_col_dims: int
     likewise. The result has the row dimensions of ``x`` and the column dimensions of ``y``.
     Source: Paddle op ``mul``.
     """
-    out = _matrix(x, x_num_col_dims) @ _matrix(y, y_num_col_dims)
+    out = xp.matmul(_matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims))
     return out.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
 
 
@@ -85,8 +85,8 @@ def mul_grad(
     x_matrix, y_matrix = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
     d_matrix = d_out.reshape(x_matrix.shape[0], y_matrix.shape[1])
     return (
-        (d_matrix @ y_matrix.T).reshape(x.shape) if needs[0] else None,
-        (x_matrix.T @ d_matrix).reshape(y.shape) if needs[1] else None,
+        xp.matmul(d_matrix, y_matrix.T).reshape(x.shape) if needs[0] else None,
+        xp.matmul(x_matrix.T, d_matrix).reshape(y.shape) if needs[1] else None,
     )
 
 

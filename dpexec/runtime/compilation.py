@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
-from dpexec.core.places import CUDAPlace, Place
+from dpexec.core.places import CUDAPlace, Place, array_module
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
 from dpexec.graph.operators import Operators
@@ -105,7 +105,7 @@ class Compilation:
             collectives: if the devices are those of workers, how these exchange values.
 
         Raises:
-            RuntimeError: it asks for products in bfloat16, but not for machine code on CPUs.
+            RuntimeError: it asks for products of another precision than the devices have.
         """
         if strategy is None:
             one_memory = shares_memory(program, places)
@@ -123,6 +123,8 @@ class Compilation:
             in_place=strategy.enable_inplace,
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
+            rounding=_rounding(strategy, places),
+            captured=strategy.allow_cuda_graph_capture and _on_gpus(places),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
 
@@ -205,12 +207,38 @@ def _bucket_bytes(
     return exchange.bucket_bytes
 
 
+def _on_gpus(places: Sequence[Place]) -> bool:
+    return any(isinstance(place, CUDAPlace) for place in places)
+
+
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:
-    """Whether a strategy wants products in bfloat16; refuses where there are none."""
-    wanted = strategy.product_precision == "bfloat16"
-    if wanted and (not native or any(isinstance(place, CUDAPlace) for place in places)):
+    """Whether CPUs are to compute products in bfloat16; refuses what they do not have."""
+    if _on_gpus(places) or strategy.product_precision == "float32":
+        return False
+    if strategy.product_precision == "tf32":
+        raise RuntimeError("BuildStrategy.product_precision = 'tf32' is for GPUs: CPUs have none")
+    if not native:
         raise RuntimeError(
             "BuildStrategy.product_precision = 'bfloat16' needs kernels in machine code on "
             "CPUs: install dpexec[fast] and leave native_kernels on"
         )
-    return wanted
+    return True
+
+
+def _rounding(strategy: BuildStrategy, places: Sequence[Place]) -> str | None:
+    """What GPUs round operands of products to; refuses those that cannot."""
+    if strategy.product_precision == "float32" or not _on_gpus(places):
+        return None
+    for place in places:
+        if not isinstance(place, CUDAPlace):
+            raise RuntimeError(
+                f"BuildStrategy.product_precision = {strategy.product_precision!r} is for GPUs "
+                "alone, or for CPUs alone"
+            )
+        capability = array_module(place).cuda.Device(place.device_id).compute_capability
+        if int(capability) < 80:
+            raise RuntimeError(
+                f"BuildStrategy.product_precision = {strategy.product_precision!r} needs GPUs of "
+                f"compute capability 8.0, but {place} has {int(capability) / 10}"
+            )
+    return strategy.product_precision

@@ -13,6 +13,7 @@ from dpexec.graph.drawable import Drawable
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
+from dpexec.kernels.gpu.products import PRODUCTS, RoundingProducts
 from dpexec.passes import needed_nodes
 from dpexec.runtime.bucket_size import THREADS
 from dpexec.runtime.collectives import bind_collective
@@ -34,6 +35,9 @@ class PlanOptions:
         drop: free a temporary after its last use; else when the run is over.
         bucket_bytes: of gradients that a collective task aggregates, see :mod:`.bucket_size`; 0
             makes a task of every aggregation.
+        rounding: what GPUs round the operands of matrix products to, see
+            :mod:`dpexec.kernels.gpu.products`; None: they do not.
+        captured: whether GPUs launch pieces of tasks as CUDA graphs.
     """
 
     granularity: str = "segment"
@@ -41,6 +45,8 @@ class PlanOptions:
     in_place: bool = True
     drop: bool = True
     bucket_bytes: int = THREADS.bucket_bytes
+    rounding: str | None = None
+    captured: bool = False
 
 
 @dataclass(eq=False)
@@ -61,6 +67,7 @@ class Plan(Drawable):
         active: devices with samples, of those that run the whole program.
         fetch: names that are fetched.
         checked: whether results that are no finite numbers make the run fail.
+        captured: whether GPUs launch pieces of its tasks as CUDA graphs.
     """
 
     graph: SSAGraph
@@ -76,6 +83,7 @@ class Plan(Drawable):
     active: list[int]
     fetch: tuple[str, ...] = ()
     checked: bool = False
+    captured: bool = False
 
     def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
         """The start of a run on one device.
@@ -159,6 +167,8 @@ def make_plan(
             call = bind_collective(node, graph.places, missing)
         else:
             xp = array_module(graph.places[node.device])
+            if options.rounding and node.op is not None and node.op.type in PRODUCTS:
+                xp = RoundingProducts(xp, options.rounding)
             call = bind_step(node, xp, node in in_place, late, checked)
         return Step(node, call, drops.get(node, ()))
 
@@ -176,6 +186,7 @@ def make_plan(
         active=[device for device in graph.replicas if device not in idle],
         fetch=tuple(fetch),
         checked=checked,
+        captured=options.captured and not checked,
     )
 
 

@@ -200,8 +200,14 @@ class BuildStrategy(_Strategy):
 
     ``product_precision``, too: with ``"bfloat16"`` the operators ``mul`` and ``matmul`` and their
     gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
-    processor must have AVX512_BF16 or AMX_BF16). Parameters, their updates, results and all other
-    operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
+    processor must have AVX512_BF16 or AMX_BF16; cuBLAS on GPUs of compute capability 8.0 or more,
+    which have ``"tf32"``, too: operands of 10 bits). Parameters, their updates, results and all
+    other operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
+
+    ``allow_cuda_graph_capture``, which later versions of fluid have, makes CUDA graphs of pieces
+    of a task whose operators look at no value (:mod:`dpexec.runtime.gpu.graphs`): one launch
+    instead of hundreds. Recorded steps, and those under FLAGS_check_nan_inf, are launched one by
+    one.
 
     So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
     ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and ``enable_addto``, which
@@ -253,8 +259,9 @@ class BuildStrategy(_Strategy):
     constant_folding = _Field(False, bool, "Compute what constants give when compiling.")
     native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
     product_precision = _Field(
-        "float32", _one_of("float32", "bfloat16"), "What matrix products are computed in."
+        "float32", _one_of("float32", "bfloat16", "tf32"), "What matrix products are computed in."
     )
+    allow_cuda_graph_capture = _Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
     task_granularity = _Field(
         "segment", _one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
     )

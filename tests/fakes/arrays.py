@@ -133,11 +133,23 @@ class ndarray:
             return self._part(host)
         if any(item.dtype == bool for item in _arrays([index])):
             self._look("mask")
-        return _enqueued("getitem", reads, [], lambda: host)
+        self._host_positions(index)
+        return _enqueued(
+            "getitem", reads, [], lambda: self._host[_in_range(_hosts(index), self.shape)]
+        )
+
+    def _host_positions(self, index):
+        items = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(item, (list, np.ndarray)) for item in items):
+            self.machine.from_host("an index")
 
     def __setitem__(self, index, value):
         _no_numpy(value, "setitem")
-        self.machine.enqueue("setitem", [*_memories(index), *_memories(value)], [self._memory])
+        self._host_positions(index)
+        reads = [*_memories(index), *_memories(value)]
+        self.machine.perform("setitem", reads, [self._memory], lambda: self._store(index, value))
+
+    def _store(self, index, value):
         index, value = _in_range(_hosts(index), self.shape), _hosts(value)
         self._host[index] = value
         stored = self._host[index]
@@ -172,6 +184,7 @@ class ndarray:
     def take(self, indices, axis=None, out=None):
         reads = [self._memory, *_memories(indices)]
         host = _hosts(indices)
+        self._host_positions(indices)
         return _enqueued("take", reads, [], lambda: self._host.take(host, axis, mode="wrap"))
 
     def fill(self, value):
@@ -247,10 +260,15 @@ def _arrays(values):
 def _enqueued(name, reads, writes, call, arguments=(), far=False):
     """Do something at once, and note it; views and empty arrays are nothing that GPUs do."""
     machine = ndarray.machine
+    capture = machine.stream().capture
+    if capture is not None:
+        capture.keep(array._host for array in arguments if array._memory in writes)
     with np.errstate(all="ignore"):
         value = call()
     made = _wrapped(value, arguments)
     new = [array._memory for array in _arrays([made]) if array._memory not in reads]
+    if capture is not None:
+        capture.made += _arrays([made]) if new else []
     if not (new or writes) or name in ("empty", "empty_like"):
         return made
     for memory in () if far else (*reads, *writes):
@@ -259,8 +277,19 @@ def _enqueued(name, reads, writes, call, arguments=(), far=False):
                 f"{name} runs on device {machine.current.device}, but an array is on device "
                 f"{memory.device}"
             )
-    machine.enqueue(name, reads, [*writes, *new])
+    hosts = [array._host for array in _arrays([made])]
+    machine.enqueue(name, reads, [*writes, *new], again=lambda: _again(call, hosts))
     return made
+
+
+def _again(call, hosts):
+    """Compute once more, into the same memory."""
+    with np.errstate(all="ignore"):
+        value = call()
+    values = value if isinstance(value, (list, tuple)) else [value]
+    for host, item in zip(hosts, values, strict=True):
+        if host is not item:
+            np.copyto(host, item)
 
 
 def call(name, function, args, kwargs):
@@ -288,8 +317,11 @@ def at(name, function, target, indices, value):
         raise TypeError(f"{name}.at only supports {sorted(_AT_TYPES)}, not {target.dtype.name}")
     _no_numpy(value, name)
     reads = [*_memories(indices), *_memories(value)]
-    ndarray.machine.enqueue(f"{name}.at", reads, [target._memory])
-    function.at(target._host, _in_range(_hosts(indices), target.shape), _hosts(value))
+
+    def add():
+        function.at(target._host, _in_range(_hosts(indices), target.shape), _hosts(value))
+
+    ndarray.machine.perform(f"{name}.at", reads, [target._memory], add)
 
 
 def _method(name, known):

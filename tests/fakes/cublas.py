@@ -33,8 +33,11 @@ class Cublas:
         b, right = self._stack(B, (k, n), ldb, transb, strideB, batchCount)
         c, made = self._stack(C, (m, n), ldc, 0, strideC, batchCount)
         assert self._machine.current.device == handle
-        self._machine.enqueue("gemm", [left, right], [made])
-        c[...] = _rounded(a, bits) @ _rounded(b, bits)
+
+        def multiply():
+            c[...] = _rounded(a, bits) @ _rounded(b, bits)
+
+        self._machine.perform("gemm", [left, right], [made], multiply)
 
     def _stack(self, address, shape, leading, turned, step, count):
         columns = shape[0] if turned else shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from tests.fakes import arrays, streams
 from tests.fakes.arrays import NAMES, ndarray, refuse_unknown
 from tests.fakes.cublas import Cublas
+from tests.fakes.graphs import Capture, MemoryPool
 from tests.fakes.nccl import Nccl
 from tests.fakes.raw import RawKernel
+from tests.fakes.streams import CaptureError
 
 __all__ = ["install", "make_cupy"]
 
@@ -65,6 +68,7 @@ def _as_array(name, value, dtype=None, **options):
         if name == "array" or value._memory.device != value.machine.current.device:
             value = value.copy()
         return arrays.call(name, getattr(np, name), (value, dtype), options)
+    ndarray.machine.from_host(name)
     return arrays.call(name, np.array, (value, dtype), options)
 
 
@@ -110,6 +114,10 @@ class Device:
 
     def __exit__(self, *error):
         self.machine.current.device = self._before.pop()
+
+    @property
+    def compute_capability(self):
+        return self.machine.capability
 
     def use(self):
         self.machine.current.device = self.id
@@ -172,6 +180,16 @@ class Stream:
     def synchronize(self):
         self.machine.wait(self._queue.clock, "stream")
 
+    def begin_capture(self, mode=None):
+        assert self._queue.capture is None
+        if self._queue.is_null or self._queue.blocking:
+            raise CaptureError("work of anybody on the null stream would break this capture")
+        self._queue.capture = Capture(self.machine)
+
+    def end_capture(self):
+        capture, self._queue.capture = self._queue.capture, None
+        return capture.graph()
+
 
 class Event:
     """A point of a stream; its time is the number of what was enqueued before it."""
@@ -228,7 +246,7 @@ class Cuda(types.ModuleType):
         self.runtime = types.SimpleNamespace(
             CUDARuntimeError=DriverError, getDeviceCount=lambda: machine.count, CUDA_R_32F=0
         )
-        self.nvtx = Nvtx()
+        self.nvtx, self.MemoryPool = Nvtx(), MemoryPool
         self.nccl, self.cublas = Nccl(machine), Cublas(machine)
         self.get_cublas_handle = lambda: machine.current.device
         self._machine = machine
@@ -242,6 +260,15 @@ class Cuda(types.ModuleType):
             raise DriverError("cudaErrorInvalidResourceHandle or cudaErrorNotReady")
         return (end._when - start._when) * 1e-3
 
+    @contextlib.contextmanager
+    def using_allocator(self, allocator=None):
+        current = self._machine.current
+        before, current.pool = current.pool, getattr(allocator, "__self__", None)
+        try:
+            yield
+        finally:
+            current.pool = before
+
     def alloc_pinned_memory(self, size):
         return bytearray(size)
 
@@ -251,6 +278,7 @@ class Machine(streams.Machine):
 
     def __init__(self, count):
         super().__init__(count)
+        self.capability = "90"
         ndarray.machine = self
         self.module = Module(self)
 

@@ -69,7 +69,10 @@ class RawKernel:
                 given.append(ctypes.c_void_p(argument._host.ctypes.data))
             else:
                 given.append(_TYPES[type(argument)](argument))
-        ndarray.machine.enqueue(self.name, reads, writes)
-        for place in ((b, t) for b in range(2) for t in range(3)):
-            library.place(*place, 3, 2)
-            getattr(library, self.name)(*given)
+
+        def launch():
+            for place in ((b, t) for b in range(2) for t in range(3)):
+                library.place(*place, 3, 2)
+                getattr(library, self.name)(*given)
+
+        ndarray.machine.perform(self.name, reads, writes, launch)

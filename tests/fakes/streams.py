@@ -17,11 +17,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Event", "Machine", "Memory", "Race", "Stream"]
+__all__ = ["CaptureError", "Event", "Machine", "Memory", "Race", "Stream"]
 
 
 class Race(AssertionError):
     """On a real GPU the result would depend on who is faster."""
+
+
+class CaptureError(RuntimeError):
+    """Something that a stream cannot do while it only notes what it is told."""
 
 
 class Clock(defaultdict):
@@ -39,11 +43,12 @@ class Clock(defaultdict):
 
 
 class Current(threading.local):
-    """What is current on a thread: a device, and a stream of every device."""
+    """What is current on a thread: a device, a stream of every device, and a pool of memory."""
 
     def __init__(self):
         self.device = 0
         self.streams = {}
+        self.pool = None
 
 
 class Machine:
@@ -94,14 +99,25 @@ class Machine:
         place = (ctypes.c_char * (end - ptr)).from_address(ptr)
         return np.frombuffer(place, dtype, count), array._memory
 
-    def enqueue(self, name, reads=(), writes=(), stream=None):
+    def enqueue(self, name, reads=(), writes=(), stream=None, again=None):
         """Note a piece of work; returns its stream and number.
+
+        Args:
+            name: for messages and the log.
+            reads: memory.
+            writes: memory.
+            stream: None: the current one.
+            again: does it, when a graph that it was captured in is launched.
 
         Raises:
             Race: it reads or writes what another stream may still write or read.
+            CaptureError: the stream is captured, and this cannot be.
         """
         with self.lock:
             stream = stream or self.stream()
+            if stream.capture is not None:
+                stream.capture.note(name, reads, writes, again)
+                return stream, (stream.number, 0)
             stream.begin()
             for memory in reads:
                 memory.check(name, stream, write=False)
@@ -114,6 +130,21 @@ class Machine:
                 memory.written, memory.uses = entry, dict([entry])
             self.log.append((stream.device, stream.name, name))
             return stream, entry
+
+    def perform(self, name, reads, writes, work):
+        """Enqueue work on what is there already; while it is captured nothing happens."""
+        stream, _ = self.enqueue(name, reads, writes, again=work)
+        if stream.capture is None:
+            work()
+
+    def from_host(self, what):
+        """Note that the host gives something to a kernel or a copy, which a graph would repeat.
+
+        Raises:
+            CaptureError: the current stream is captured.
+        """
+        if self.stream().capture is not None:
+            raise CaptureError(f"{what} takes values of the host, which a graph would not look at")
 
     def wait(self, clock, name):
         """The host waits until all work that a clock covers is done."""
@@ -148,7 +179,8 @@ class Stream:
         self.machine, self.device, self.blocking = machine, device, blocking
         self.name = name or f"stream {self.number}"
         self.clock = Clock()
-        self.freed = []
+        self.freed = defaultdict(list)
+        self.capture = None
 
     @property
     def is_null(self):
@@ -203,14 +235,17 @@ class Memory:
             self.home = machine.stream()
             if self.home.device != device:
                 raise AssertionError("memory is allocated on the current device")
-            self.home.begin()
-            self.written = self.home.number, self.home.clock[self.home.number]
+            self.pool = machine.current.pool
+            if self.pool is None:
+                self.home.begin()
+            # a pool of one's own has new memory, which nobody works on
+            self.written = self.home.number, self.home.clock[self.home.number] * (not self.pool)
             self.uses = dict([self.written])
             self._take_freed()
         weakref.finalize(self, _free, self.home, vars(self)).atexit = False
 
     def _take_freed(self):
-        for uses in self.home.freed:
+        for uses in self.home.freed[self.pool]:
             users = [use[0] for use in uses.items() if not self.home.knows(use)]
             if users:
                 names = sorted(self.machine.streams[number].name for number in users)
@@ -218,7 +253,7 @@ class Memory:
                     f"memory of stream {self.home.name!r} of device {self.device} was freed and is "
                     f"used again while {names} may still use it"
                 )
-        self.home.freed.clear()
+        self.home.freed[self.pool].clear()
 
     def check(self, name, stream, write):
         for entry in self.uses.items() if write else [self.written]:
@@ -232,4 +267,4 @@ class Memory:
 
 
 def _free(home, block):
-    home.freed.append(dict(block["uses"]))
+    home.freed[block["pool"]].append(dict(block["uses"]))

@@ -193,8 +193,8 @@ def test_rounded_operands_on_a_cluster_give_the_same_bits(client):
     np.testing.assert_allclose(local.losses, plain.losses, rtol=0.02)
 
 
-def test_precision_has_two_names():
-    with pytest.raises(ValueError, match="'float32' or 'bfloat16', but received 'float16'"):
+def test_precision_has_three_names():
+    with pytest.raises(ValueError, match="'float32', 'bfloat16' or 'tf32', but received 'float16'"):
         fluid.BuildStrategy().product_precision = "float16"
 
 

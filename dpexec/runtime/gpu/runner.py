@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from dpexec.core.copies import array_on
 from dpexec.core.places import CUDAPlace
-from dpexec.core.ranges import looking_later
+from dpexec.core.ranges import Check, looking_later
 from dpexec.graph.ssa import VarNode
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feed import Feeds
@@ -16,6 +17,7 @@ from dpexec.runtime.fetch import collect
 from dpexec.runtime.gpu import nccl
 from dpexec.runtime.gpu.checks import Checks
 from dpexec.runtime.gpu.copies import to_host
+from dpexec.runtime.gpu.graphs import GraphPiece, Pieces, pieces_of
 from dpexec.runtime.gpu.schedule import Schedule
 from dpexec.runtime.gpu.streams import Streams
 from dpexec.runtime.gpu.times import DeviceTimes
@@ -43,6 +45,8 @@ class GpuRunner(LocalRunner):
         self._with_nccl = nccl.is_chosen(self._replicas.places)
         self._exchanging: weakref.WeakKeyDictionary[Binding, Binding]
         self._exchanging = weakref.WeakKeyDictionary()
+        self._pieces: weakref.WeakKeyDictionary[Binding, dict[int, Pieces]]
+        self._pieces = weakref.WeakKeyDictionary()
         self._checks = Checks()
         self._times: DeviceTimes | None = None
         self._ends: dict[int, list[Any]] = {}
@@ -125,6 +129,25 @@ class GpuRunner(LocalRunner):
             self._ends[number] = [self._streams.record(lane) for lane in lanes]
 
     def _run_steps(self, steps: Sequence[Step], envs: Sequence[Env]) -> None:
+        assert self.binding is not None
+        device, plan = steps[0].node.device, self.binding.plan
+        if not plan.captured or self._recording is not None or device is None:
+            self._run_one_by_one(steps, envs)
+            return
+        known = self._pieces.setdefault(self.binding, {})
+        if id(steps) not in known:
+            known[id(steps)] = pieces_of(plan, device, steps, self._begin_check)
+        usual = functools.partial(self._run_one_by_one, envs=envs)
+        fixed: dict[str, Any] = {}
+        for piece in known[id(steps)]:
+            if isinstance(piece, GraphPiece):
+                if piece.updates:
+                    self._checks.look()
+                piece.run(envs[device], usual, fixed)
+            else:
+                self._run_one_by_one(piece, envs)
+
+    def _run_one_by_one(self, steps: Sequence[Step], envs: Sequence[Env]) -> None:
         for step in steps:
             node, inputs = step.node, Env()
             if node.op is not None and node.op.definition.checks_values:
@@ -135,11 +158,14 @@ class GpuRunner(LocalRunner):
             with looking_later() as checks:
                 run_steps([step], envs)
             for check in checks:
-                place = self._replicas.places[node.device or 0]
-                assert isinstance(place, CUDAPlace)
-                self._checks.begin(check, place, step, inputs)
+                self._begin_check(check, step, inputs)
             if self._times is not None:
                 self._times.end_step(node)
+
+    def _begin_check(self, check: Check, step: Step, inputs: Env) -> None:
+        place = self._replicas.places[step.node.device or 0]
+        assert isinstance(place, CUDAPlace)
+        self._checks.begin(check, place, step, inputs)
 
     def _hold(self, variables: Sequence[VarNode]) -> None:
         """Keep the values of variables that a collective reads or writes."""

@@ -1,0 +1,50 @@
+"""Operators whose launches a CUDA graph can repeat.
+
+A graph repeats kernels and copies with the arguments that they had. So it can have nothing that
+looks at values on the host, and nothing that takes values of the host: random numbers, and
+constants that NumPy makes, whose copy would be read from page-locked memory that is somebody
+else's by then. The operators here do neither, as ``tests/kernels/gpu/test_capturable.py`` finds
+out with their samples; what they check about values is looked at behind the graph.
+"""
+
+from __future__ import annotations
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.operator import Operator
+
+__all__ = ["CAPTURABLE", "is_capturable"]
+
+_TYPES = """
+abs accuracy adadelta adagrad adam adamax assign batch_norm bmm cast ceil clip concat conv2d
+conv2d_transpose cross_entropy cross_entropy2 cumsum depthwise_conv2d dot dropout_grad
+elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow
+elementwise_sub equal exp expand_as fill_any_like fill_constant fill_constant_batch_size_like
+fill_zeros_like flatten flatten2 floor ftrl fused_adam fused_batch_norm_act
+fused_elemwise_activation fused_momentum fused_sgd fusion_group gelu greater_equal greater_than
+group_norm hard_sigmoid hard_swish huber_loss increment instance_norm label_smooth lamb
+lars_momentum layer_norm leaky_relu less_equal less_than log log_loss logsigmoid matmul mean
+momentum mul not_equal pow reciprocal reduce_max reduce_mean reduce_min reduce_sum relu relu6
+reshape reshape2 rmsprop round rsqrt scale sgd sigmoid sigmoid_cross_entropy_with_logits sign slice
+smooth_l1_loss softmax softmax_with_cross_entropy softplus softsign split sqrt square squeeze
+squeeze2 stack sum swish sync_batch_norm tanh transpose transpose2 unsqueeze unsqueeze2 where
+"""
+CAPTURABLE = frozenset(_TYPES.split())
+"""Types; their gradients are meant, too."""
+
+_SHAPES = {"Shape", "ExpandTimes"}  # slots whose values the host looks at, as in ...Tensor
+
+
+def is_capturable(op: Operator) -> bool:
+    """Whether a graph can repeat an operator.
+
+    Args:
+        op: the operator.
+    """
+    if op.type not in CAPTURABLE and op.type.removesuffix("_grad") not in CAPTURABLE:
+        return False
+    given = {slot for slot, names in op.inputs.items() if names}
+    if any(slot in _SHAPES or slot.endswith(("Tensor", "TensorList")) for slot in given):
+        return False
+    names = {*op.input_arg_names, *op.output_arg_names}
+    variables = (op.block._find_var_recursive(name) for name in names)
+    return not any(var is not None and var.type == VarType.SELECTED_ROWS for var in variables)

@@ -1,0 +1,223 @@
+"""CUDA graphs: pieces of a task that are launched at once, with the addresses that they had.
+
+A piece runs as usual the first time, when CuPy compiles kernels and cuBLAS takes its memory. The
+second time it is captured on a stream of its own, and from then on only launched. That stream does
+not wait for the null stream, since work of anybody there would break the capture; and what is
+allocated meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
+
+Variables that the plan keeps (parameters, the state of optimizers) and results of other pieces are
+used where they are, and if one has moved the piece is captured again. Anything else that a piece
+reads (feeds, sums, what an operator made that runs by itself) is copied into memory of the piece
+in front of every launch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dpexec.core.places import array_module
+from dpexec.core.ranges import Check, looking_later
+from dpexec.kernels.gpu.capturable import is_capturable
+from dpexec.runtime.env import Env
+from dpexec.runtime.plan import Plan
+from dpexec.runtime.steps import Step, overwrites, run_steps
+
+__all__ = ["GraphPiece", "Pieces", "pieces_of"]
+
+_FEWEST_STEPS = 2
+_MOST_CAPTURES = 4  # of a piece whose variables move again and again
+
+Begin = Callable[[Check, Step, Env], None]
+Pieces: TypeAlias = "list[GraphPiece | Sequence[Step]]"
+
+
+def pieces_of(plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> Pieces:
+    """A task as pieces that are captured, and steps between them that are not.
+
+    Checks of values come to an end in front of the first step that overwrites a parameter, so a
+    piece begins there.
+
+    Args:
+        plan: that the task is of.
+        device: where it runs.
+        steps: of the task.
+        begin: begins a check of a step, whose inputs it is told.
+    """
+    pieces: Pieces = []
+    for fits, found in _split(steps):
+        if fits and len(found) >= _FEWEST_STEPS:
+            pieces.append(GraphPiece(plan, device, found, begin))
+        else:
+            pieces.append(found)
+    return pieces
+
+
+def _split(steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]]]:
+    found: list[Step] = []
+    kind = None
+    overwritten = False
+    for step in steps:
+        fits = step.code is None and step.node.op is not None and is_capturable(step.node.op)
+        first = not overwritten and step.node.op is not None and bool(overwrites(step.node.op))
+        overwritten = overwritten or first
+        if found and (fits != kind or first):
+            yield bool(kind), found
+            found = []
+        kind = fits
+        found.append(step)
+    if found:
+        yield bool(kind), found
+
+
+class GraphPiece:
+    """Some steps of a device, in order, that look at no value.
+
+    Args:
+        plan: that they are of.
+        device: where they run.
+        steps: the steps.
+        begin: begins a check of a step, whose inputs it is told.
+
+    Attributes:
+        steps: the same.
+        xp: ``cupy``.
+        writes: names of what they write.
+        overwritten: names of what the plan overwrites.
+        updates: whether they overwrite something that the plan keeps.
+    """
+
+    def __init__(self, plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> None:
+        self.steps = steps
+        self.xp = array_module(plan.graph.places[device])
+        self._reads, self.writes = _names(steps)
+        self.overwritten = {name for _, name in plan.overwritten}
+        self._staged = {name for number, name in plan.commits if number == device}
+        self._kept = {*self.overwritten, *plan.reads[device]} - self._staged
+        self.updates = any(overwrites(step.node.op) for step in steps if step.node.op is not None)
+        self._drops = {name for step in steps for name in step.drops}
+        self._begin = begin
+        self._runs = self._captures = 0
+        self._captured: _Captured | None = None
+
+    def run(self, env: Env, usual: Callable[[Sequence[Step]], None], fixed: dict[str, Any]) -> None:
+        """Run the steps on the current stream.
+
+        Args:
+            env: the values of the device.
+            usual: runs steps one by one.
+            fixed: results of pieces before this one in the task; gets those of this one.
+        """
+        self._runs += 1
+        if self._captured is None or not self._captured.fits(env):
+            self._captured = self._capture(env, fixed) if self._runs > 1 else None
+        if self._captured is None:
+            usual(self.steps)
+            return
+        self._captured.launch(env)
+        fixed.update(self._captured.results)
+        for name in self._staged & self._captured.results.keys():
+            env[name] = env[name].copy()  # the variable must not change before the step's end
+        for name in self._drops:
+            env.pop(name, None)
+        for check, step, inputs in self._captured.checks:
+            self._begin(check, step, inputs)
+
+    def _capture(self, env: Env, fixed: Mapping[str, Any]) -> _Captured | None:
+        """What is launched from now on; None if it cannot be captured."""
+        given = {name: env.find(name) for name in self._reads}
+        given = {name: value for name, value in given.items() if value is not None}
+        arrays = all(isinstance(value, self.xp.ndarray) for value in given.values())
+        if self._captures >= _MOST_CAPTURES or not arrays:
+            return None
+        self._captures += 1
+        try:
+            stay = {name for name in given if name in self._kept or given[name] is fixed.get(name)}
+            return _Captured(self, env, given, stay)
+        except Exception as error:  # whatever is wrong with the steps, running them says it
+            self._captures = _MOST_CAPTURES
+            names = ", ".join(dict.fromkeys(step.node.name for step in self.steps))
+            warnings.warn(
+                f"no CUDA graph could be captured of {names}, which run one by one: {error}",
+                stacklevel=2,
+            )
+            return None
+
+
+class _Captured:
+    """A graph with the memory that it works in.
+
+    Args:
+        piece: the steps.
+        env: the values of the device.
+        given: those of them that the piece reads.
+        stay: names of what is used where it is.
+
+    Attributes:
+        results: what it writes, at the same place after every launch.
+        checks: of values that it computes, with the step that they are of and its inputs.
+    """
+
+    def __init__(
+        self, piece: GraphPiece, env: Env, given: Mapping[str, Any], stay: set[str]
+    ) -> None:
+        xp = piece.xp
+        self._seed = env.shard.weight, env.shard.share
+        self._kept = {name: value for name, value in given.items() if name in stay}
+        self._pool = xp.cuda.MemoryPool()
+        inner = Env(env.shard)
+        stream = xp.cuda.Stream(non_blocking=True)
+        with stream, xp.cuda.using_allocator(self._pool.malloc):
+            self._copies = {
+                name: xp.empty(value.shape, value.dtype)
+                for name, value in given.items()
+                if name not in stay
+            }
+            inner.update({**self._kept, **self._copies})
+            inner.guard(piece.overwritten)
+            stream.begin_capture()
+            try:
+                self.checks = [*_run(piece.steps, inner)]
+            finally:
+                self._graph = stream.end_capture()
+        self.results = {name: inner[name] for name in piece.writes if name in inner}
+
+    def fits(self, env: Env) -> bool:
+        """Whether what it reads where it is lies there, and numbers it has are right."""
+        if (env.shard.weight, env.shard.share) != self._seed:
+            return False
+        return all(env.find(name) is value for name, value in self._kept.items())
+
+    def launch(self, env: Env) -> None:
+        """Enqueue it on the current stream.
+
+        Args:
+            env: what it reads, and gets what it writes.
+        """
+        for name, copy in self._copies.items():
+            copy[...] = env[name]
+        self._graph.launch()
+        env.update(self.results)
+
+
+def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:
+    """Run steps; gives the checks that they would make."""
+    for step in steps:
+        assert step.node.device is not None and step.node.op is not None
+        inputs = Env()
+        inputs.update((name, env.find(name)) for name in step.node.op.input_arg_names)
+        with looking_later() as checks:
+            run_steps([step], [env] * (step.node.device + 1))
+        yield from ((check, step, inputs) for check in checks)
+
+
+def _names(steps: Sequence[Step]) -> tuple[list[str], list[str]]:
+    """What steps read that comes from outside, and what they write."""
+    reads: dict[str, None] = {}
+    writes: dict[str, None] = {}
+    for step in steps:
+        assert step.node.op is not None
+        reads.update(dict.fromkeys(n for n in step.node.op.input_arg_names if n not in writes))
+        writes.update(dict.fromkeys(step.node.op.output_arg_names))
+    return list(reads), list(writes)

@@ -1,0 +1,73 @@
+"""CUDA graphs without GPUs: what a stream is told between two calls, to be done again.
+
+While a stream is captured nothing happens: what was overwritten has its old values afterwards,
+what is new has garbage until the graph is launched.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from tests.fakes.streams import CaptureError
+
+__all__ = ["Capture", "Graph", "MemoryPool"]
+
+
+class MemoryPool:
+    """A pool of memory of its own, by ``using_allocator(pool.malloc)``."""
+
+    def malloc(self, size):
+        raise NotImplementedError
+
+
+class Capture:
+    """What a stream notes.
+
+    Attributes:
+        made: arrays that are new.
+    """
+
+    def __init__(self, machine):
+        self._machine = machine
+        self._work = []
+        self._before = {}
+        self.made = []
+
+    def note(self, name, reads, writes, again):
+        """A piece of work; see :meth:`Machine.enqueue`."""
+        if again is None:
+            raise CaptureError(f"{name} while a stream is captured")
+        found = ([(weakref.ref(m), m.pool) for m in memory] for memory in (reads, writes))
+        self._work.append((name, *found, again))
+
+    def keep(self, hosts):
+        """Remember what arrays hold."""
+        for host in hosts:
+            self._before.setdefault(id(host), (host, host.copy()))
+
+    def graph(self):
+        """What was noted."""
+        for array in self.made:
+            array._host.fill(77)
+        for host, value in self._before.values():
+            host[...] = value
+        self.made = []
+        return Graph(self._machine, self._work)
+
+
+class Graph:
+    """``cupy.cuda.Graph``."""
+
+    def __init__(self, machine, work):
+        self._machine, self._work = machine, work
+
+    def launch(self, stream=None):
+        queue = stream._queue if stream is not None else self._machine.stream()
+        log = self._machine.log[:]
+        for name, reads, writes, again in self._work:
+            used = [[memory() for memory, _ in found] for found in (reads, writes)]
+            if any(memory() is None and pool is None for memory, pool in (*reads, *writes)):
+                raise AssertionError(f"{name} of a graph uses memory that may be somebody else's")
+            self._machine.enqueue(name, *([m for m in found if m] for found in used), queue)
+            again()
+        self._machine.log[:] = [*log, (queue.device, queue.name, "graph")]

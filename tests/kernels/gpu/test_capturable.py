@@ -1,0 +1,46 @@
+"""Operators that CUDA graphs repeat: launched again, they compute from what is there then."""
+
+import numpy as np
+
+import dpexec.ops
+from dpexec.core.ranges import looking_later
+from dpexec.ir import opdef
+from dpexec.kernels.gpu.capturable import CAPTURABLE, is_capturable
+from tests.fakes.cupy import install
+from tests.ops.calls import SampleCall, samples
+from tests.ops.test_contract_on_gpus import compared
+
+assert dpexec.ops
+
+
+def test_graphs_repeat_what_their_operators_compute(monkeypatch):
+    cupy = install(monkeypatch, 1)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    captured = set()
+
+    def in_a_graph(type, general):
+        def kernel(xp, *values, **attrs):
+            cupy.cuda.Device(0).synchronize()
+            pool = cupy.cuda.MemoryPool()
+            with stream, cupy.cuda.using_allocator(pool.malloc), looking_later():
+                stream.begin_capture()
+                try:
+                    made = general(xp, *values, **attrs)
+                finally:
+                    graph = stream.end_capture()
+                graph.launch()
+                stream.synchronize()
+            captured.add(type)
+            return made
+
+        return kernel
+
+    kept = samples
+    for type in sorted(CAPTURABLE - {"dropout_grad"}):
+        fitting = [s for s in kept(type) if is_capturable(SampleCall(type, s, np.float32).op)]
+        assert fitting, type
+        chosen = {type: fitting[:2]}
+        monkeypatch.setattr("tests.ops.test_contract_on_gpus.samples", chosen.get)
+        compared(type, cupy, 1e-4, in_a_graph)
+    assert captured > CAPTURABLE - {"dropout_grad"}
+    assert {opdef.get(type).is_random for type in captured} == {False}

@@ -1,0 +1,117 @@
+"""Pieces of tasks as CUDA graphs: the same bits, far fewer launches."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.core.places import CUDAPlace
+from tests.fakes.cupy import install
+from tests.runtime.gpu.programs import (
+    NETS,
+    assert_same_bits,
+    feeds_of,
+    regression,
+    trained,
+    without_labels,
+)
+from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    return install(monkeypatch, 2)
+
+
+def gpus(numbers):
+    return [CUDAPlace(gpu) for gpu in numbers]
+
+
+def compiled(net, places):
+    """The program, to be run with graphs."""
+    build, run_as = fluid.BuildStrategy(), fluid.ExecutionStrategy()
+    build.allow_cuda_graph_capture, run_as.scheduler = True, "threads"
+    return fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, run_as, places=places
+    )
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1], [0, 0]], ids=str)
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", NETS)
+def test_graphs_compute_what_processors_do(cupy, name, mode, numbers):
+    net, feeds = NETS[name](), feeds_of(name, 5)
+    expected = trained(net, [fluid.CPUPlace()] * len(numbers), mode, feeds)
+    found = trained(net, gpus(numbers), mode, feeds, allow_cuda_graph_capture=True)
+    assert_same_bits(found, expected)
+    assert any(name == "graph" for *_, name in cupy.machine.log)
+
+
+def test_steps_are_few_launches(cupy):
+    net, log = regression(), cupy.machine.log
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program, launches = compiled(net, gpus([0])), []
+        for feed in without_labels(4):
+            log.clear()
+            exe.run(program, feed, [])
+            launches.append([name for *_, name in log])
+    assert "graph" not in launches[0] and len(launches[0]) > 30
+    for names in launches[1:]:  # the batch, statistics of batch_norm in and out, two graphs
+        assert names.count("graph") == 2 and len(names) <= 2 + 6 + 2
+
+
+@pytest.mark.parametrize("numbers", [[0], [0, 1]], ids=str)
+def test_what_moves_or_changes_size_is_noticed(cupy, numbers):
+    """Parameters that somebody sets, and batches of two sizes, which share them."""
+    net, feeds = classifier(fluid.optimizer.Adam(0.01), batch_norm=True), batches(8)
+    feeds[2::3] = [{name: array[:8] for name, array in feed.items()} for feed in feeds[2::3]]
+    states = []
+    for places in ([fluid.CPUPlace()] * len(numbers), gpus(numbers)):
+        scope = fluid.Scope()
+        with fluid.scope_guard(scope):
+            exe = fluid.Executor(places[0])
+            exe.run(net.startup)
+            program = compiled(net, places)
+            for number, feed in enumerate(feeds):
+                if number == 5:
+                    parameter = scope.find_var(net.main.all_parameters()[0].name).get_tensor()
+                    parameter.set(np.array(parameter) * np.float32(0.5), places[0])
+                exe.run(program, feed, [])
+            states.append(persistables(net.main, scope))
+    for name, value in states[0].items():
+        np.testing.assert_allclose(states[1][name], value, 1e-5, 1e-6, err_msg=name)
+
+
+def test_a_refused_label_changes_nothing(cupy):
+    net, scope = classifier(fluid.optimizer.Adam(0.01), batch_norm=True), fluid.Scope()
+    (feed,) = batches(1)
+    with fluid.scope_guard(scope):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program = compiled(net, gpus([0]))
+        for _ in range(3):
+            exe.run(program, feed, [])
+        before = persistables(net.main, scope)
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"Label value .* got 3[^Z]*nets.py"):
+            exe.run(program, {**feed, "y": feed["y"] + 1}, [])
+        for name, value in persistables(net.main, scope).items():
+            np.testing.assert_array_equal(value, before[name], err_msg=name)
+        assert np.isfinite(exe.run(program, feed, [net.loss])[0]).all()
+
+
+def test_what_cannot_be_captured_runs_and_says_so_once(cupy, monkeypatch):
+    monkeypatch.setattr("dpexec.runtime.gpu.graphs.is_capturable", lambda op: True)
+    net, feeds = NETS["sparse"](), feeds_of("sparse")
+    with pytest.warns(UserWarning, match="captured of .*merge_selected_rows") as said:
+        found = trained(net, gpus([0, 1]), feeds=feeds, allow_cuda_graph_capture=True)
+    assert len(said) == 2  # a piece of either replica
+    assert_same_bits(found, trained(net, [fluid.CPUPlace()] * 2, feeds=feeds))
+
+
+def test_memory_of_graphs_is_nobody_elses(cupy, monkeypatch):
+    monkeypatch.setattr(cupy.cuda, "using_allocator", lambda allocator: contextlib.nullcontext())
+    with pytest.raises(AssertionError, match=r"may still use|may be somebody else's"):
+        trained(regression(), gpus([0]), feeds=without_labels(3), allow_cuda_graph_capture=True)
