@@ -63,18 +63,15 @@ class Held(NamedTuple):
 # ---- homes change
 
 
-def setup(epoch: Epoch, step: int, spec: Compilation, devices: Sequence[int]) -> None:
-    """Make room for the replicas of a runner.
+def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
+    """Make room for replicas of a runner; they are here when their state is.
 
     Args:
         epoch: the time that begins.
         step: the last one that is complete.
         spec: how program and plans are compiled.
-        devices: the replicas that live on this worker.
     """
-    replicas = WorkerReplicas(epoch, spec)
-    replicas.stores = {device: Versions(step) for device in devices}
-    keep(replicas, get_worker().address)
+    keep(WorkerReplicas(epoch, spec), get_worker().address)
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
@@ -146,6 +143,8 @@ def take(
 ) -> dict[str, Any]:
     """State of a replica, for its new home or its mirror.
 
+    It is not copied: no step runs, and so writes to it, before it is where it is to be.
+
     Args:
         epoch: the time that begins.
         step: after which step.
@@ -157,16 +156,34 @@ def take(
     with at_work(epoch) as replicas:
         known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
         wanted = [name for name in known if (names is None or name in names) and name not in but]
-        return {name: np.array(known[name]) for name in wanted}
+        return {name: known[name] for name in wanted}
 
 
-def give(epoch: Epoch, step: int, device: int, mirrored: bool, *parts: Mapping[str, Any]) -> None:
-    """Let a worker be the home or the mirror of a replica, whose state came in parts."""
+def give(
+    epoch: Epoch, step: int, mirrored: bool, parts: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> None:
+    """Let a worker be the home or the mirror of replicas.
+
+    What one of them has in common with another, or with one that lives there already, it has there
+    once.
+
+    Args:
+        epoch: the time that begins.
+        step: the step that the replicas stand at.
+        mirrored: whether the worker mirrors them; else they live there.
+        parts: the state of each, in parts.
+    """
+    arrays = StepArrays()
     with at_work(epoch) as replicas:
-        versions = Versions(step)
-        for values in parts:
-            versions.set(values, StepArrays())
-        (replicas.mirrors if mirrored else replicas.stores)[device] = versions
+        for versions in replicas.stores.values():
+            if step in versions.steps:
+                for name, array in versions.at(step).items():
+                    arrays.lend(versions, name, array)
+        for device, found in parts.items():
+            versions = Versions(step)
+            for values in found:
+                versions.set(values, arrays)
+            (replicas.mirrors if mirrored else replicas.stores)[device] = versions
 
 
 # ---- mirrors
@@ -183,21 +200,22 @@ def mirror(step: StepOf, device: int, made: Mapping[str, Any]) -> None:
 # ---- values come and go
 
 
-def store(epoch: Epoch, step: int, device: int, mirrored: bool, values: Mapping[str, Any]) -> None:
-    """Set persistable variables of a device.
+def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[str, Any]]) -> None:
+    """Set persistable variables of devices; what is one array for several of them stays so.
 
     Args:
         epoch: the present one.
         step: the last one that is complete.
-        device: the device.
-        mirrored: whether the worker mirrors it; else it lives there.
-        values: by name.
+        mirrored: whether the worker mirrors the devices; else they live there.
+        values: by device and name.
     """
+    arrays = StepArrays()
     with at_work(epoch) as replicas:
         known = replicas.mirrors if mirrored else replicas.stores
-        versions = known.setdefault(device, Versions(step))
-        versions.stand_at(step)
-        versions.set(values, StepArrays())
+        for device, found in values.items():
+            versions = known.setdefault(device, Versions(step))
+            versions.stand_at(step)
+            versions.set(found, arrays)
 
 
 def load(epoch: Epoch, step: int, device: int, name: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.base import is_dask_collection
@@ -23,6 +23,9 @@ from dpexec.runtime.dask_feed import (
     parts_of,
     rows_of_blocks,
 )
+
+if TYPE_CHECKING:
+    from dpexec.runtime.schedulers.waiting import Contact
 
 __all__ = ["Fed", "HeldRows", "Piece", "hold", "put_together"]
 
@@ -152,22 +155,25 @@ class Fed:
     blocks: Sequence[Any]
 
     @classmethod
-    def of(cls, client: Any, values: Mapping[str, Any]) -> Fed:
+    def of(cls, contact: Contact, values: Mapping[str, Any]) -> Fed:
         """Find out what travels how: whole blocks do, and rows cut out of others where they lie.
 
         Args:
-            client: of the cluster.
+            contact: how the cluster is talked to.
             values: what the replica is fed; arrays and :class:`HeldRows`.
+
+        Raises:
+            SchedulerLostError: the scheduler does not say where they lie.
         """
         held = {name: value for name, value in values.items() if isinstance(value, HeldRows)}
         if not held:
             return cls(values, {}, ())
         pieces = [piece for value in held.values() for piece in value.pieces]
-        homes = client.who_has([piece.future for piece in pieces])
+        homes = contact.holders([piece.future for piece in pieces])
         return cls(
             {name: value for name, value in values.items() if name not in held},
             {name: len(value.pieces) for name, value in held.items()},
-            [_rows_of(client, piece, homes) for piece in pieces],
+            [_rows_of(contact.client, piece, homes) for piece in pieces],
         )
 
 

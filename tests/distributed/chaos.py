@@ -16,6 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dpexec.runtime.schedulers import replica_group
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, Run, assert_same_bits, train
@@ -23,7 +24,6 @@ from tests.runtime.nets import AllReduce, Reduce, Run, assert_same_bits, train
 MODES = {"allreduce": AllReduce, "reduce": Reduce}
 COLLECTIVES = ("tasks", "gang")
 _LATEST = 0.1  # seconds after the begin of a step
-_LOOK = 1.1  # seconds after which a run has seen who has joined
 
 
 class Storm:
@@ -69,7 +69,7 @@ class Storm:
 
     def _calm_down(self) -> None:
         self._found.wait_for(self._count)
-        time.sleep(_LOOK)
+        time.sleep(replica_group._LOOK + 0.1)  # then the next step sees who has joined
         self._left = self._count - 1
 
     def _strike(self, step: int) -> threading.Timer:

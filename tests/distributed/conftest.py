@@ -1,4 +1,4 @@
-"""Clusters for tests that leave them as they were, and what threads do without any."""
+"""Clusters that tests share, and what threads do without any."""
 
 import pytest
 
@@ -19,6 +19,36 @@ def three():
     """The client of three worker processes."""
     with workers(3) as found:
         yield found.client
+
+
+@pytest.fixture(scope="package")
+def _two_mortals():
+    with workers(2) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def _three_mortals():
+    with workers(3) as found:
+        yield found
+
+
+def _complete(found, count):
+    found.wait_for(count)
+    yield found
+    found.wake()
+
+
+@pytest.fixture
+def mortals(_two_mortals):
+    """Two workers that a test may kill or stop; the next one finds others in their place."""
+    yield from _complete(_two_mortals, 2)
+
+
+@pytest.fixture
+def three_mortals(_three_mortals):
+    """Three of these."""
+    yield from _complete(_three_mortals, 3)
 
 
 @pytest.fixture(params=[2, 3])

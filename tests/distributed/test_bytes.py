@@ -77,6 +77,19 @@ def test_transfers_of_tasks_say_what_they_brought(pair):
     assert sum(moved) >= gradients  # those of the other replica come, and the sums go back
 
 
+@pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
+def test_replicas_of_a_worker_are_added_up_before_a_sum_travels(pair, monkeypatch, mode):
+    monkeypatch.setattr(adding, "TASKS", Exchange(0.0, 1e9))  # as if only bytes took time
+    net, feeds = NETS["mlp"]()
+    run = train(net, feeds, 6, mode, scheduler=pair, trace=True)
+    assert_same_bits(run, train(net, feeds, 6))
+    last = run.compiled.trace.steps[-1]
+    moved = [e for e in run.compiled.trace if e.kind == "transfer" and e.step == last]
+    parameters = sum(p.nbytes for p in map(run.state.get, names_of_parameters(net)))
+    sums = [e for e in moved if any(key.startswith(SUMS) for key in e.args["keys"])]
+    assert 2 * parameters <= sum(e.args["bytes"] for e in sums) < 2.1 * parameters
+
+
 def test_large_parameters_come_without_advice_to_load_them_with_dask(pair):
     table = 12e6
     feed = {"x": np.zeros((2, 4), "int64"), "y": np.zeros((2, 1), "int64")}

@@ -1,7 +1,6 @@
 """Workers are killed, stopped, started and cut off: training goes on with the same bits."""
 
 import os
-import time
 
 import dask
 import numpy as np
@@ -9,7 +8,9 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import ClusterError, SchedulerLostError, StateLostError
-from tests.distributed.clusters import workers
+from dpexec.runtime.schedulers import replica_group
+from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS
 from tests.runtime.nets import (
@@ -33,20 +34,6 @@ both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 
 
 @pytest.fixture(scope="module")
-def mended():
-    """Two workers that are replaced when they are gone."""
-    with workers(2) as found:
-        yield found
-
-
-@pytest.fixture
-def pair(mended):
-    """The same, complete."""
-    mended.wait_for(2)
-    return mended
-
-
-@pytest.fixture(scope="module")
 def undisturbed():
     """What two replicas on threads do in so many steps."""
     return train(*NETS["images"](STEPS), 2)
@@ -61,104 +48,111 @@ def survives(found, faults, mode, collectives, **options):
 
 @both_collectives
 @pytest.mark.parametrize(("mode", "victim"), [(AllReduce, 0), (Reduce, 1)], ids=str)
-def test_killed_between_steps(pair, undisturbed, mode, victim, collectives):
-    lost = pair.addresses()[victim]
-    run = survives(pair, {2: lambda: pair.lose(lost)}, mode, collectives)
+def test_killed_between_steps(mortals, undisturbed, mode, victim, collectives):
+    lost = mortals.addresses()[victim]
+    run = survives(mortals, {2: lambda: mortals.lose(lost)}, mode, collectives)
     assert_same_bits(run, undisturbed)
 
 
 @both_collectives
 @both_modes
-def test_killed_when_others_have_made_the_step(pair, undisturbed, mode, collectives):
-    lost = pair.addresses()[1]
-    run = survives(pair, {2: lambda: die(pair, lost, COMMIT)}, mode, collectives)
+def test_killed_when_others_have_made_the_step(mortals, undisturbed, mode, collectives):
+    lost = mortals.addresses()[1]
+    run = survives(mortals, {2: lambda: die(mortals, lost, COMMIT)}, mode, collectives)
     assert_same_bits(run, undisturbed)
-    assert lost not in pair.addresses()
+    assert lost not in mortals.addresses()
 
 
 @both_collectives
-def test_killed_in_a_step(pair, undisturbed, collectives):
-    lost = pair.addresses()[0]
-    faults = {2: lambda: die(pair, lost, KERNELS[collectives], calls=3)}
-    assert_same_bits(survives(pair, faults, Reduce, collectives), undisturbed)
-    assert lost not in pair.addresses()
+def test_killed_in_a_step(mortals, undisturbed, collectives):
+    lost = mortals.addresses()[0]
+    faults = {2: lambda: die(mortals, lost, KERNELS[collectives], calls=3)}
+    assert_same_bits(survives(mortals, faults, Reduce, collectives), undisturbed)
+    assert lost not in mortals.addresses()
 
 
 @both_collectives
 @pytest.mark.parametrize(("mode", "calls"), [(AllReduce, 3), (Reduce, 1), (Reduce, 4)], ids=str)
-def test_killed_in_a_run_of_several_steps(pair, mode, calls, collectives):
+def test_killed_in_a_run_of_several_steps(mortals, mode, calls, collectives):
     net, (feed, *_) = NETS["images"]()
     once = train(net, [feed] * 8, 2)
-    lost = pair.addresses()[1]
-    faults = {1: lambda: die(pair, lost, COMMIT, calls)}
+    lost = mortals.addresses()[1]
+    faults = {1: lambda: die(mortals, lost, COMMIT, calls)}
     options = {"collectives": collectives, "num_iteration_per_run": 4}
-    run = train(net, disturbed([feed] * 2, faults), 2, mode, scheduler=pair.client, **options)
+    run = train(net, disturbed([feed] * 2, faults), 2, mode, scheduler=mortals.client, **options)
     np.testing.assert_array_equal(run.losses, [once.losses[3], once.losses[7]])
     for name, value in once.state.items():
         np.testing.assert_array_equal(run.state[name], value, err_msg=name)
-    assert lost not in pair.addresses()
+    assert lost not in mortals.addresses()
 
 
-def test_restarted_by_its_nanny(undisturbed):
-    with workers(2, restart=True) as found:
-
-        def restart():
-            found.client.restart_workers([found.addresses()[0]], timeout=30)
-
-        assert_same_bits(survives(found, {2: restart}, Reduce, "gang"), undisturbed)
-
-
-def test_too_much_memory(undisturbed):
+@pytest.fixture(scope="module")
+def nursed():
+    """Two workers that their nannies start again, with little memory."""
     with workers(2, restart=True, memory_limit="700MB") as found:
-        victim = found.addresses()[1]
-        faults = {2: lambda: fill_memory(found, victim, COMMIT, 800)}
-        assert_same_bits(survives(found, faults, AllReduce, "tasks"), undisturbed)
-        assert victim not in found.wait_for(2)
+        yield found
+
+
+def test_restarted_by_its_nanny(nursed, undisturbed):
+    def restart():
+        nursed.client.restart_workers([nursed.addresses()[0]], timeout=30)
+
+    assert_same_bits(survives(nursed, {2: restart}, Reduce, "gang"), undisturbed)
+
+
+def test_too_much_memory(nursed, undisturbed):
+    victim = nursed.wait_for(2)[1]
+    faults = {2: lambda: fill_memory(nursed, victim, COMMIT, 800)}
+    assert_same_bits(survives(nursed, faults, AllReduce, "tasks"), undisturbed)
+    assert victim not in nursed.wait_for(2)
 
 
 @both_collectives
 def test_stopped_worker_is_replaced_and_does_no_harm_when_it_goes_on(
-    pair, undisturbed, collectives
+    mortals, undisturbed, monkeypatch, collectives
 ):
-    stopped = pair.addresses()[1]
-    faults = {2: lambda: pair.stop(stopped), 4: lambda: pair.go_on(stopped)}
-    run = survives(pair, faults, Reduce, collectives, collective_timeout=3)
+    known, regroup = [], ReplicaGroup.regroup
+
+    def spy(group, lost, allowed):
+        known.append(set(lost))
+        regroup(group, lost, allowed)
+
+    monkeypatch.setattr(ReplicaGroup, "regroup", spy)
+    stopped = mortals.addresses()[1]
+    faults = {2: lambda: mortals.stop(stopped), 4: lambda: mortals.go_on(stopped)}
+    run = survives(mortals, faults, Reduce, collectives, collective_timeout=2)
     assert_same_bits(run, undisturbed)
+    assert known[0] == {stopped}  # who is known to be silent is not waited for again
 
 
 @pytest.mark.parametrize(("mode", "collectives"), [(AllReduce, "gang"), (Reduce, "tasks")], ids=str)
-def test_joining_worker_gets_replicas(undisturbed, mode, collectives):
-    with workers(1) as found:
-
-        def join():
-            found.cluster.scale(2)
-            found.wait_for(2)
-            time.sleep(1.1)  # runs look who has joined once a second
-
-        run = survives(found, {2: join}, mode, collectives)
-        assert_same_bits(run, undisturbed)
-        assert len(set(run.compiled._engine._cluster.address)) == 2
+def test_joining_worker_gets_replicas(mortals, undisturbed, monkeypatch, mode, collectives):
+    monkeypatch.setattr(replica_group, "_LOOK", 0.0)  # every run looks who has joined
+    mortals.lose(mortals.addresses()[0])
+    run = survives(mortals, {2: lambda: mortals.wait_for(2)}, mode, collectives)
+    assert_same_bits(run, undisturbed)
+    assert len(set(run.compiled._engine._cluster.address)) == 2
 
 
 @both_collectives
-def test_connection_to_the_scheduler_is_lost_and_comes_back(pair, undisturbed, collectives):
+def test_connection_to_the_scheduler_is_lost_and_comes_back(mortals, undisturbed, collectives):
     connections = set()
 
     def cut():
-        connections.add(pair.client.scheduler_comm.comm)
-        pair.client.loop.add_callback(pair.client.scheduler_comm.comm.abort)
+        connections.add(mortals.client.scheduler_comm.comm)
+        mortals.client.loop.add_callback(mortals.client.scheduler_comm.comm.abort)
 
-    run = survives(pair, {2: cut, 4: cut}, Reduce, collectives)
+    run = survives(mortals, {2: cut, 4: cut}, Reduce, collectives)
     assert_same_bits(run, undisturbed)
     assert len(connections) == 2
-    assert pair.client.scheduler_comm.comm not in connections
+    assert mortals.client.scheduler_comm.comm not in connections
 
 
 @both_modes
-def test_operator_that_fails_is_an_error_and_no_lost_worker(pair, mode):
+def test_operator_that_fails_is_an_error_and_no_lost_worker(mortals, mode):
     net, feeds = words(fluid.optimizer.Adam(0.01)), word_batches(3)
-    run = train(net, feeds[:1], 2, mode, scheduler=pair.client)
-    pids = set(pair.client.run(os.getpid).values())
+    run = train(net, feeds[:1], 2, mode, scheduler=mortals.client)
+    pids = set(mortals.client.run(os.getpid).values())
     bad = {**feeds[1], "x": feeds[1]["x"].copy()}
     bad["x"][-1, 0] = 50  # on the last replica alone
     with fluid.scope_guard(run.scope):
@@ -167,43 +161,35 @@ def test_operator_that_fails_is_an_error_and_no_lost_worker(pair, mode):
             exe.run(run.compiled, feed=bad, fetch_list=[net.loss])
         losses = [exe.run(run.compiled, feed=f, fetch_list=[net.loss])[0] for f in feeds[1:]]
     np.testing.assert_array_equal(losses, train(net, feeds, 2).losses[1:])
-    assert set(pair.client.run(os.getpid).values()) == pids
+    assert set(mortals.client.run(os.getpid).values()) == pids
 
 
-def test_state_that_nobody_has_is_an_error_that_names_checkpoints(pair):
+def test_state_that_nobody_has_is_an_error_that_names_checkpoints(mortals):
     def lose_all():
-        for address in pair.addresses():
-            pair.lose(address)
-        pair.wait_for(2)
+        for address in mortals.addresses():
+            mortals.lose(address)
+        mortals.wait_for(2)
 
     with pytest.raises(StateLostError, match=r"Checkpoints\.resume"):
-        survives(pair, {2: lose_all}, Reduce, "tasks")
+        survives(mortals, {2: lose_all}, Reduce, "tasks")
 
 
-def test_no_worker_is_left():
-    with workers(1) as found:
-        lost = found.addresses()[0]
-        faults = {1: lambda: found.lose(lost)}
-        with pytest.raises(ClusterError, match="has no workers, and none has come for 3 s"):
-            survives(found, faults, AllReduce, "tasks", collective_timeout=3)
+@both_collectives
+@pytest.mark.parametrize("fault", [Workers.lose, Workers.stop])
+def test_no_worker_is_left(mortals, fault, collectives):
+    def disable_all():
+        for address in mortals.addresses():
+            fault(mortals, address)
 
-
-def test_no_worker_answers():
-    with workers(2) as found:
-
-        def stop_all():
-            for address in found.addresses():
-                found.stop(address)
-
-        with pytest.raises(ClusterError, match="has no workers, and none has come for 3 s"):
-            survives(found, {2: stop_all}, AllReduce, "gang", collective_timeout=3)
+    with pytest.raises(ClusterError, match="has no workers, and none has come for 1 s"):
+        survives(mortals, {2: disable_all}, AllReduce, collectives, collective_timeout=1)
 
 
 def test_scheduler_that_ends_is_named():
-    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}), workers(2) as found:
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), workers(2) as found:
 
         def end():
             found.cluster.sync(found.cluster.scheduler.close)
 
         with pytest.raises(SchedulerLostError, match=found.client.scheduler.address):
-            survives(found, {2: end}, AllReduce, "tasks", collective_timeout=3)
+            survives(found, {2: end}, AllReduce, "tasks", collective_timeout=1)

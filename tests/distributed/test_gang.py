@@ -2,14 +2,13 @@
 
 import gc
 import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from tests.distributed.clusters import workers
+from tests.distributed.faults import die
 from tests.distributed.nets import NETS
 from tests.runtime.nets import (
     AllReduce,
@@ -80,23 +79,13 @@ def mapped():
     return "".join([*files, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
 
 
-def test_gang_that_lost_a_worker_in_a_step_leaves_nothing():
-    with workers(2) as found:
-        client = found.client
-        net, feeds = NETS["mlp"]()
-        run = train(net, feeds[:1], 2, scheduler=client, collectives="gang")
-        survivor, lost = run.compiled._engine._cluster.address
-
-        def die():
-            from dpexec.runtime.gang import group
-
-            def and_die(*args):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-            group._Divided.run = and_die
-
-        client.run(die, workers=[lost])
-        with fluid.scope_guard(run.scope):
-            exe = fluid.Executor(fluid.CPUPlace())
-            exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
-        assert client.run(mapped, workers=[survivor]) == {survivor: 0}
+def test_gang_that_lost_a_worker_in_a_step_leaves_nothing(mortals):
+    net, feeds = NETS["mlp"]()
+    run = train(net, feeds[:1], 2, scheduler=mortals.client, collectives="gang")
+    survivor, lost = run.compiled._engine._cluster.address
+    die(mortals, lost, "dpexec.runtime.gang.divided:DividedInMemory.run")
+    with fluid.scope_guard(run.scope):
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
+    assert lost not in mortals.addresses()
+    assert mortals.client.run(mapped, workers=[survivor]) == {survivor: 0}

@@ -11,7 +11,6 @@ import pytest
 import dpexec as fluid
 from dpexec.checkpoint import Checkpoints
 from dpexec.errors import StateLostError
-from tests.distributed.clusters import workers
 from tests.distributed.faults import disturbed
 from tests.runtime.nets import (
     AllReduce,
@@ -41,26 +40,14 @@ def compiled(net, devices, mode, **options):
 
 
 @pytest.fixture(scope="module")
-def found():
-    with workers(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def pair(found):
-    found.wait_for(2)
-    return found
-
-
-@pytest.fixture(scope="module")
 def alone():
     return train(adam(), batches(STEPS, rows=11), 2)
 
 
-def test_training_goes_on_from_a_checkpoint(pair, alone, tmp_path):
+def test_training_goes_on_from_a_checkpoint(mortals, alone, tmp_path):
     """Without mirrors, the moments that Adam has on the lost worker are nowhere else."""
     net, feeds = adam(), batches(STEPS, rows=11)
-    options = {"scheduler": pair.client, "recovery": "checkpoint"}
+    options = {"scheduler": mortals.client, "recovery": "checkpoint"}
     with fluid.scope_guard(fluid.Scope()):
         exe = fluid.Executor(fluid.CPUPlace())
         exe.run(net.startup)
@@ -69,7 +56,7 @@ def test_training_goes_on_from_a_checkpoint(pair, alone, tmp_path):
             for step in range(3):
                 losses += exe.run(program, feed=feeds[step], fetch_list=[net.loss])
                 saved.step()
-            pair.lose(program._engine._cluster.address[1])
+            mortals.lose(program._engine._cluster.address[1])
             for _ in range(2):  # it stays an error
                 with pytest.raises(StateLostError, match="keeps no mirrors"):
                     exe.run(program, feed=feeds[3], fetch_list=[net.loss])
@@ -85,10 +72,10 @@ def test_training_goes_on_from_a_checkpoint(pair, alone, tmp_path):
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
-def test_step_that_was_made_again_is_recorded_once(pair, alone, collectives):
-    faults = {3: lambda: pair.kill(pair.addresses()[1])}
+def test_step_that_was_made_again_is_recorded_once(mortals, alone, collectives):
+    faults = {3: lambda: mortals.kill(mortals.addresses()[1])}
     feeds = disturbed(batches(STEPS, rows=11), faults)
-    options = {"scheduler": pair.client, "collectives": collectives, "trace": True}
+    options = {"scheduler": mortals.client, "collectives": collectives, "trace": True}
     run = train(adam(), feeds, 2, Reduce, **options)
     assert_same_bits(run, alone)
     trace = run.compiled.trace
@@ -103,14 +90,14 @@ def run_for_ever(exe, program, feed, loss):
 
 
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
-def test_interrupted_run_can_be_made_again(pair, collectives):
+def test_interrupted_run_can_be_made_again(mortals, collectives):
     """The state is that before or after steps which the run count knows of."""
     net, (feed, *_) = adam(), batches(1)
     expected = train(net, [feed] * 40, 2)
     with fluid.scope_guard(fluid.Scope()):
         exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.global_scope()
         exe.run(net.startup)
-        options = {"scheduler": pair.client, "collectives": collectives}
+        options = {"scheduler": mortals.client, "collectives": collectives}
         program = compiled(net, 2, AllReduce, num_iteration_per_run=8, **options)
         exe.run(program, feed=feed, fetch_list=[net.loss])
         timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
@@ -123,7 +110,7 @@ def test_interrupted_run_can_be_made_again(pair, collectives):
     np.testing.assert_array_equal(loss, expected.losses[done + 7])
 
 
-def test_worker_that_cannot_take_replicas_is_left_out(alone):
+def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
     def refuse():
         from dpexec.runtime import cluster_state
 
@@ -133,16 +120,17 @@ def test_worker_that_cannot_take_replicas_is_left_out(alone):
 
         cluster_state.WorkerReplicas = Unfit
 
-    with workers(3) as found:
-        lost, survivor, unfit = found.addresses()
-        found.client.run(refuse, workers=[unfit])
-        feeds = disturbed(batches(STEPS, rows=11), {2: lambda: found.lose(lost)})
-        run = train(adam(), feeds, 2, Reduce, scheduler=found.client)
-        assert_same_bits(run, alone)
-        assert run.compiled._engine._cluster.address == [survivor] * 2
+    found = three_mortals
+    lost, survivor, unfit = found.addresses()
+    found.client.run(refuse, workers=[unfit])
+    feeds = disturbed(batches(STEPS, rows=11), {2: lambda: found.lose(lost)})
+    run = train(adam(), feeds, 2, Reduce, scheduler=found.client)
+    found.lose(unfit)
+    assert_same_bits(run, alone)
+    assert run.compiled._engine._cluster.address == [survivor] * 2
 
 
-def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(pair):
+def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(mortals):
     def be_slow():
         from dpexec.runtime import cluster_worker
 
@@ -150,17 +138,17 @@ def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(pair):
 
         def slow(*args):
             cluster_worker.run_steps = original
-            time.sleep(2)
+            time.sleep(1.5)
             original(*args)
 
         cluster_worker.run_steps = slow
 
     net, feeds = words(), word_batches(2)
-    run = train(net, feeds[:1], 2, scheduler=pair.client, collective_timeout=1)
+    run = train(net, feeds[:1], 2, scheduler=mortals.client, collective_timeout=1)
     address = run.compiled._engine._cluster.address
     bad = {"x": feeds[1]["x"].copy(), "y": feeds[1]["y"]}
     bad["x"][0, 0] = 50  # on the first replica alone
-    pair.client.run(be_slow, workers=[address[1]])
+    mortals.client.run(be_slow, workers=[address[1]])
     with fluid.scope_guard(run.scope):
         exe = fluid.Executor(fluid.CPUPlace())
         with pytest.raises(fluid.core.EnforceNotMet, match="lookup_table_v2"):

@@ -74,9 +74,12 @@ def test_lost_worker_is_named_soon():
 def test_scheduler_that_is_silent_is_named():
     with workers(1) as found:
         contact, address = Contact(found.client, 1.0), found.client.scheduler.address
-        found.cluster.scheduler.handlers["ncores"] = _never
-        with pytest.raises(SchedulerLostError, match=rf"{address} did not answer for 1 s"):
-            contact.workers()
+        future = found.client.submit(os.getpid)
+        asked = {"ncores": contact.workers, "who_has": lambda: contact.holders([future])}
+        for name, ask in asked.items():
+            found.cluster.scheduler.handlers[name] = _never
+            with pytest.raises(SchedulerLostError, match=rf"{address} did not answer for 1 s"):
+                ask()
 
 
 def test_client_that_is_closed_is_named():
@@ -95,5 +98,5 @@ def test_client_that_is_closed_is_named():
             Contact(own, 1.0)
 
 
-async def _never(workers=None):
+async def _never(**asked):
     await asyncio.sleep(60)

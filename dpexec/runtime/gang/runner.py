@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GangRunner"]
 
-_LOOK = 1.0  # seconds between looks at who is still there
+_LOOK = 0.5  # seconds between looks at who is still there
 _SECRET = 32
 
 
@@ -42,6 +42,7 @@ class GangRunner:
         self._contact, self._group = contact, group
         self._members: list[Member] = []
         self._epoch = group.epoch
+        self._missing: dict[str, str] = {}  # what is wrong with workers that did not answer
 
     @staticmethod
     def together(bindings: Sequence[Binding]) -> int:
@@ -83,7 +84,7 @@ class GangRunner:
         found, blocks = [], []
         for index, wanted in enumerate(steps):
             feeds = wanted.feeds
-            fed = {d: Fed.of(self._contact.client, feeds.values[d]) for d in member.devices}
+            fed = {d: Fed.of(self._contact, feeds.values[d]) for d in member.devices}
             blocks += [block for part in fed.values() for block in part.blocks]
             step = GangStep(
                 wanted.key,
@@ -126,6 +127,7 @@ class GangRunner:
 
     def _outcomes(self, futures: list[Future]) -> list[Outcome | None]:
         """What became of every task; None for one whose worker is gone or does not answer."""
+        self._missing = {}
         while not self._ended(futures, _LOOK):
             if not self._may_go_on(futures):
                 there = self._contact.workers()
@@ -166,7 +168,8 @@ class GangRunner:
         return True
 
     def _may_go_on(self, futures: Sequence[Future]) -> bool:
-        if self._contact.missing(self._group.homes.workers, "to make steps"):
+        self._missing = self._contact.missing(self._group.homes.workers, "to make steps")
+        if self._missing:
             return False
         for member, future in zip(self._members, futures, strict=True):
             outcome = self._outcome(member, future) if future.done() else Outcome()
@@ -188,7 +191,8 @@ class GangRunner:
         if error is not None:
             self._members = []  # all have left; the next run makes a new gang
         done = min((outcome.done for outcome in there), default=0)
-        return Made(done, fetched, noted, sum(o.bytes_sent for o in there), error)
+        sent = sum(outcome.bytes_sent for outcome in there)
+        return Made(done, fetched, noted, sent, error, self._missing)
 
     def _error(self, outcomes: Sequence[Outcome | None]) -> BaseException | None:
         """What went wrong first: an operator's error before those of members that heard of it."""

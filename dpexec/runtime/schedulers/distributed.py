@@ -168,7 +168,7 @@ class ClusterRunner:
         sent = time.perf_counter_ns()
         made = self._runner.run(steps, numbers[0], recording is not None)
         if made.lost:
-            raise WorkerLostError(str(made.error), {}) from made.error
+            raise WorkerLostError(str(made.error), made.missing) from made.error
         if made.done:
             self.group.complete = numbers[made.done - 1]
         if made.error is not None:
@@ -278,17 +278,23 @@ class ClusterRunner:
     # ---- state
 
     def _push(self, plan: Plan, replicas: Replicas) -> None:
-        """Send persistable variables to the workers of devices that use them, and to mirrors."""
-        mirrors, own = dict(self.group.mirrors), self.group.own
-        calls: list[tuple[str, tuple[Any, ...]]] = []
+        """Send persistable variables to the workers of devices that use them, and to mirrors.
+
+        All that a worker takes is one task: what its replicas have in common is one array there.
+        """
+        values: list[dict[str, Any]] = []
         for device, names in enumerate(plan.reads):
             tensors = {name: replicas.tensor(device, name) for name in names}
             self._sources.update((name, device) for name in names if name not in self._sources)
-            values = {name: t.numpy() for name, t in tensors.items() if t is not None}
-            calls.append((self.address[device], (device, False, values)))
-            if device in mirrors:
-                kept = {name: value for name, value in values.items() if name in own[device]}
-                calls.append((mirrors[device], (device, True, kept)))
+            values.append({name: t.numpy() for name, t in tensors.items() if t is not None})
+        calls: list[tuple[str, tuple[Any, ...]]] = [
+            (worker, (False, {device: values[device] for device in devices}))
+            for worker, devices in self.group.homes.workers.items()
+        ]
+        for device, worker in self.group.mirrors:
+            own = self.group.own[device]
+            kept = {name: value for name, value in values[device].items() if name in own}
+            calls.append((worker, (True, {device: kept})))
         self.group.call(cluster_state.store, calls, "to take values")
 
     def values(self, names: Iterable[str], replicas: Replicas) -> list[dict[str, Any]]:

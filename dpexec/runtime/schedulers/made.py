@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class Made:
         noted: what was recorded, per device.
         bytes_sent: by all members of a gang, through sockets.
         error: why it ended early.
+        missing: what is wrong with workers that did not answer, by address.
     """
 
     done: int
@@ -53,6 +54,7 @@ class Made:
     noted: list[Noted | None] = field(default_factory=list)
     bytes_sent: int = 0
     error: BaseException | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lost(self) -> bool:

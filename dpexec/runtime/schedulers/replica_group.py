@@ -214,10 +214,7 @@ class ReplicaGroup:
         self._make_room(homes.workers, self.complete)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
-        futures = [
-            self._submit(worker, cluster_state.setup, step, self._spec, devices)
-            for worker, devices in homes.items()
-        ]
+        futures = [self._submit(worker, cluster_state.setup, step, self._spec) for worker in homes]
         self._contact.gather(futures, homes, "to make room for replicas")
 
     def _welcome(self, worker: str, devices: Sequence[int], step: int) -> None:
@@ -241,47 +238,70 @@ class ReplicaGroup:
         for worker in homes.workers.keys() - held.keys():
             self._welcome(worker, homes.workers[worker], step)
         everybody = {worker: homes.workers.get(worker, ()) for worker in {**homes.workers, **held}}
-        futures = []
-        for device, worker in enumerate(homes.address):
-            if worker not in _having(held, device, step, mirrored=False):
-                parts = self._parts(device, held, step)
-                give = cluster_state.give
-                futures.append(self._submit(worker, give, step, device, False, *parts))
-        self._contact.gather(futures, everybody, "to move replicas")
+        moved = {}
+        for worker, devices in homes.workers.items():
+            new = [d for d in devices if worker not in _having(held, d, step, mirrored=False)]
+            if new:
+                moved[worker] = self._parts(worker, new, held, step)
+        self._give(moved, step, False, everybody, "to move replicas")
         self.homes = homes
-        futures = []
+        mirrors: dict[str, dict[int, list[Any]]] = {}
         for device, worker in self.mirrors if self.filled else ():
             if worker not in _having(held, device, step, mirrored=True):
                 args = step, device, False, self.own[device]
                 part = self._submit(homes.address[device], cluster_state.take, *args)
-                futures.append(self._submit(worker, cluster_state.give, step, device, True, part))
-        self._contact.gather(futures, homes.workers, "to mirror replicas")
+                mirrors.setdefault(worker, {})[device] = [part]
+        self._give(mirrors, step, True, homes.workers, "to mirror replicas")
         mirrored = {w: {d for d, buddy in self.mirrors if buddy == w} for w in homes.workers}
         table = self.epoch, step, homes.workers, mirrored
         self._contact.ask(cluster_state.settle, *table, homes=everybody, what="to go on")
         self.complete = step
 
-    def _parts(self, device: int, held: Mapping[str, Held], step: int) -> list[Any]:
-        """Tasks that give the state of a replica.
+    def _give(
+        self,
+        parts: Mapping[str, Mapping[int, Sequence[Any]]],
+        step: int,
+        mirrored: bool,
+        homes: Mapping[str, Sequence[int]],
+        what: str,
+    ) -> None:
+        """Let workers be homes or mirrors of replicas, whose state comes in parts."""
+        give = cluster_state.give
+        futures = [self._submit(w, give, step, mirrored, found) for w, found in parts.items()]
+        self._contact.gather(futures, homes, what)
+
+    def _parts(
+        self, worker: str, devices: Sequence[int], held: Mapping[str, Held], step: int
+    ) -> dict[int, list[Any]]:
+        """Tasks that give a worker the state of replicas; what they have in common comes once.
 
         Raises:
             StateLostError: nobody has some of it.
         """
-        take, parts = cluster_state.take, []
-        there = _having(held, device, step, mirrored=False)
-        if there:
-            return [self._submit(there[0], take, step, device, False)]
         if not self.filled:
+            return {device: [] for device in devices}
+        sources = [
+            (home, device)
+            for device in range(len(self.own))
+            for home in _having(held, device, step, mirrored=False)
+        ]
+        if not sources:
+            raise StateLostError(self._lost(devices[0]))
+        own = {device: self._own_part(device, held, step) for device in devices}
+        home, device = min(sources, key=lambda source: source[0] != worker)  # itself, if it can
+        take = cluster_state.take
+        common = self._submit(home, take, step, device, False, None, self.own[device])
+        return {device: [*part, common] for device, part in own.items()}
+
+    def _own_part(self, device: int, held: Mapping[str, Held], step: int) -> list[Any]:
+        """A task that gives what only one replica has; none if there is nothing."""
+        if not self.own[device]:
             return []
-        if self.own[device]:
-            there = _having(held, device, step, mirrored=True)
-            if not there:
-                raise StateLostError(self._lost(device))
-            parts.append(self._submit(there[0], take, step, device, True))
-        for other, but in enumerate(self.own):
-            there = _having(held, other, step, mirrored=False)
+        for mirrored in (False, True):
+            there = _having(held, device, step, mirrored)
             if there:
-                return [*parts, self._submit(there[0], take, step, other, False, None, but)]
+                args = step, device, mirrored, self.own[device]
+                return [self._submit(there[0], cluster_state.take, *args)]
         raise StateLostError(self._lost(device))
 
     # ---- what is said

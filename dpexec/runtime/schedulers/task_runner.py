@@ -63,7 +63,7 @@ class TaskRunner:
             StaleTaskError: dask has repeated a task.
             Exception: an operator's error.
         """
-        group, client = self._group, self._contact.client
+        group = self._group
         graphs: list[StepGraph] = []
         for index, wanted in enumerate(steps):
             before = graphs[-1] if graphs else None
@@ -72,7 +72,7 @@ class TaskRunner:
             last, plan, feeds = index == len(steps) - 1, wanted.binding.plan, wanted.feeds
             jobs, mirrored = self._jobs_of(plan), group.mirrored
             graph = StepGraph(plan, jobs, wanted.key, step, group.homes, mirrored, before, last)
-            fed = [Fed.of(client, values) for values in feeds.values]
+            fed = [Fed.of(self._contact, values) for values in feeds.values]
             graphs.append(graph.fill(fed, feeds.persistable, wanted.shards, recorded))
         returned = self._contact.gather(
             self._send(graphs), group.homes.workers, f"to make step {first}"

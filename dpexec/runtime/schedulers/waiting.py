@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distributed import CancelledError, KilledWorker
@@ -24,7 +24,7 @@ __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
 Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
 
-_LOOK = 0.5  # seconds between looks at who is still there
+_LOOK = 0.25  # seconds between looks at who is still there
 _PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
 """Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
@@ -133,6 +133,18 @@ class Contact:
         results: list[Any] = self._sync(self._gather, futures, homes, what)
         return results
 
+    def holders(self, futures: Sequence[Any]) -> Mapping[Any, Sequence[str]]:
+        """The workers that hold the results of tasks, by the tasks' keys.
+
+        Args:
+            futures: the tasks.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        found: Mapping[Any, Sequence[str]] = self._sync(self._holders, futures)
+        return found
+
     def workers(self) -> list[str]:
         """The addresses of all workers that the scheduler knows, sorted.
 
@@ -207,12 +219,22 @@ class Contact:
 
     async def _present(self, what: str) -> Iterable[str]:
         """The workers that the scheduler knows."""
-        asking = self.client.nthreads(asynchronous=True)
+        found: Mapping[str, int] = await self._told(self.client.nthreads(asynchronous=True), what)
+        return found
+
+    async def _holders(self, futures: Sequence[Any]) -> Any:
+        return await self._told(self.client.who_has(futures), "to say who holds fed rows")
+
+    async def _told(self, asking: Awaitable[Any], what: str) -> Any:
+        """What the scheduler answers.
+
+        Raises:
+            SchedulerLostError: it does not within the limit.
+        """
         try:
-            found: Mapping[str, int] = await asyncio.wait_for(asking, self.limit)
+            return await asyncio.wait_for(asking, self.limit)
         except (OSError, TimeoutError) as error:
             raise self._scheduler_lost(what) from error
-        return found
 
     async def _gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
