@@ -16,7 +16,7 @@ from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feed import Feeds
-from dpexec.runtime.fetch import as_tensors, fetch_names, split_updates
+from dpexec.runtime.fetch import as_arrays, as_tensors, fetch_names, split_updates
 from dpexec.runtime.loaders import with_loaders
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.remote import Remote, remote_of
@@ -69,7 +69,8 @@ class Executor:
             feed_var_name: accepted for fluid's sake.
             fetch_var_name: accepted for fluid's sake.
             scope: where variables live; None takes the global scope.
-            return_numpy: arrays, else LoDTensors.
+            return_numpy: arrays, else LoDTensors. Those of GPUs come at once, and are waited for
+                when somebody reads them: steps overlap with what is done in between.
             use_program_cache: accepted; plans are always cached until the program changes.
             return_merged: concatenate the devices' values along axis 0, else a list per name.
             use_prune: run only what the fetches and the parameter updates need.
@@ -96,7 +97,7 @@ class Executor:
             raise TypeError(
                 f"Executor requires Program as its Parameter. But you passed in {type(program)}"
             )
-        return results if return_numpy else as_tensors(results)
+        return as_arrays(results) if return_numpy else as_tensors(results)
 
     def _run_program(
         self, program: Program, feed: Any, fetch_list: Any, scope: Scope, use_prune: bool

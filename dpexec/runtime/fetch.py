@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,15 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
 
-__all__ = ["collect", "fetch_names", "merge", "split_updates"]
+__all__ = [
+    "Later",
+    "as_arrays",
+    "as_tensors",
+    "collect",
+    "fetch_names",
+    "merge",
+    "split_updates",
+]
 
 
 def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
@@ -124,14 +132,33 @@ def _host_copy(value: Any) -> Any:
     return np.array(value.get() if hasattr(value, "get") else value)
 
 
+class Later:
+    """A fetch that devices are yet to compute.
+
+    Args:
+        get: waits for it.
+    """
+
+    def __init__(self, get: Callable[[], Any]) -> None:
+        self.get = get
+
+
+def as_arrays(results: list[Any]) -> list[Any]:
+    """The same results when all of them are there."""
+    return [item.get() if isinstance(item, Later) else item for item in results]
+
+
 def as_tensors(results: list[Any]) -> list[Any]:
-    """The same results as ``LoDTensor``."""
+    """The same results as ``LoDTensor``, which wait for what is not there when they are read."""
     return [as_tensors(item) if isinstance(item, list) else _tensor(item) for item in results]
 
 
-def _tensor(array: Any) -> Any:
-    if array is None or isinstance(array, SelectedRows):
-        return array
+def _tensor(value: Any) -> Any:
+    if value is None or isinstance(value, SelectedRows):
+        return value
     tensor = LoDTensor()
-    tensor.array = array
+    if isinstance(value, Later):
+        tensor.defer(value.get)
+    else:
+        tensor.array = value
     return tensor

@@ -80,6 +80,27 @@ def test_only_fetches_make_the_host_wait(cupy):
     assert set(reads) == {"event", "get"}  # labels are looked at behind the backward pass
 
 
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_tensors_are_waited_for_when_they_are_read(cupy, mode):
+    net, feeds, places = regression(), without_labels(4), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    expected, _ = trained(net, places, mode, feeds)
+    build, reads = fluid.BuildStrategy(), cupy.machine.reads
+    build.reduce_strategy, build.native_kernels = mode, False
+    names = [net.loss.name, net.main.all_parameters()[0].name + "@GRAD"]
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(places[0])
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, places=places
+        )
+        reads.clear()
+        fetched = [exe.run(program, feed, names, return_numpy=False) for feed in feeds]
+        assert not reads
+        for (loss, _), (other,) in zip(fetched, expected, strict=True):
+            np.testing.assert_array_equal(np.array(loss), other)
+        assert set(reads) == {"event"}
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("gpus", [[0], [0, 1]])
 def test_a_refused_label_changes_nothing(cupy, in_place, gpus):
