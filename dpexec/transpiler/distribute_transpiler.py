@@ -8,7 +8,7 @@ from dpexec.ir.program import Program, default_main_program, default_startup_pro
 from dpexec.transpiler.collective import transpile_collective
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.server_program import ServerSource, server_program, server_startup
-from dpexec.transpiler.shards import split_parameters
+from dpexec.transpiler.shards import Shard, split_parameters
 from dpexec.transpiler.trainer_program import (
     Trainer,
     add_exchange,
@@ -180,6 +180,17 @@ class DistributeTranspiler:
         """
         program = pserver_program or self.get_pserver_program(endpoint)
         return server_startup(self._transpiled(), endpoint, program)
+
+    def shards_at(self, endpoint: str) -> dict[str, Shard]:
+        """Which rows of which parameters a server has; dpexec's own.
+
+        Args:
+            endpoint: of the server.
+
+        Raises:
+            EnforceNotMet: nothing was transpiled, or there is no such server.
+        """
+        return self._transpiled().shards_at(endpoint)
 
     def _transpiled(self) -> ServerSource:
         if self._source is None:

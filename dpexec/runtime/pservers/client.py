@@ -77,8 +77,7 @@ class Servers:
             GangError: a server did not answer within the limit, or ends the run.
         """
         with self._busy:
-            if not self._channels:
-                self._connect()
+            self._connect()
             messages = {
                 number: Message(kind, values.get(endpoint, {}))
                 for number, endpoint in enumerate(self._endpoints)
@@ -92,7 +91,18 @@ class Servers:
                 raise
             return {self._endpoints[number]: answer.values for number, answer in answers.items()}
 
+    def connect(self) -> None:
+        """Meet the servers, if that is still to be done.
+
+        Raises:
+            GangError: one did not answer within the limit.
+        """
+        with self._busy:
+            self._connect()
+
     def _connect(self) -> None:
+        if self._channels:
+            return
         if self._done:
             raise GangError(f"trainer {self._trainer} has left the parameter servers before")
         endpoints = [Endpoint.parse(text) for text in self._endpoints]

@@ -1,0 +1,219 @@
+"""``Fleet``: what a process asks about itself and the others, and an optimizer for all of them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision
+from dpexec.core.places import CPUPlace
+from dpexec.incubate.fleet.base.mode import Mode
+from dpexec.incubate.fleet.base.role_maker import RoleMakerBase
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer
+from dpexec.runtime.executor import Executor
+
+__all__ = ["DistributedOptimizer", "Fleet", "Mode"]
+
+
+class Fleet(abc.ABC):
+    """The processes that train together, as one of them sees them.
+
+    Args:
+        mode: one of :class:`Mode`.
+
+    Attributes:
+        main_program: what this process runs, after ``minimize``.
+        startup_program: what it runs once before.
+    """
+
+    main_program: Any
+    startup_program: Program | None
+
+    def __init__(self, mode: int) -> None:
+        self._mode = mode
+        self._is_initialized = False
+        self._role: RoleMakerBase | None = None
+        self._executor = Executor(CPUPlace())
+
+    def init(self, role_maker: RoleMakerBase | None = None) -> None:
+        """Find out the role of this process.
+
+        Args:
+            role_maker: tells it.
+
+        Raises:
+            TypeError: ``role_maker`` is none.
+        """
+        if not isinstance(role_maker, RoleMakerBase):
+            raise TypeError(
+                "role_maker must be an instance of RoleMakerBase, such as "
+                f"PaddleCloudRoleMaker(), but received {role_maker!r}"
+            )
+        self._executor = Executor(CPUPlace())
+        self._role = role_maker
+        role_maker.generate_role()
+        self._is_initialized = True
+
+    @property
+    def _role_maker(self) -> RoleMakerBase:
+        if self._role is None:
+            raise ValueError("call fleet.init(role_maker) before anything else of fleet")
+        return self._role
+
+    # ---- who is who
+
+    def is_first_worker(self) -> bool:
+        """Whether this process is trainer 0."""
+        return self._role_maker.is_first_worker()
+
+    def worker_index(self) -> int:
+        """Number of this trainer."""
+        return self._role_maker.worker_index()
+
+    def worker_num(self) -> int:
+        """How many trainers there are."""
+        return self._role_maker.worker_num()
+
+    def is_worker(self) -> bool:
+        """Whether this process is a trainer."""
+        return self._role_maker.is_worker()
+
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Where trainers listen.
+
+        Args:
+            to_string: with commas in between, not as a list.
+        """
+        return _joined(self._role_maker.get_trainer_endpoints(), to_string)
+
+    def server_num(self) -> int:
+        """How many servers there are."""
+        return len(self._role_maker.get_pserver_endpoints())
+
+    def server_index(self) -> int:
+        """Number of this server."""
+        return self._role_maker.server_index()
+
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Where servers listen.
+
+        Args:
+            to_string: with commas in between, not as a list.
+        """
+        return _joined(self._role_maker.get_pserver_endpoints(), to_string)
+
+    def is_server(self) -> bool:
+        """Whether this process is a parameter server."""
+        return self._role_maker.is_server()
+
+    def split_files(self, files: Sequence[str]) -> list[str]:
+        """The files that this trainer reads: the trainers' parts differ by one at most.
+
+        Args:
+            files: of all trainers.
+
+        Raises:
+            TypeError: that is no list.
+
+        Example: of ``[a, b, c, d, e]`` trainer 0 of 2 reads ``[a, b, c]``, trainer 1 ``[d, e]``.
+        """
+        if not isinstance(files, list):
+            raise TypeError(f"files should be a list of files to be read, not {files!r}")
+        number, count = self.worker_index(), self.worker_num()
+        each, more = divmod(len(files), count)
+        begin = number * each + min(number, more)
+        return files[begin : begin + each + (number < more)]
+
+    def all_reduce_worker(self, input: Any, output: Any) -> None:
+        """Not supported, see :meth:`RoleMakerBase.all_reduce_worker`."""
+        self._role_maker.all_reduce_worker(input, output)
+
+    def barrier_worker(self) -> None:
+        """Not supported, see :meth:`RoleMakerBase.barrier_worker`."""
+        self._role_maker.barrier_worker()
+
+    # ---- what each kind of fleet does in its own way
+
+    @abc.abstractmethod
+    def init_worker(self) -> None:
+        """Let a trainer meet the servers."""
+
+    @abc.abstractmethod
+    def init_server(self, model_dir: str | None = None) -> None:
+        """Give a server's parameters their first values."""
+
+    @abc.abstractmethod
+    def run_server(self) -> None:
+        """Serve until all trainers are done."""
+
+    @abc.abstractmethod
+    def stop_worker(self) -> None:
+        """Tell the servers that this trainer is done."""
+
+    @abc.abstractmethod
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> DistributedOptimizer:
+        """An optimizer whose ``minimize`` divides the program, too."""
+
+    @abc.abstractmethod
+    def save_inference_model(
+        self,
+        executor: Executor,
+        dirname: str,
+        feeded_var_names: Sequence[str],
+        target_vars: Sequence[Variable],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Save what predicts, with its parameters."""
+
+    @abc.abstractmethod
+    def save_persistables(
+        self, executor: Executor, dirname: str, main_program: Program | None = None
+    ) -> None:
+        """Save all persistable variables of this process."""
+
+
+def _joined(endpoints: list[str], to_string: bool) -> list[str] | str:
+    return ",".join(endpoints) if to_string else endpoints
+
+
+class DistributedOptimizer(abc.ABC):
+    """An optimizer whose ``minimize`` divides the program between processes, too.
+
+    Args:
+        optimizer: updates the parameters.
+        strategy: how to divide.
+
+    Raises:
+        TypeError: ``optimizer`` is none.
+    """
+
+    def __init__(self, optimizer: Any, strategy: Any = None) -> None:
+        if not isinstance(optimizer, (Optimizer, OptimizerWithMixedPrecision)):
+            raise TypeError(f"optimizer must be an instance of Optimizer, not {optimizer!r}")
+        self._optimizer: Any = optimizer
+        self._strategy = strategy
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Any] | None = None,
+        no_grad_set: Iterable[Any] | None = None,
+        callbacks: Any = None,
+    ) -> Any:
+        """Append the backward pass; see :meth:`Optimizer.backward`."""
+        return self._optimizer.backward(
+            loss, startup_program, parameter_list, no_grad_set, callbacks
+        )
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        """Append the updates; see :meth:`Optimizer.apply_gradients`."""
+        return self._optimizer.apply_gradients(params_grads)
+
+    @abc.abstractmethod
+    def minimize(self, *args: Any, **options: Any) -> Any:
+        """Append backward pass and updates, and divide the program."""

@@ -1,0 +1,262 @@
+"""What a process is: a trainer or a server, which one, and how many others there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.errors import EnforceNotMet
+
+__all__ = [
+    "PaddleCloudRoleMaker",
+    "Role",
+    "RoleMakerBase",
+    "UserDefinedCollectiveRoleMaker",
+    "UserDefinedRoleMaker",
+]
+
+
+class Role:
+    """The roles of processes."""
+
+    WORKER = 1
+    SERVER = 2
+
+
+class RoleMakerBase:
+    """The role of this process, and where the others are; made by the classes of this module.
+
+    ``MPISymetricRoleMaker`` and ``GeneralRoleMaker`` of fluid need MPI and gloo, and are not
+    supported.
+    """
+
+    def __init__(self) -> None:
+        self._worker_endpoints: list[str] = []
+        self._server_endpoints: list[str] = []
+        self._role_is_generated = False
+        self._role = Role.WORKER
+        self._current_id = 0
+        self._worker_num = 0
+
+    def generate_role(self) -> None:
+        """Find out the role, if that is still to be done."""
+        self._role_is_generated = True
+
+    def is_worker(self) -> bool:
+        """Whether this process is a trainer."""
+        self.generate_role()
+        return self._role == Role.WORKER
+
+    def is_server(self) -> bool:
+        """Whether this process is a parameter server."""
+        self.generate_role()
+        return self._role == Role.SERVER
+
+    def is_first_worker(self) -> bool:
+        """Whether this process is trainer 0."""
+        return self.is_worker() and self._current_id == 0
+
+    def worker_num(self) -> int:
+        """How many trainers there are."""
+        self.generate_role()
+        return self._worker_num
+
+    def worker_index(self) -> int:
+        """Number of this trainer."""
+        self.generate_role()
+        return self._current_id
+
+    def server_index(self) -> int:
+        """Number of this server."""
+        self.generate_role()
+        return self._current_id
+
+    def get_trainer_endpoints(self) -> list[str]:
+        """Where trainers listen; empty if they do not."""
+        self.generate_role()
+        return self._worker_endpoints
+
+    def get_pserver_endpoints(self) -> list[str]:
+        """Where servers listen; empty if there are none."""
+        self.generate_role()
+        return self._server_endpoints
+
+    def to_string(self) -> str:
+        """All of this in a line."""
+        self.generate_role()
+        return (
+            f"role: {self._role}, current_id: {self._current_id}, "
+            f"worker_endpoints: {self._worker_endpoints}, "
+            f"server_endpoints: {self._server_endpoints}"
+        )
+
+    def all_gather(self, input: Any) -> Any:
+        """Not supported.
+
+        Raises:
+            EnforceNotMet: always.
+        """
+        raise EnforceNotMet(_NO_GLOO.format("all_gather"))
+
+    def all_reduce_worker(self, input: Any, output: Any, mode: str = "sum") -> None:
+        """Not supported.
+
+        Raises:
+            EnforceNotMet: always.
+        """
+        raise EnforceNotMet(_NO_GLOO.format("all_reduce_worker"))
+
+    def barrier_worker(self) -> None:
+        """Not supported.
+
+        Raises:
+            EnforceNotMet: always.
+        """
+        raise EnforceNotMet(_NO_GLOO.format("barrier_worker"))
+
+    def barrier_all(self) -> None:
+        """Not supported.
+
+        Raises:
+            EnforceNotMet: always.
+        """
+        raise EnforceNotMet(_NO_GLOO.format("barrier_all"))
+
+
+_NO_GLOO = (
+    "{} is not supported: in fluid it needs MPI or gloo; trainers wait for each other in every "
+    "step of their program, and values of all are fetched from it"
+)
+
+
+class PaddleCloudRoleMaker(RoleMakerBase):
+    """The role that environment variables tell, as ``dpexec run --trainers N`` sets them.
+
+    Trainers among themselves: PADDLE_TRAINER_ID (0), PADDLE_TRAINER_ENDPOINTS and
+    PADDLE_TRAINING_ROLE (TRAINER). With servers: TRAINING_ROLE (TRAINER or PSERVER),
+    PADDLE_TRAINERS_NUM, PADDLE_PSERVERS_IP_PORT_LIST, and PADDLE_TRAINER_ID of a trainer, POD_IP
+    and PADDLE_PORT of a server.
+
+    Args:
+        is_collective: there are no servers.
+    """
+
+    def __init__(self, is_collective: bool = False) -> None:
+        super().__init__()
+        self._is_collective = is_collective
+
+    def generate_role(self) -> None:
+        """Read the variables, if that is still to be done.
+
+        Raises:
+            AssertionError: without servers: the endpoints are not set, or the role is another one.
+            KeyError: with servers: a variable is not set.
+            ValueError: with servers: a variable has a value that cannot be.
+        """
+        if self._role_is_generated:
+            return
+        if self._is_collective:
+            self._read_trainer()
+        else:
+            self._read_role()
+        self._role_is_generated = True
+
+    def _read_trainer(self) -> None:
+        role = os.environ.get("PADDLE_TRAINING_ROLE", "TRAINER")
+        assert role == "TRAINER", f"PADDLE_TRAINING_ROLE is {role}, but there are only trainers"
+        endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS")
+        assert endpoints is not None, "can't find PADDLE_TRAINER_ENDPOINTS in the environment"
+        self._current_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+        self._worker_endpoints = endpoints.split(",")
+        self._worker_num = len(self._worker_endpoints)
+
+    def _read_role(self) -> None:
+        self._server_endpoints = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+        self._worker_num = int(os.environ["PADDLE_TRAINERS_NUM"])
+        role = os.environ["TRAINING_ROLE"]
+        if role == "TRAINER":
+            self._role, self._current_id = Role.WORKER, int(os.environ["PADDLE_TRAINER_ID"])
+        elif role == "PSERVER":
+            endpoint = f"{os.environ['POD_IP']}:{os.environ['PADDLE_PORT']}"
+            if endpoint not in self._server_endpoints:
+                raise ValueError(
+                    f"POD_IP and PADDLE_PORT are {endpoint}, which is none of "
+                    f"PADDLE_PSERVERS_IP_PORT_LIST, {', '.join(self._server_endpoints)}"
+                )
+            self._role = Role.SERVER
+            self._current_id = self._server_endpoints.index(endpoint)
+        else:
+            raise ValueError(f"TRAINING_ROLE must be PSERVER or TRAINER, but it is {role}")
+
+
+class UserDefinedRoleMaker(RoleMakerBase):
+    """The role that the script gives, of trainers and servers.
+
+    Args:
+        current_id: number among the processes of this role.
+        role: ``Role.WORKER`` or ``Role.SERVER``.
+        worker_num: how many trainers there are.
+        server_endpoints: where servers listen.
+
+    Raises:
+        TypeError: an argument has another type.
+        ValueError: a number, or a list, that cannot be.
+    """
+
+    def __init__(
+        self,
+        current_id: int = 0,
+        role: int = Role.WORKER,
+        worker_num: int = 0,
+        server_endpoints: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._server_endpoints = _endpoints("server_endpoints", server_endpoints)
+        if role not in (Role.WORKER, Role.SERVER):
+            raise TypeError(f"role must be Role.WORKER or Role.SERVER, but received {role!r}")
+        servers = len(self._server_endpoints) if role == Role.SERVER else None
+        self._role, self._current_id = role, _number(current_id, servers)
+        if not isinstance(worker_num, int):
+            raise TypeError(f"worker_num must be an int, but received {worker_num!r}")
+        if worker_num <= 0:
+            raise ValueError(f"worker_num must be greater than 0, but received {worker_num}")
+        self._worker_num = worker_num
+
+
+class UserDefinedCollectiveRoleMaker(RoleMakerBase):
+    """The role that the script gives, of trainers without servers.
+
+    Args:
+        current_id: number of this trainer.
+        worker_endpoints: where trainers listen.
+
+    Raises:
+        TypeError: an argument has another type.
+        ValueError: a number, or a list, that cannot be.
+    """
+
+    def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self._worker_endpoints = _endpoints("worker_endpoints", worker_endpoints)
+        self._worker_num = len(self._worker_endpoints)
+        self._current_id = _number(current_id, self._worker_num)
+
+
+def _endpoints(name: str, given: Any) -> list[str]:
+    if not isinstance(given, list) or not all(isinstance(item, str) for item in given):
+        raise TypeError(f"{name} must be a list of strings, but received {given!r}")
+    if not given:
+        raise ValueError(f"the length of {name} must be greater than 0")
+    if len(given) != len(set(given)):
+        raise ValueError(f"{name} can't have duplicate elements, but received {given}")
+    return given
+
+
+def _number(given: Any, count: int | None) -> int:
+    if not isinstance(given, int):
+        raise TypeError(f"current_id must be an int, but received {given!r}")
+    if given < 0 or (count is not None and given >= count):
+        below = "" if count is None else f" and less than {count}"
+        raise ValueError(f"current_id must be at least 0{below}, but received {given}")
+    return given

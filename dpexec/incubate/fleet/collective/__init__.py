@@ -1,0 +1,238 @@
+"""``fleet`` without servers: trainers exchange gradients themselves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision, decorate
+from dpexec.errors import EnforceNotMet
+from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from dpexec.incubate.fleet.collective.strategy import DistributedStrategy
+from dpexec.io.inference import save_inference_model
+from dpexec.io.variables import save_persistables
+from dpexec.ir.program import Program, default_startup_program
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.dgc import DGCMomentumOptimizer
+from dpexec.optimizer.recompute import RecomputeOptimizer
+from dpexec.runtime.compiled_program import CompiledProgram
+from dpexec.runtime.executor import Executor
+from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+
+__all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
+
+
+class Collective(Fleet):
+    """Trainers without servers.
+
+    To go on after an interruption use :class:`dpexec.checkpoint.Checkpoints`; fluid's
+    ``save_check_point`` and ``load_check_point`` are not supported.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Mode.COLLECTIVE)
+        self.main_program: CompiledProgram | Program | None = None
+        self.startup_program: Program | None = None
+        self._origin_program: Program | None = None
+        self._transpiled_program: Program | None = None
+
+    def init_worker(self) -> None:
+        """Nothing: trainers meet at their first step."""
+        _warn("init_worker")
+
+    def init_server(self, model_dir: str | None = None) -> None:
+        """Nothing: there are no servers."""
+        _warn("init_server")
+
+    def run_server(self) -> None:
+        """Nothing: there are no servers."""
+        _warn("run_server")
+
+    def stop_worker(self) -> None:
+        """Nothing: trainers part when they end."""
+        _warn("stop_worker")
+
+    def distributed_optimizer(
+        self, optimizer: Any, strategy: DistributedStrategy | None = None
+    ) -> CollectiveOptimizer:
+        """An optimizer whose ``minimize`` compiles the program for all trainers, too.
+
+        Args:
+            optimizer: updates the parameters.
+            strategy: how; None takes the defaults.
+
+        Raises:
+            TypeError: ``optimizer`` is none.
+        """
+        return CollectiveOptimizer(optimizer, strategy)
+
+    def save_inference_model(
+        self,
+        executor: Executor,
+        dirname: str,
+        feeded_var_names: Sequence[str],
+        target_vars: Sequence[Variable],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Save what predicts, with its parameters.
+
+        Args:
+            executor: accepted for fluid's sake.
+            dirname: where to.
+            feeded_var_names: what will be fed.
+            target_vars: what will be fetched.
+            main_program: None takes the one that was minimized.
+            export_for_deployment: see :func:`dpexec.io.save_inference_model`.
+
+        Raises:
+            AssertionError: executor or program are of another type.
+        """
+        save_inference_model(
+            dirname,
+            feeded_var_names,
+            target_vars,
+            executor,
+            self._program_to_save(executor, main_program),
+            export_for_deployment=export_for_deployment,
+        )
+
+    def save_persistables(
+        self,
+        executor: Executor,
+        dirname: str,
+        main_program: Program | None = None,
+        filename: str | None = None,
+    ) -> None:
+        """Save all persistable variables; those of all trainers are equal.
+
+        Args:
+            executor: accepted for fluid's sake.
+            dirname: where to.
+            main_program: None takes the one that was minimized.
+            filename: one file for all; None: a file for each.
+
+        Raises:
+            AssertionError: executor or program are of another type.
+        """
+        program = self._program_to_save(executor, main_program)
+        save_persistables(executor, dirname, program, filename=filename)
+
+    def _program_to_save(self, executor: Any, given: Any) -> Program:
+        program = self._origin_program if given is None else given
+        assert isinstance(executor, Executor), f"executor must be an Executor, not {executor!r}"
+        assert isinstance(program, Program), f"main_program must be a Program, not {program!r}"
+        return program
+
+
+def _warn(method: str) -> None:
+    warnings.warn(f"fleet.{method} does nothing without parameter servers", stacklevel=3)
+
+
+fleet = Collective()
+
+
+class CollectiveOptimizer(DistributedOptimizer):
+    """An optimizer whose ``minimize`` compiles the program for all trainers, too.
+
+    Args:
+        optimizer: updates the parameters.
+        strategy: how; None takes the defaults.
+
+    Raises:
+        TypeError: ``optimizer`` is none.
+    """
+
+    def __init__(self, optimizer: Any, strategy: DistributedStrategy | None = None) -> None:
+        super().__init__(optimizer, strategy or DistributedStrategy())
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Any] | None = None,
+        no_grad_set: Iterable[Any] | None = None,
+    ) -> Any:
+        """Append backward pass and updates, and set the programs of ``fleet``.
+
+        Args:
+            loss: what is minimized.
+            startup_program: None takes the default startup program.
+            parameter_list: what is updated; None: all that is trainable.
+            no_grad_set: variables at which gradients stop.
+
+        Returns:
+            The operators that update, and pairs of parameter and gradient.
+
+        Raises:
+            EnforceNotMet: the strategy asks for what is not supported.
+            ValueError: the strategy does not go with the optimizer.
+        """
+        main, startup = loss.block.program, startup_program or default_startup_program()
+        optimizer = self._with_mixed_precision(self._with_recompute(self._optimizer))
+        self._check_mode()
+        done = optimizer.minimize(loss, startup, parameter_list, no_grad_set)
+        fleet.startup_program = startup
+        fleet._origin_program, fleet._transpiled_program = main.clone(), main
+        self._transpile(main, startup)
+        fleet.main_program = main if self._strategy.mode == "collective" else self._compiled(loss)
+        return done
+
+    def _with_recompute(self, optimizer: Any) -> Any:
+        if not self._strategy.forward_recompute:
+            return optimizer
+        if not self._strategy.recompute_checkpoints:
+            raise ValueError("forward_recompute needs recompute_checkpoints of the strategy")
+        _refuse("forward_recompute", optimizer, RecomputeOptimizer, OptimizerWithMixedPrecision)
+        made = RecomputeOptimizer(optimizer)
+        made._set_checkpoints(self._strategy.recompute_checkpoints)
+        return made
+
+    def _with_mixed_precision(self, optimizer: Any) -> Any:
+        if not self._strategy.use_amp:
+            return optimizer
+        _refuse("use_amp", optimizer, OptimizerWithMixedPrecision, DGCMomentumOptimizer)
+        scaling = self._strategy.amp_loss_scaling
+        return decorate(optimizer, init_loss_scaling=scaling, use_dynamic_loss_scaling=True)
+
+    def _check_mode(self) -> None:
+        strategy = self._strategy
+        for name in ("use_local_sgd", "use_dist_fc"):
+            if getattr(strategy, name):
+                raise EnforceNotMet(
+                    f"DistributedStrategy.{name} is not supported; there are mode 'nccl2', and "
+                    "mode 'collective' with collective_mode 'grad_allreduce'"
+                )
+        if strategy.collective_mode is not None:
+            assert strategy.mode == "collective", (
+                f"collective_mode {strategy.collective_mode!r} needs mode = 'collective'"
+            )
+
+    def _transpile(self, main: Program, startup: Program) -> None:
+        """Let the program know who trains it."""
+        config = DistributeTranspilerConfig()
+        config.mode, config.collective_mode = self._strategy.mode, self._strategy.collective_mode
+        endpoints = fleet._role_maker.get_trainer_endpoints()
+        DistributeTranspiler(config).transpile(
+            trainer_id=fleet.worker_index(),
+            program=main,
+            trainers=",".join(endpoints),
+            startup_program=startup,
+            current_endpoint=endpoints[fleet.worker_index()],
+        )
+
+    def _compiled(self, loss: Variable) -> CompiledProgram:
+        strategy = self._strategy
+        strategy.num_trainers, strategy.trainer_id = fleet.worker_num(), fleet.worker_index()
+        strategy.trainers_endpoints = fleet._role_maker.get_trainer_endpoints()
+        return CompiledProgram(loss.block.program).with_data_parallel(
+            loss.name, strategy, strategy.exec_strategy
+        )
+
+
+def _refuse(field: str, optimizer: Any, *kinds: type) -> None:
+    if isinstance(optimizer, kinds):
+        raise ValueError(
+            f"can not use {type(optimizer).__name__} when DistributedStrategy.{field} is True"
+        )

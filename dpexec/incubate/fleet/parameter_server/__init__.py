@@ -1,0 +1,1 @@
+"""Fleets with parameter servers: :mod:`distribute_transpiler`."""

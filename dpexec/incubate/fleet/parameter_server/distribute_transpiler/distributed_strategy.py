@@ -1,0 +1,167 @@
+"""Strategies of fleets with parameter servers: what servers wait for, and how trainers run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.transpiler.config import DistributeTranspilerConfig
+
+__all__ = [
+    "AsyncStrategy",
+    "DistributedStrategy",
+    "GeoStrategy",
+    "HalfAsyncStrategy",
+    "StrategyFactory",
+    "SyncStrategy",
+]
+
+
+class DistributedStrategy:
+    """How a program is divided, compiled and run; the subclasses say what servers wait for.
+
+    With ``CPU_NUM`` replicas of a trainer, it is compiled in Reduce mode for as many threads.
+    """
+
+    _config: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self._program_config = DistributeTranspilerConfig()
+        self._execute_strategy = ExecutionStrategy()
+        self._build_strategy = BuildStrategy()
+        replicas = int(os.environ.get("CPU_NUM", "1"))
+        self._execute_strategy.num_threads = replicas
+        if replicas > 1:
+            self._build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+        self._set_what_it_stands_for()
+
+    def _set_what_it_stands_for(self) -> None:
+        self._program_config.sync_mode = False
+        for name, value in self._config.items():
+            setattr(self._program_config, name, value)
+        self._build_strategy.async_mode = True
+
+    def get_program_config(self) -> DistributeTranspilerConfig:
+        """How the program is divided."""
+        return self._program_config
+
+    def set_program_config(self, config: DistributeTranspilerConfig | Mapping[str, Any]) -> None:
+        """Say how the program is divided; what the strategy stands for stays.
+
+        Args:
+            config: all fields, or some by name.
+
+        Raises:
+            TypeError: neither.
+            ValueError: there is no such field.
+        """
+        self._program_config = _changed(self._program_config, config)
+        self._set_what_it_stands_for()
+
+    def get_execute_strategy(self) -> ExecutionStrategy:
+        """How the compiled program is run."""
+        return self._execute_strategy
+
+    def set_execute_strategy(self, config: ExecutionStrategy | Mapping[str, Any]) -> None:
+        """Say how the compiled program is run.
+
+        Args:
+            config: all fields, or some by name.
+
+        Raises:
+            TypeError: neither.
+            ValueError: there is no such field.
+        """
+        self._execute_strategy = _changed(self._execute_strategy, config)
+
+    def get_build_strategy(self) -> BuildStrategy:
+        """How the program is compiled."""
+        return self._build_strategy
+
+    def set_build_strategy(self, config: BuildStrategy | Mapping[str, Any]) -> None:
+        """Say how the program is compiled; what the strategy stands for stays.
+
+        Args:
+            config: all fields, or some by name.
+
+        Raises:
+            TypeError: neither.
+            ValueError: there is no such field.
+        """
+        self._build_strategy = _changed(self._build_strategy, config)
+        self._set_what_it_stands_for()
+
+
+def _changed(known: Any, config: Any) -> Any:
+    kind = type(known)
+    if isinstance(config, kind):
+        return config
+    if not isinstance(config, Mapping):
+        raise TypeError(f"a dict or a {kind.__name__} is expected, but received {config!r}")
+    for name, value in config.items():
+        if not hasattr(known, name):
+            raise ValueError(f"{kind.__name__} doesn't have key: {name}")
+        setattr(known, name, value)
+    return known
+
+
+class SyncStrategy(DistributedStrategy):
+    """Servers wait for the gradients of all trainers."""
+
+    _config: ClassVar[Mapping[str, Any]] = {
+        "runtime_split_send_recv": True,
+        "half_async": True,
+        "completely_not_async": True,
+    }
+
+
+class AsyncStrategy(DistributedStrategy):
+    """Servers wait for nobody."""
+
+    _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True}
+
+
+class HalfAsyncStrategy(DistributedStrategy):
+    """Servers wait for nobody, and the replicas of a trainer for each other."""
+
+    _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "half_async": True}
+
+
+class GeoStrategy(DistributedStrategy):
+    """Trainers update parameters themselves, and exchange now and then what has changed.
+
+    Args:
+        update_frequency: after how many steps.
+    """
+
+    _config: ClassVar[Mapping[str, Any]] = {"runtime_split_send_recv": True, "geo_sgd_mode": True}
+
+    def __init__(self, update_frequency: int = 100) -> None:
+        super().__init__()
+        self._program_config.geo_sgd_need_push_nums = update_frequency
+
+
+class StrategyFactory:
+    """Makes strategies."""
+
+    @staticmethod
+    def create_sync_strategy() -> SyncStrategy:
+        """Servers wait for the gradients of all trainers."""
+        return SyncStrategy()
+
+    @staticmethod
+    def create_half_async_strategy() -> HalfAsyncStrategy:
+        """Servers wait for nobody, and the replicas of a trainer for each other."""
+        return HalfAsyncStrategy()
+
+    @staticmethod
+    def create_async_strategy() -> AsyncStrategy:
+        """Servers wait for nobody."""
+        return AsyncStrategy()
+
+    @staticmethod
+    def create_geo_strategy(update_frequency: int = 100) -> GeoStrategy:
+        """Trainers update parameters themselves; see :class:`GeoStrategy`."""
+        return GeoStrategy(update_frequency)
