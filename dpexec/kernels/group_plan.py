@@ -93,6 +93,13 @@ class Plan:
         """Whether it combines a row."""
         return node.kept is not None and self.places[node][-1] == 0
 
+    def done_with(self, node: Node) -> int:
+        """The first phase whose loop over the row may overwrite an expression's operands.
+
+        A loop reads an element before it writes there, but rows are combined after the loop.
+        """
+        return self.level[node] + (node in self.sums and self.of_row(node))
+
 
 class _Misfit(Exception):
     """Expressions do not fit into one kernel."""

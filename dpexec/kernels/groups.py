@@ -150,7 +150,7 @@ class Group(Recorder):
             value = node.sources[number]
             assert isinstance(value, Value)
             whole = value.size == max(n.size for n in made.nodes) and 0 not in steps
-            level = made.level[node] if whole else len(made.nodes)
+            level = made.done_with(node) if whole else len(made.nodes)
             last[where(value)] = max(last.get(where(value), 0), level)
             values[where(value)] = value
         for node in made.nodes:

@@ -81,27 +81,43 @@ def drawn(op, before):
     return env
 
 
-def run_code(op, before, after):
-    """What a piece of code with one operator computes; None if the lowering declines."""
+def run_code(ops, before, after):
+    """What the last operator computes in a piece of code; None if its lowering declines."""
+    op = ops[-1]
     graph = build_ssa_graph(op.block.program, [CPUPlace()], ReplicationOptions())
-    (node,) = (node for node in graph.ops if node.op is op)
+    nodes = {node.op: node for node in graph.ops}
     in_place = {name for out in overwrites(op) for name in op.outputs[out]}
     written = {name for names in op.outputs.values() for name in names if name}
     limits = {n: len(v.row_array) for n, v in after.items() if isinstance(v, SelectedRows)}
     specs = {n: spec_of(v) for n, v in after.items()}
     code = TaskCode(specs, frozenset(written), in_place, limits)
-    marker = Step(node, lambda env: pytest.fail("the operator ran on NumPy"))
-    code.take([marker])
-    if code.order == [marker]:
+    markers = [Step(nodes[op], lambda env: pytest.fail("the operator ran on NumPy")) for op in ops]
+    code.take(markers)
+    if markers[-1] in code.order:
         return None
     code.layout()
     arena = arena_of([code], [{}])
     places = aligned(arena.nbytes), arena.inner[0], arena.lasting[0]
-    (step,) = code.finish(*places, [marker], rows=0, late=code.late(0))
+    (step,) = code.finish(*places, markers, rows=0, late=code.late(0))
     env = Env()
     env.update({n: copied(v) for n, v in before.items() if n not in written - in_place})
     step.call(env)
     return {name: env[name] for name in written}
+
+
+def behind_copies(op, values):
+    """Copies of what an operator reads, which nobody reads after it; and the operator on them."""
+    kept = {name for out in overwrites(op) for name in op.outputs[out]}
+    names = {name for name in op.input_arg_names if name not in kept and name in values}
+    dense = (n for n in names if not isinstance(values[n], SelectedRows))
+    copied = {n: f"{n}@COPY" for n in dense if values[n].dtype == np.float32}
+    ops = []
+    for name, copy in copied.items():
+        op.block.create_var(name=copy)
+        ops.append(op.block.append_op("scale", {"X": [name]}, {"Out": [copy]}))
+        values[copy] = values[name]
+    inputs = {slot: [copied.get(n, n) for n in names] for slot, names in op.inputs.items()}
+    return [*ops, op.block.append_op(op.type, inputs, op.outputs, op.all_attrs())]
 
 
 def lowered(type):
@@ -124,15 +140,15 @@ TYPES = [
 def test_code_computes_what_the_operator_computes(type):
     taken = set()
     for op, before, after in calls(type):
-        found = run_code(op, before, after)
-        if found is None:
-            continue
-        taken.add(op.type)
-        if op.definition.is_random:
-            after = drawn(op, before)
-        for name, value in found.items():
-            what = f"{name} of {op}"
-            assert value.dtype == after[name].dtype, what
-            for mine, theirs in zip(arrays(value), arrays(after[name]), strict=True):
-                np.testing.assert_allclose(mine, theirs, err_msg=what, **TOLERANCE)
+        for ops in ([op], behind_copies(op, after)):
+            found = run_code(ops, before, after)
+            if found is None:
+                continue
+            taken.add(op.type)
+            expected = drawn(op, before) if op.definition.is_random else after
+            for name, value in found.items():
+                what = f"{name} of {op}"
+                assert value.dtype == expected[name].dtype, what
+                for mine, theirs in zip(arrays(value), arrays(expected[name]), strict=True):
+                    np.testing.assert_allclose(mine, theirs, err_msg=what, **TOLERANCE)
     assert taken, f"no sample of {type} is lowered"
