@@ -20,13 +20,14 @@ from dpexec.runtime.cluster_worker import (
     WorkerReplicas,
     at_work,
 )
+from dpexec.runtime.collectives import LEFT_OUT
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 
 __all__ = ["Exports", "Part", "Storing", "Takes", "Work", "fetch", "run_job"]
 
-Takes = tuple[tuple[int, tuple[Value, ...]], ...]
-"""Values of the results of other jobs: of which of these, and which values."""
+Takes = tuple[tuple[int, Value, Value], ...]
+"""Values of other jobs: of which of those that it waits for, which one, and in whose place."""
 
 
 class Part(NamedTuple):
@@ -35,10 +36,12 @@ class Part(NamedTuple):
     Args:
         number: of the task.
         takes: what comes from other workers before it runs.
+        leaves: values that it does not add up, as what it takes has them, or others add them.
     """
 
     number: int
     takes: Takes
+    leaves: tuple[Value, ...] = ()
 
 
 class Storing(NamedTuple):
@@ -115,6 +118,8 @@ def run_job(
             replicas.feed(envs[device], feeding, iter(after))
         for part in parts:
             _take(envs, part.takes, after)
+            for where, name in part.leaves:
+                envs[where][name] = LEFT_OUT
             replicas.run(key, part.number, envs, step.number)
         if storing is None:
             return Exports({(where, name): envs[where][name] for where, name in gives})
@@ -127,9 +132,8 @@ def run_job(
 
 
 def _take(envs: Sequence[Env], takes: Takes, results: Sequence[Any]) -> None:
-    for index, values in takes:
-        for device, name in values:
-            envs[device][name] = results[index][device, name]
+    for index, value, (device, name) in takes:
+        envs[device][name] = results[index][value]
 
 
 def fetch(

@@ -18,7 +18,10 @@ from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.feed import even_rows
 from dpexec.runtime.steps import Env
 
-__all__ = ["add_in_order", "bind_collective", "on_place", "sums_of"]
+__all__ = ["LEFT_OUT", "add_in_order", "bind_collective", "on_place", "sums_of"]
+
+LEFT_OUT = object()
+"""In the place of a value that a sum leaves out."""
 
 
 def bind_collective(
@@ -43,7 +46,8 @@ def bind_collective(
     def call(envs: Sequence[Env]) -> None:
         for number, (name, devices, made, receivers) in enumerate(sums, node.id):
             home = places[receivers[number % len(receivers)]]  # GPUs share the work and the traffic
-            values = [on_place(envs[device][name], places[device], home) for device in devices]
+            found = [(envs[device][name], device) for device in devices]
+            values = [on_place(v, places[at], home) for v, at in found if v is not LEFT_OUT]
             total = _sum_on(home, values, buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
             for target in receivers:

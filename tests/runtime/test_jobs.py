@@ -3,7 +3,9 @@
 import pytest
 
 import dpexec as fluid
+from dpexec.runtime.bucket_size import Exchange
 from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.schedulers import adding
 from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.schedulers.jobs import jobs_of
 from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
@@ -69,3 +71,44 @@ def test_replicas_that_meet_in_every_step_need_not_wait_for_all(mode):
     assert jobs(PAIR, mode).flows
     assert not jobs(PAIR, mode, idle=[1]).flows  # it takes no part in any sum
     assert not jobs(PAIR, mode, startup=True).flows
+
+
+def parts_of_sums(found, kind):
+    """Whose values each job adds up, along the workers."""
+    return [job.device for job in found.found if job.name.startswith(f"{kind}_dev")]
+
+
+def test_workers_with_several_replicas_add_up_before_anything_travels(monkeypatch):
+    monkeypatch.setattr(adding, "TASKS", Exchange(0.0, 1e9))
+    found = jobs(("a", "a", "a", "b", "b"))
+    assert parts_of_sums(found, "all_reduce") == [0, 3]
+    first, last = (job_called(found, f"all_reduce_dev{device}") for device in (0, 3))
+    (part,) = last.parts
+    assert {where for where, _ in first.gives} == {0}
+    assert {place for _, _, (place, _) in part.takes} == {0}
+    assert {where for where, _ in part.leaves} == {1, 2}
+    assert {where for where, _ in last.gives} == {0, 1, 2}
+    assert found.flows
+
+
+@pytest.mark.parametrize(
+    ("homes", "latency", "along"),
+    [
+        (("a", "a", "b", "b"), 5e-3, False),  # a hop costs more than these small gradients
+        (("a", "a", "b", "b"), 0.0, True),
+        (("a", "b"), 0.0, False),  # there is nothing to add up before
+        (("a", "a", "b"), 0.0, False),  # as many bytes either way
+        (("a", "b", "a", "b"), 0.0, False),  # another order would give other bits
+    ],
+)
+def test_sums_go_along_the_workers_where_that_pays(monkeypatch, homes, latency, along):
+    monkeypatch.setattr(adding, "TASKS", Exchange(latency, 1.25e9))
+    assert bool(parts_of_sums(jobs(homes), "all_reduce")) == along
+
+
+def test_sums_for_an_owner_end_at_its_worker_where_they_can(monkeypatch):
+    monkeypatch.setattr(adding, "TASKS", Exchange(0.0, 1e9))
+    found = jobs(("a", "a", "b", "b"), Reduce)
+    assert parts_of_sums(found, "reduce") == [0, 0]  # for the owners 2 and 3; it pays for no other
+    owners = [name for name in named(found) if name.startswith("reduce_optimizer")]
+    assert sorted(owners) == [f"reduce_optimizer_broadcast_dev{device}" for device in range(4)]

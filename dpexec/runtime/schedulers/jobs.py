@@ -8,6 +8,7 @@ and serve all steps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from dpexec.runtime.cluster_jobs import Part, Takes
 from dpexec.runtime.cluster_worker import Value
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.schedulers.adding import Adder, adders_of
 from dpexec.runtime.schedulers.home_table import HomeTable
 
 __all__ = ["Job", "Jobs", "home_of", "jobs_of"]
@@ -56,6 +58,10 @@ class Jobs:
     flows: bool
 
 
+_Taken = tuple[Value, Value]
+"""What a value is where it comes from, and in the place of what it is put."""
+
+
 @dataclass(eq=False)
 class _Unit:
     """The least that a job can do: a task of the plan, or what is done around them.
@@ -68,6 +74,7 @@ class _Unit:
         feeds: whether it takes what the replica is fed.
         stores: whether it stores what the step computed.
         overwrites: whether it overwrites variables.
+        leaves: the values that a part of a sum leaves to others.
         takes: what it waits for, with the values that travel from there.
         before: all that is sure to have ended when it begins.
         depth: the number of units on the longest way to it.
@@ -80,7 +87,8 @@ class _Unit:
     feeds: bool = False
     stores: bool = False
     overwrites: bool = False
-    takes: dict[_Unit, list[Value]] = field(default_factory=dict)
+    leaves: list[Value] = field(default_factory=list)
+    takes: dict[_Unit, list[_Taken]] = field(default_factory=dict)
     before: set[_Unit] = field(default_factory=set)
     depth: int = 0
 
@@ -88,6 +96,12 @@ class _Unit:
     def is_collective(self) -> bool:
         """Whether values of several replicas meet here."""
         return self.task is not None and self.task.is_collective
+
+    def take(self, maker: _Unit, value: Value) -> None:
+        """Wait for a value, which need not travel if it is made on the same worker."""
+        values = self.takes.setdefault(maker, [])
+        if maker.worker != self.worker:
+            values.append((value, value))
 
     def settle(self) -> None:
         """All that it takes is known: leave out what follows from the rest."""
@@ -117,53 +131,85 @@ def jobs_of(plan: Plan, homes: HomeTable) -> Jobs:
 def _units(plan: Plan, homes: HomeTable) -> list[_Unit]:
     """The units of a step, in a topological order."""
     feeds = [_Unit(f"feed_dev{d}", d, at, feeds=True) for d, at in enumerate(homes.address)]
-    tasks: list[_Unit] = []
+    tasks: list[list[_Unit]] = []
+    reads = _reads(plan)
     for task in plan.tasks:
         home = home_of(plan, task.id)
-        unit = _Unit(task.key[0], home, homes.address[home], task)
-        unit.overwrites = task.id in plan.updates
-        unit.takes = {other: [] for other in (feeds[home], *(tasks[i] for i in task.after))}
-        tasks.append(unit)
-    for reader, maker, value in _reads(plan):
-        if tasks[maker].worker != tasks[reader].worker:
-            tasks[reader].takes[tasks[maker]].append(value)
-    ends = [_end(plan, feeds[device], tasks) for device in range(len(feeds))]
-    units = [*feeds, *tasks, *ends]
+        adders = adders_of(plan, task, homes, home)
+        if adders:
+            units = _parts(task, adders, feeds, [(tasks[m][-1], v) for m, v in reads[task.id]])
+        else:
+            units = [_Unit(task.key[0], home, homes.address[home], task)]
+            units[0].takes = {feeds[home]: []}
+            for maker, value in reads[task.id]:
+                units[0].take(tasks[maker][-1], value)
+        for index in task.after:
+            units[-1].takes.setdefault(tasks[index][-1], [])
+        units[-1].overwrites = task.id in plan.updates
+        tasks.append(units)
+    units = list(itertools.chain.from_iterable(tasks))
+    units = [*feeds, *units, *(_end(plan, feed, units) for feed in feeds)]
     for unit in units:
         unit.settle()
     return units
 
 
-def _reads(plan: Plan) -> list[tuple[int, int, Value]]:
-    """Which task reads which value of which other task.
+def _parts(
+    task: Task,
+    adders: Sequence[Adder],
+    feeds: Sequence[_Unit],
+    reads: Sequence[tuple[_Unit, Value]],
+) -> list[_Unit]:
+    """The parts of a sum: each adder adds values that lie on its worker to what comes to it."""
+    units: list[_Unit] = []
+    first = adders[0].adds[0]
+    for adder in adders:
+        label = f"{task.nodes[0].kind}_dev{adder.device}"
+        unit = _Unit(label, adder.device, feeds[adder.device].worker, task)
+        unit.takes = {feeds[adder.device]: []}
+        for maker, (device, name) in reads:
+            if device in adder.adds:
+                unit.take(maker, (device, name))
+            elif units and device == first:
+                unit.takes.setdefault(units[-1], []).append(((adder.gives, name), (device, name)))
+            else:
+                unit.leaves.append((device, name))
+        units.append(unit)
+    return units
+
+
+def _reads(plan: Plan) -> list[list[tuple[int, Value]]]:
+    """Which value of which other task each task reads.
 
     A task takes just what its nodes read from the task that made that version: an older version
     must never replace a newer one, which would happen where several replicas live on one worker.
     """
     makers = {var: task.id for task in plan.tasks for node in task.nodes for var in node.outputs}
     return [
-        (task.id, makers[var], (var.device, var.name))
+        [
+            (makers[var], (var.device, var.name))
+            for var in dict.fromkeys(var for node in task.nodes for var in node.inputs)
+            if var.kind == "var" and var not in plan.missing and makers.get(var, task.id) != task.id
+        ]
         for task in plan.tasks
-        for var in dict.fromkeys(var for node in task.nodes for var in node.inputs)
-        if var.kind == "var" and var not in plan.missing and makers.get(var, task.id) != task.id
     ]
 
 
-def _end(plan: Plan, feed: _Unit, tasks: Sequence[_Unit]) -> _Unit:
+def _end(plan: Plan, feed: _Unit, units: Sequence[_Unit]) -> _Unit:
     """The end of a step for a replica: it waits for all that was done for it, and there."""
     device = feed.device
     stored = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
     end = _Unit(f"commit_dev{device}", device, feed.worker, stores=True, takes={feed: []})
     latest: dict[str, _Unit] = {}
-    for unit in tasks:
+    for unit in units:
         assert unit.task is not None
         made = _made_for(unit.task, device)
         latest.update(dict.fromkeys(made, unit))
         if made or unit.device == device:
             end.takes[unit] = []
     for name, unit in latest.items():
-        if unit.worker != end.worker and name in stored.union(plan.fetch):
-            end.takes[unit].append((device, name))
+        if name in stored.union(plan.fetch):
+            end.take(unit, (device, name))
     return end
 
 
@@ -205,7 +251,7 @@ def _jobs(chains: Sequence[Sequence[_Unit]]) -> list[Job]:
     gives: list[dict[Value, None]] = [{} for _ in chains]
     for unit in place:
         for maker, values in unit.takes.items():
-            gives[place[maker]].update(dict.fromkeys(values))
+            gives[place[maker]].update(dict.fromkeys(value for value, _ in values))
     return [_job(chain, place, given) for chain, given in zip(chains, gives, strict=True)]
 
 
@@ -215,14 +261,16 @@ def _job(chain: Sequence[_Unit], place: Mapping[_Unit, int], gives: Iterable[Val
     after = tuple(dict.fromkeys(needed))
 
     def taken(unit: _Unit) -> Takes:
-        found = unit.takes.items()
-        return tuple((after.index(place[u]), tuple(values)) for u, values in found if values)
+        found = ((place[maker], taken) for maker, values in unit.takes.items() for taken in values)
+        return tuple((after.index(job), *taken) for job, taken in found)
 
     return Job(
         name=_name(chain),
         device=first.device,
         feeds=first.feeds,
-        parts=tuple(Part(u.task.id, taken(u)) for u in chain if u.task is not None),
+        parts=tuple(
+            Part(u.task.id, taken(u), tuple(u.leaves)) for u in chain if u.task is not None
+        ),
         stores=taken(last) if last.stores else None,
         after=after,
         gives=tuple(gives),
