@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.core.kept import Kept
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import CUDAPlace
 from dpexec.graph.ssa import SSAGraph
@@ -51,7 +52,7 @@ class Binder:
         on_gpus = any(isinstance(place, CUDAPlace) for place in graph.places)
         self._opens = opens and bool(compilation.native) and not graph.bodies and not on_gpus
         self._rules = Rules()
-        self._families: dict[Any, _Family] = {}
+        self._families: Kept[Any, _Family] = Kept(_FAMILIES_KEPT)
 
     def bind(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run.
@@ -86,8 +87,6 @@ class Binder:
 
     def _family(self, key: Any) -> _Family:
         if key not in self._families:
-            if len(self._families) >= _FAMILIES_KEPT:
-                del self._families[next(iter(self._families))]
             self._families[key] = _Family()
         return self._families[key]
 

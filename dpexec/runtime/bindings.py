@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpexec.core import flags
+from dpexec.core.kept import Kept
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.binder import Binder
 from dpexec.runtime.binding import Binding, Memory
@@ -41,9 +42,9 @@ class Bindings:
         self._compilation = compilation
         self._replicas = replicas
         self._binder = Binder(graph, compilation, replicas, opens)
-        self._plans: dict[Any, Plan] = {}
+        self._plans: Kept[Any, Plan] = Kept(_PLANS_KEPT)
         self._kept: dict[Any, Binding] = {}
-        self._rows: dict[Any, dict[int, int]] = {}
+        self._rows: Kept[Any, dict[int, int]] = Kept(_SIGNATURES_KEPT)
 
     @property
     def kept(self) -> list[Binding]:
@@ -69,8 +70,6 @@ class Bindings:
         feeds = split_pre_fetched(self._graph, feeds)
         key = (feeds.shapes, self._replicas.forms)
         if key not in self._rows:
-            if len(self._rows) >= _SIGNATURES_KEPT:
-                self._rows.clear()
             self._rows[key] = count_rows(self._graph, feeds, self._replicas)
         return replace(feeds, rows=self._rows[key])
 
@@ -102,7 +101,5 @@ class Bindings:
         key = (fetch, fed, feeds.idle, checked, busy_devices(self._graph, feeds.rows))
         if key not in self._plans:
             check_fetch_names(self._graph.program.global_block(), fetch)
-            if len(self._plans) >= _PLANS_KEPT:
-                del self._plans[next(iter(self._plans))]
             self._plans[key] = self._compilation.plan(self._graph, *key)
         return self._plans[key]

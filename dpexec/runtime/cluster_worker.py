@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import get_worker
 
+from dpexec.core.kept import Kept
 from dpexec.core.memory import keep_freed_memory
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
@@ -106,7 +107,7 @@ class WorkerReplicas:
         self.mirrors: dict[int, Versions] = {}
         self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
-        self._bindings: dict[int, Binding] = {}
+        self._bindings: Kept[int, Binding] = Kept(BINDINGS_KEPT)
         self._memory = Memory()
         self._envs: list[Env] = []
         self._arrays = StepArrays()
@@ -128,8 +129,6 @@ class WorkerReplicas:
                 binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
                 assert binding.steps is not None
                 self._bindings[number] = binding
-                if len(self._bindings) > BINDINGS_KEPT:
-                    del self._bindings[next(iter(self._bindings))]
 
     def binding(self, key: BindingKey) -> Binding:
         """What was bound for a key."""

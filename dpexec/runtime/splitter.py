@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.kept import Kept
 from dpexec.ir.block import Block
 from dpexec.runtime.feed import Feeds, even_rows
 
@@ -61,8 +62,8 @@ class Splitter:
     def __init__(self, split: Callable[[Any], Feeds], block: Block) -> None:
         self._split = split
         self._block = block
-        self._known: dict[Any, _Cuts] = {}
-        self._open: dict[Any, _Cuts] = {}  # of arrays that may have any number of rows
+        self._known: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)
+        self._open: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)  # for any number of rows
 
     def __call__(self, feed: Any) -> Feeds:
         """The feeds of all devices; raises what the function raises."""
@@ -75,9 +76,9 @@ class Splitter:
         found = self._split(feed)
         if not found.persistable:
             cuts = _cuts_of(feed, found)
-            _keep(self._known, key, cuts)
+            self._known[key] = cuts
             if self._is_open(key, cuts):
-                _keep(self._open, _without_rows(key), cuts)
+                self._open[_without_rows(key)] = cuts
         return found
 
     def _with_other_rows(self, key: Any) -> _Cuts | None:
@@ -87,7 +88,7 @@ class Splitter:
         if like is None or rows < len(like.samples) or any(shape[0] != rows for _, shape, _ in key):
             return None
         cuts = like.with_rows(rows)
-        _keep(self._known, key, cuts)
+        self._known[key] = cuts
         return cuts
 
     def _is_open(self, key: Any, cuts: _Cuts) -> bool:
@@ -96,12 +97,6 @@ class Splitter:
         even = rows >= len(cuts.samples) and cuts == cuts.with_rows(rows)
         declared = [self._block.vars[name] for name, _, _ in key]
         return even and all(v.shape[:1] == (-1,) or not v.need_check_feed for v in declared)
-
-
-def _keep(known: dict[Any, _Cuts], key: Any, cuts: _Cuts) -> None:
-    if len(known) >= _KEYS_KEPT:
-        del known[next(iter(known))]
-    known[key] = cuts
 
 
 def _plain_arrays(feed: Any) -> Any:

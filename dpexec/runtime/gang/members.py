@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dpexec.core.kept import Kept
 from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_by
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.gang.bound import BoundPlan
@@ -114,7 +115,7 @@ class _Seat:
         self.door, self._pool = door, pool
         self.group: Group | None = None
         self.step = -1
-        self._bound: dict[int, BoundPlan] = {}
+        self._bound: Kept[int, BoundPlan] = Kept(_BOUND_KEPT)
         self._busy = threading.Lock()
 
     def join(self, members: Sequence[Member], rank: int, limit: float) -> Group:
@@ -205,8 +206,6 @@ class _Seat:
         number = step.key[1]
         assert self.group is not None
         if number not in self._bound:
-            if len(self._bound) >= _BOUND_KEPT:
-                del self._bound[next(iter(self._bound))]
             base = replicas.binding(step.key)
             self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
         return self._bound[number]

@@ -1,0 +1,34 @@
+"""Results that are kept for the next time, but not all of them for ever."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+__all__ = ["Kept"]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Kept(dict[_K, _V]):
+    """A dict that forgets what was added first when it has too much.
+
+    Args:
+        limit: how many entries it keeps.
+
+    Example:
+        >>> squares = Kept(2)
+        >>> for number in range(4):
+        ...     squares[number] = number**2
+        >>> squares
+        {2: 4, 3: 9}
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._limit:
+            del self[next(iter(self))]
