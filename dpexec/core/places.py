@@ -27,6 +27,7 @@ __all__ = [
     "cuda_pinned_places",
     "cuda_places",
     "get_cuda_device_count",
+    "gpu_stream",
     "is_compiled_with_cuda",
     "on_device",
     "transfers",
@@ -163,13 +164,32 @@ class on_device:
             self._context.__exit__(*error)
 
 
+@functools.cache
+def gpu_stream(cupy: Any, kind: str, gpu: int, number: int) -> Any:
+    """A stream of a GPU for one purpose, the same for all who ask.
+
+    Args:
+        cupy: the module.
+        kind: what it is for.
+        gpu: index of the GPU.
+        number: tells streams of one kind apart.
+    """
+    with cupy.cuda.Device(gpu):
+        return cupy.cuda.Stream()
+
+
 @contextlib.contextmanager
 def transfers(place: Place) -> Iterator[None]:
-    """Copies to a GPU inside the block do not wait for its kernels, and are done at its end."""
+    """Copies to a GPU inside the block do not wait for its kernels, and are done at its end.
+
+    They are on the stream that takes feeds: memory of earlier batches is used again, and runs let
+    that stream wait until they are done with it.
+    """
     if not isinstance(place, CUDAPlace):
         yield
         return
-    with on_device(place), array_module(place).cuda.Stream(non_blocking=True) as stream:
+    feeding = gpu_stream(array_module(place), "feed", place.device_id, 0)
+    with on_device(place), feeding as stream:
         yield
         stream.synchronize()
 

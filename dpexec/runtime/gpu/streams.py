@@ -10,12 +10,11 @@ streams, so that what one writes to a scope another one reads in order.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dpexec.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.core.places import CUDAPlace, Place, array_module, gpu_stream, on_device
 
 __all__ = ["Lane", "Streams"]
 
@@ -41,7 +40,7 @@ class Streams:
             for lane, number in {("compute", replica): on_gpu[gpu], ("exchange", gpu): 0,
                                  ("feed", gpu): 0}.items():  # fmt: skip
                 self._places[lane] = place
-                self._streams[lane] = _stream(array_module(place), lane[0], gpu, number)
+                self._streams[lane] = gpu_stream(array_module(place), lane[0], gpu, number)
             on_gpu[gpu] += 1
 
     def __getitem__(self, lane: Lane) -> Any:
@@ -119,10 +118,3 @@ class Streams:
         for lane, stream in self._streams.items():
             if lane[0] in kinds:
                 stream.synchronize()
-
-
-@functools.cache
-def _stream(cupy: Any, kind: str, gpu: int, number: int) -> Any:
-    """The stream of a kind for the replica of this number among those of a GPU."""
-    with cupy.cuda.Device(gpu):
-        return cupy.cuda.Stream()

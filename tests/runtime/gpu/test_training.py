@@ -80,6 +80,24 @@ def test_only_fetches_make_the_host_wait(cupy):
     assert set(reads) == {"event", "get"}  # labels are looked at behind the backward pass
 
 
+def test_batches_of_a_loader_go_ahead_on_the_stream_for_feeds(cupy):
+    """Its thread copies batches into memory of earlier ones while steps are enqueued."""
+    net, feeds, scope = regression(), without_labels(12), fluid.Scope()
+    places = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    expected = trained(net, [fluid.CPUPlace()] * 2, feeds=feeds)
+    loader = fluid.io.DataLoader.from_generator([net.main.global_block().var("x")], capacity=2)
+    halves = [feed["x"][half] for feed in feeds for half in (slice(0, 6), slice(6, 12))]
+    loader.set_batch_generator(lambda: iter([half] for half in halves), places)
+    with fluid.scope_guard(scope):
+        exe = fluid.Executor(places[0])
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(net.loss.name, places=places)
+        for batch in loader():
+            exe.run(program, batch, [])
+        found = {name: np.array(scope.find_var(name).get_tensor()) for name in expected[1]}
+    assert_same_bits(([], found), ([], expected[1]))
+
+
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 def test_tensors_are_waited_for_when_they_are_read(cupy, mode):
     net, feeds, places = regression(), without_labels(4), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
