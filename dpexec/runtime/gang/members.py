@@ -23,7 +23,7 @@ from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member
 from dpexec.runtime.gang.side_by_side import helpers, side_by_side
-from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.gang.wire import GangError, last_words
 from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
@@ -169,7 +169,7 @@ class _Seat:
             outcome.bytes_sent = group.bytes_sent - before
         except BaseException as error:
             outcome.error = _to_send(error)
-            self.leave(_farewell(me, self.step, error))
+            self.leave(last_words(me.name, self.step, error))
         finally:
             self._busy.release()
         return outcome
@@ -269,13 +269,6 @@ def _to_send(error: BaseException) -> BaseException:
     except Exception:  # pickle runs the code of any class, which raises what it likes
         return RuntimeError(f"{type(error).__name__}: {error}")
     return copy
-
-
-def _farewell(member: Member, step: int, error: BaseException) -> str:
-    if isinstance(error, GangError):
-        return str(error)
-    first = (str(error) or type(error).__name__).strip().splitlines()[0]
-    return f"{member.name} failed at step {step}: {first[:500]}"
 
 
 # ---- called on workers

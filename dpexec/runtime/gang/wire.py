@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "into", "say_goodbye"]
+__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "into", "last_words", "say_goodbye"]
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
 _MAGIC = b"dpxG"
@@ -245,6 +245,20 @@ def _wait(channels: Sequence[Channel], deadline: float) -> bool:
         poll.register(channel.sock, events)
     left = max(deadline - time.monotonic(), 0.0)
     return bool(poll.poll(left * 1000))
+
+
+def last_words(name: str, step: int, error: BaseException) -> str:
+    """What the others are told when a member fails.
+
+    Args:
+        name: of the member.
+        step: number of the step.
+        error: why; a GangError already tells who failed first.
+    """
+    if isinstance(error, GangError):
+        return str(error)
+    first = (str(error) or type(error).__name__).strip().splitlines()[0]
+    return f"{name} failed at step {step}: {first[:500]}"
 
 
 def say_goodbye(channels: Mapping[int, Channel], text: str) -> None:

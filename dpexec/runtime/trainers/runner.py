@@ -25,7 +25,7 @@ from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Shard
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.gang.group import Group
-from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.gang.wire import last_words
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
@@ -217,7 +217,8 @@ class TrainerRunner(LocalRunner):
             try:
                 yield
             except BaseException as error:
-                self.party.part(self._farewell(error))
+                name = self.party.name(self.party.rank)
+                self.party.part(last_words(name, self.party.steps, error))
                 raise
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
@@ -243,12 +244,6 @@ class TrainerRunner(LocalRunner):
             if not self._step.ready:
                 self.group.barrier(self.party.steps)
                 self._step.ready = True
-
-    def _farewell(self, error: BaseException) -> str:
-        if isinstance(error, GangError):
-            return str(error)
-        first = (str(error) or type(error).__name__).strip().splitlines()[0]
-        return f"{self.party.name(self.party.rank)} failed at step {self.party.steps}: {first}"
 
 
 _AGREED = ("number of completed runs", "number of replicas", "gradients (by program and fetches)")
