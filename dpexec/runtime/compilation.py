@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
-from dpexec.core.places import CUDAPlace, Place, array_module
+from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
 from dpexec.graph.operators import Operators
@@ -125,6 +125,7 @@ class Compilation:
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
             captured=strategy.allow_cuda_graph_capture and _on_gpus(places),
+            branches=_has_free_cores(places, options, collectives),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
 
@@ -192,6 +193,14 @@ def _replication(
         shared_memory=reduce and one_memory,
         trainers=strategy.num_trainers,
     )
+
+
+def _has_free_cores(
+    places: Sequence[Place], options: ReplicationOptions, collectives: str | None
+) -> bool:
+    """Whether there are cores in this process that no replica uses."""
+    here = collectives is None and options.trainers == 1 and not _on_gpus(places)
+    return here and len(places) < available_cpus()
 
 
 def _bucket_bytes(

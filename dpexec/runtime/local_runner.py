@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.kept import Kept
 from dpexec.core.places import available_cpus
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
@@ -61,7 +62,8 @@ class LocalRunner:
         self._gate = InterruptGate()
         self.envs: list[Env] = []
         self.binding: Binding | None = None
-        self._graphs: dict[tuple[Plan, bool], LocalGraph] = {}
+        self._graphs: Kept[tuple[Plan, bool], LocalGraph] = Kept(_GRAPHS_KEPT)
+        self._crews: dict[int, Crew] = {}
 
     def step(
         self,
@@ -160,8 +162,6 @@ class LocalRunner:
             return inline(plan, run_task, fetch)
         key = plan, merged
         if key not in self._graphs:
-            if len(self._graphs) >= _GRAPHS_KEPT:
-                del self._graphs[next(iter(self._graphs))]
             self._graphs[key] = LocalGraph(plan, run_task, fetch)
         self._gate.between_tasks = self._scheduler.caller_works
         return self._scheduler.run(self._graphs[key])
@@ -226,7 +226,7 @@ class LocalRunner:
         if home not in self._code:
             from dpexec.runtime.code_step import code_step
 
-            self._code[home] = code_step(binding, feeds, self._crew.size)
+            self._code[home] = code_step(binding, feeds, self._crew(binding.plan).size)
             if self._recording is not None:
                 self._recording.begin()  # that was no part of the step
         code = self._code[home]
@@ -234,14 +234,17 @@ class LocalRunner:
             code.resize(binding)
         return code
 
-    @functools.cached_property
-    def _crew(self) -> Crew:
+    def _crew(self, plan: Plan) -> Crew:
+        """As many threads as find something to do."""
         from dpexec.runtime.schedulers.crew import Crew
 
-        if self._strategy is None:
-            return Crew(None, 1)
-        size = min(self._num_threads, len(self._replicas.places), available_cpus())
-        return Crew(self._scheduler.threads, size)
+        size, threads = 1, None
+        if self._strategy is not None:
+            size = min(self._num_threads, plan.width, available_cpus())
+            threads = self._scheduler.threads
+        if size not in self._crews:
+            self._crews[size] = Crew(threads, size)
+        return self._crews[size]
 
     def _run_code(
         self, code: CodeStep, feeds: Feeds, shards: Callable[[], list[Shard]], merged: bool
@@ -253,14 +256,15 @@ class LocalRunner:
             return None
         if code.needs_numbers:
             code.number(shards())
+        crew = self._crew(code.plan)
         with InterruptGate() as gate:
             gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
             if self._recording is not None:
-                done = self._recording.run_code(code, self._crew)
+                done = self._recording.run_code(code, crew)
             else:
                 if code.notes is not None:
                     code.note(None)
-                done = self._crew.run(code.schedule)
+                done = crew.run(code.schedule)
             if not done:
                 code.check_begun()
                 return None

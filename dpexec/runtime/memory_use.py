@@ -106,7 +106,8 @@ def lives(
     """
     found: list[Life] = []
     sharing: dict[int, list[Life]] = {}
-    order = {node: number for number, node in enumerate(plan.nodes)}
+    nodes = (node for task in plan.tasks for node in task.nodes)
+    order = {node: number for number, node in enumerate(nodes)}
     for task, bound in zip(plan.tasks, steps, strict=True):
         places = _places(bound)
         made = ((node, var) for node in task.nodes for var in node.outputs if _takes(var, plan))

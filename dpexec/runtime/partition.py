@@ -4,7 +4,8 @@ A lane is a device, or a kind of collective. Walking the nodes in program order,
 one more than that of a predecessor in another lane, and the nodes with the same lane and stage
 form a task: a segment of operators between collectives, or a bucket of collectives. Segments are
 cut where a bucket of gradients is complete, so that its aggregation starts while the backward
-pass goes on.
+pass goes on. Where there are more cores than devices, a segment falls into its expensive branches
+and what lies between (:mod:`.branches`).
 
 Operators that overwrite parameters in place wait for every forward and backward operator of every
 device: whatever can fail in a step has happened by then, so a failed step changes nothing.
@@ -12,12 +13,14 @@ device: whatever can fail in a step has happened by then, so a failed step chang
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from dpexec.core.dtypes import to_numpy
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
+from dpexec.runtime.branches import Stage, multiplications, stages_of
 
 __all__ = ["SUMS", "Busy", "Task", "live_nodes", "partition"]
 
@@ -102,6 +105,7 @@ def partition(
     in_place: set[OpNode],
     granularity: str,
     bucket_bytes: int,
+    branches: bool = False,
 ) -> list[Task]:
     """Group nodes into tasks.
 
@@ -114,20 +118,22 @@ def partition(
         in_place: nodes that overwrite persistable variables.
         granularity: ``"segment"``, or ``"op"`` for a task per node.
         bucket_bytes: of gradients that are aggregated in one task; see :class:`PlanOptions`.
+        branches: whether expensive branches of a segment are tasks of their own.
 
     Returns:
         Tasks in a topological order.
     """
     if granularity == "op":
-        groups: list[list[OpNode]] = [[node] for node in nodes]
+        stages: list[Stage] = [[[node]] for node in nodes]
     else:
         cuts = _cuts(graph, nodes, bucket_bytes)
-        groups = _segments(nodes, in_place, cuts, graph.trainers > 1)
-    tasks = [
-        Task(index, _key(group, index, granularity), group[0].device, group)
-        for index, group in enumerate(groups)
-    ]
-    _connect(tasks, in_place, chain=granularity != "op")
+        segments = _segments(nodes, in_place, cuts, graph.trainers > 1)
+        parted = (_stages(nodes, in_place) if branches else [[nodes]] for nodes in segments)
+        stages = [stage for segment in parted for stage in segment]
+    numbers = itertools.count()
+    made = [[_task(next(numbers), group, granularity) for group in stage] for stage in stages]
+    tasks = [task for stage in made for task in stage]
+    _connect(made, in_place, chain=granularity != "op")
     if graph.trainers > 1:
         _in_order(tasks, in_place)
     return tasks
@@ -184,6 +190,22 @@ def _cuts(graph: SSAGraph, nodes: list[OpNode], bucket_bytes: int) -> set[OpNode
     return cuts
 
 
+def _stages(segment: list[OpNode], in_place: set[OpNode]) -> list[Stage]:
+    """What comes before updates in branches; they, and all behind, stay the last."""
+    if segment[0].is_collective:
+        return [[segment]]
+    first = next((i for i, node in enumerate(segment) if node in in_place), len(segment))
+    stages = stages_of(segment[:first], multiplications)
+    if segment[first:] and (not stages or len(stages[-1]) > 1):
+        return [*stages, [segment[first:]]]
+    stages[-1][0].extend(segment[first:])
+    return stages
+
+
+def _task(number: int, group: list[OpNode], granularity: str) -> Task:
+    return Task(number, _key(group, number, granularity), group[0].device, group)
+
+
 def _key(group: list[OpNode], index: int, granularity: str) -> tuple[str, int]:
     first = group[0]
     where = "" if first.device is None else f"_dev{first.device}"
@@ -195,20 +217,20 @@ def _key(group: list[OpNode], index: int, granularity: str) -> tuple[str, int]:
     return (label + where, index)
 
 
-def _connect(tasks: list[Task], in_place: set[OpNode], chain: bool) -> None:
+def _connect(stages: list[list[Task]], in_place: set[OpNode], chain: bool) -> None:
+    tasks = [task for stage in stages for task in stage]
     home = {node: task for task in tasks for node in task.nodes}
     after: dict[int, set[int]] = {task.id: set() for task in tasks}
-    last_on: dict[int | None, int] = {}
-    for task in tasks:
-        for node in task.nodes:
-            for var in node.inputs:
-                before = home.get(var.writer) if var.writer is not None else None
-                if before is not None and before is not task:
-                    after[task.id].add(before.id)
-        if chain and not task.is_collective:
-            if task.device in last_on:
-                after[task.id].add(last_on[task.device])
-            last_on[task.device] = task.id
+    last_on: dict[int | None, list[Task]] = {}
+    for stage in stages:
+        device = stage[0].device
+        in_turn = chain and not stage[0].is_collective
+        for task in stage:
+            before = [home[v.writer] for n in task.nodes for v in n.inputs if v.writer in home]
+            before += last_on.get(device, []) if in_turn else []
+            after[task.id].update(other.id for other in before if other is not task)
+        if in_turn:
+            last_on[device] = stage
     _wait_for_work(tasks, in_place, after)
     for task in tasks:
         task.after = sorted(after[task.id])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ class PlanOptions:
         rounding: what GPUs round the operands of matrix products to, see
             :mod:`dpexec.kernels.gpu.products`; None: they do not.
         captured: whether GPUs launch pieces of tasks as CUDA graphs.
+        branches: whether expensive branches are tasks of their own: there are cores for them.
     """
 
     granularity: str = "segment"
@@ -47,6 +49,7 @@ class PlanOptions:
     bucket_bytes: int = THREADS.bucket_bytes
     rounding: str | None = None
     captured: bool = False
+    branches: bool = False
 
 
 @dataclass(eq=False)
@@ -103,6 +106,15 @@ class Plan(Drawable):
         return frozenset(name for _, name in (*self.commits, *self.overwritten))
 
     @functools.cached_property
+    def width(self) -> int:
+        """How many tasks can run at the same time, as far as there are processors."""
+        level: dict[int, int] = {}
+        for task in self.tasks:
+            level[task.id] = 1 + max((level[index] for index in task.after), default=0)
+        counts = Counter(level[task.id] for task in self.tasks if not task.is_collective)
+        return max(counts.values(), default=1)
+
+    @functools.cached_property
     def initializes(self) -> bool:
         """Whether it does nothing but give persistable variables their first values."""
         made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
@@ -155,7 +167,9 @@ def make_plan(
     live, missing = live_nodes(graph, idle, fed, busy)
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
     in_place = _in_place_nodes(block, nodes) if options.in_place and not checked else set()
-    tasks = partition(graph, nodes, in_place, options.granularity, options.bucket_bytes)
+    tasks = partition(
+        graph, nodes, in_place, options.granularity, options.bucket_bytes, options.branches
+    )
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
