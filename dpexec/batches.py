@@ -38,7 +38,11 @@ def copied(batches: Prefetch, places: Sequence[Place]) -> Iterator[dict[str, LoD
 
 
 def feed(names: Sequence[str], fields: Any) -> dict[str, LoDTensor]:
-    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays."""
+    """A batch of a generator as tensors by name; copies, for generators may reuse their arrays.
+
+    Raises:
+        EnforceNotMet: it has not one array for each name.
+    """
     if not isinstance(fields, (list, tuple)):
         raise EnforceNotMet(
             f"a batch must be a list or tuple with one array for each of {', '.join(names)}, but "

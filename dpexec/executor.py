@@ -32,7 +32,11 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
 
 
 def as_numpy(tensor: Any) -> Any:
-    """A tensor as an array, a list of tensors as a list of arrays; None stays None."""
+    """A tensor as an array, a list of tensors as a list of arrays; None stays None.
+
+    Raises:
+        RuntimeError: a tensor holds sequences.
+    """
     if isinstance(tensor, list):
         return [as_numpy(part) for part in tensor]
     if isinstance(tensor, LoDTensor) and tensor.lod():

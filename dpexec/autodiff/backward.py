@@ -212,7 +212,18 @@ def append_gradients(
     callbacks: list[Callback],
     checkpoints: Sequence[str] = (),
 ) -> None:
-    """Append the backward pass of ``path``, beginning with ``seeds``."""
+    """Append the backward pass of some operators.
+
+    Args:
+        block: gets the operators.
+        path: the operators that are differentiated, in order.
+        seeds: what makes the first gradients.
+        supplied: for gradients that the user gives, the variables to read in their place.
+        no_grad: names of variables at which gradients stop.
+        grad_of: the names of gradients.
+        callbacks: called behind every operator but the seeds, with the block and a context.
+        checkpoints: names of variables to keep; what lies between them is computed again.
+    """
     have = {name for seed in seeds for name in seed.writes()} | set(supplied)
     if checkpoints:
         steps = chain_rule_with_checkpoints(path, checkpoints, have, no_grad, grad_of)

@@ -206,7 +206,10 @@ def save_params(
 def save_persistables(
     executor: Any, dirname: str, main_program: Program | None = None, filename: str | None = None
 ) -> bytes | None:
-    """Save all persistable variables: parameters, accumulators, counters and learning rates."""
+    """Save all persistable variables: parameters, accumulators, counters and learning rates.
+
+    Arguments as for :func:`save_vars`.
+    """
     return save_vars(executor, dirname, main_program, None, is_persistable, filename)
 
 

@@ -97,6 +97,9 @@ def scatter_nd_add(
 
     Returns:
         Like ``ref``. Source: Paddle op ``scatter_nd_add``.
+
+    Raises:
+        ValueError: ``ref`` and ``updates`` have different data types.
     """
     check_type(ref, "ref", Variable, "scatter_nd_add")
     if ref.dtype != updates.dtype:

@@ -221,6 +221,9 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
 
     Returns:
         The matrix. Source: Paddle op ``flatten2``.
+
+    Raises:
+        ValueError: there is no such axis.
     """
     check_variable_and_dtype(x, "x", (*_NO_HALF, "int8"), "flatten")
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
@@ -238,6 +241,9 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
     Returns:
         The transposed variable. Source: Paddle op ``transpose2``.
+
+    Raises:
+        ValueError: ``perm`` does not name every dimension once.
     """
     check_variable_and_dtype(x, "x", _NUMBERS, "transpose")
     check_type(perm, "perm", list, "transpose")

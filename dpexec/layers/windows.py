@@ -94,6 +94,9 @@ def convolution(
 
     Returns:
         The result.
+
+    Raises:
+        ValueError: arguments do not fit.
     """
     use_cudnn = options["use_cudnn"]
     axis = _check(layer, input, options["param_attr"], use_cudnn, layouts, data_format)
@@ -172,6 +175,9 @@ def transposed_convolution(
 
     Returns:
         The result.
+
+    Raises:
+        ValueError: arguments do not fit.
     """
     use_cudnn = options["use_cudnn"]
     axis = _check(layer, input, options["param_attr"], use_cudnn, layouts, data_format)
@@ -269,7 +275,11 @@ def adaptive_pooling(
     require_index: bool,
     name: str | None,
 ) -> Any:
-    """Add pooling to a size over 2 or 3 ``axes``; the arguments are those of the layers."""
+    """Add pooling to a size over 2 or 3 ``axes``; the arguments are those of the layers.
+
+    Raises:
+        ValueError: arguments do not fit.
+    """
     layer = f"adaptive_pool{axes}d"
     numbers = ("float16", "float32", "float64", "int32", "int64")
     check_variable_and_dtype(input, "input", numbers, layer)
