@@ -91,7 +91,9 @@ def collect(
     """
     results: list[Any] = []
     for name in names:
-        values = [_host_copy(envs[d][name]) for d in devices if name in envs[d]]
+        values = [envs[d][name] for d in devices if name in envs[d]]
+        joined = merged and len(values) > 1  # which copies them
+        values = [_on_host(value) if joined else _host_copy(value) for value in values]
         results.append(merge(values) if merged else [_returned(value) for value in values])
     return results
 
@@ -126,10 +128,14 @@ def _returned(value: Any) -> Any:
     return value if isinstance(value, SelectedRows) else value.view(array)
 
 
+def _on_host(value: Any) -> Any:
+    return value.get() if hasattr(value, "get") else value
+
+
 def _host_copy(value: Any) -> Any:
     if isinstance(value, SelectedRows):
         return SelectedRows(_host_copy(value.row_array), value.height(), _host_copy(value.value))
-    return np.array(value.get() if hasattr(value, "get") else value)
+    return np.array(_on_host(value))
 
 
 class Later:

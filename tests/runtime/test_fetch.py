@@ -44,3 +44,16 @@ def test_unmerged_losses_are_numbers_too(mean):
     )
     losses = run(mean, program=compiled, return_merged=False)
     assert [float(loss) for loss in losses] == [1.5, 1.5]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_is_returned_is_not_overwritten_by_later_runs(devices):
+    with fluid.program_guard(fluid.Program()):
+        twice = fluid.layers.scale(fluid.data("x", [None, 2]), 2.0)
+        compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+            places=[fluid.CPUPlace()] * devices
+        )
+        exe = fluid.Executor(fluid.CPUPlace())
+        batches = [np.full((4, 2), number, "float32") for number in range(4)]
+        found = [exe.run(compiled, feed={"x": x}, fetch_list=[twice])[0] for x in batches]
+    assert all(np.array_equal(out, 2 * x) for out, x in zip(found, batches, strict=True))
