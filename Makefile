@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test notebooks browser page pictures lint format chaos bench clean
+.PHONY: help demo lab test gpu notebooks browser page pictures lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -18,6 +18,9 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 
 test: lint browser ## lint, types and tests
 	$(BIN)/python -m pytest
+
+gpu: $(VENV)/test.stamp $(VENV)/gpu.stamp ## test what needs a GPU (CUDA 13); says what it skipped
+	$(BIN)/python -m pytest -rs tests/gpu || [ $$? = 5 ]  # 5: without a GPU there is no test
 
 lint: $(VENV)/test.stamp ## ruff and mypy
 	$(BIN)/ruff check .

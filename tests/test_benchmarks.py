@@ -110,12 +110,36 @@ def test_comparison_allows_for_the_speed_of_the_machine():
     assert "dpexec takes 0.50 of the time" in text and "take 2.00" in text and "tf" not in text
 
 
+def test_figures_of_gpus_need_one(capsys, monkeypatch):
+    monkeypatch.setattr(command, "is_compiled_with_cuda", lambda: False)
+    with pytest.raises(SystemExit):
+        command.arguments(["W1", "--device", "gpu"])
+    assert "--device gpu: CuPy" in capsys.readouterr().err
+    monkeypatch.setattr(command, "is_compiled_with_cuda", lambda: True)
+    for wrong in (["W5"], ["--record"], ["--against", "tf"]):
+        with pytest.raises(SystemExit):
+            command.arguments(["--device", "gpu", *wrong])
+    options = command.arguments(["W6", "--device", "gpu", "--against", "", "--precision", "tf32"])
+    assert options.labels[0] == "dpexec" and options.replicas == 1
+    entry = Entry("dpexec", options.specs["W6"], 2, options.device, options.precision)
+    assert entry.environment()["CUDA_VISIBLE_DEVICES"] == "0,1"
+    request = json.loads(entry.command(0, "")[-1])
+    assert (request["device"], request["precision"]) == ("gpu", "tf32")
+
+
+def test_bounds_of_gpus_are_no_peers():
+    run = report.summarize([result("dpexec", 2.0), result("torch-traffic", 0.5)], "mlp")
+    assert run["traffic_ms"] == 0.5 and [peer["label"] for peer in run["peers"]] == ["dpexec"]
+    assert "memory traffic of its update alone: 0.500 ms" in report.table("title", run)
+
+
 @pytest.mark.parametrize(
     ("label", "complaint"),
     [
         ("keras", "no peer 'keras'"),
         ("paddle18:fast", "NAME:SETTING=VALUE"),
         ("torch:num_threads=2", "torch has no field 'num_threads'"),
+        ("torch-graphs", "torch-graphs is not for cpus"),
     ],
 )
 def test_wrong_labels_are_refused(label, complaint):

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dpexec.core.places import is_compiled_with_cuda, why_no_gpu
 from tests.benchmarks import machine, report
 from tests.benchmarks.driver import measure
-from tests.benchmarks.peers.workloads import TITLES, WORKLOADS
-from tests.benchmarks.registry import ALL, KINDS, Entry, installed, variable_of
+from tests.benchmarks.peers.workloads import GPU_WORKLOADS, TITLES, WORKLOADS
+from tests.benchmarks.registry import ALL, GPU, KINDS, Entry, installed, variable_of
 
 BASELINE = Path(__file__).with_name("baseline.json")
 _EPILOG = f"""\
@@ -21,6 +22,8 @@ capitals are environment variables: dpexec:PYTHONPATH=/another/checkout.
 
 {", ".join(sorted({variable_of(name) for name in KINDS}))}
 name the Pythons that have the peers. A peer that is not installed is left out.
+
+On GPUs: {", ".join(GPU_WORKLOADS)}; dpexec uses as many GPUs as there are replicas, others one.
 """
 
 
@@ -33,8 +36,15 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument("--against", default=",".join(ALL), metavar="PEERS", help="default: all")
-    parser.add_argument("--replicas", type=int, default=2, help="parts of a batch (default: 2)")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "tf32", "bfloat16"),
+        default="float32",
+        help="of the products on GPUs",
+    )
+    parser.add_argument("--against", metavar="PEERS", help="default: all")
+    parser.add_argument("--replicas", type=int, help="parts of a batch (default: 2, on GPUs 1)")
     parser.add_argument("--rounds", type=int, default=7, help="blocks of each (default: 7)")
     parser.add_argument("--seconds", type=float, default=0.6, help="of a block (default: 0.6)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything into it")
@@ -50,17 +60,34 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
         "--record", action="store_true", help="the new baseline, unless the machine was busy"
     )
     options = parser.parse_args(given)
-    unknown = set(options.workloads) - set(WORKLOADS)
+    _complete(parser, options)
+    return options
+
+
+def _complete(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Defaults that depend on the device; ends the program if something cannot be measured."""
+    on_gpus = options.device == "gpu"
+    options.specs = GPU_WORKLOADS if on_gpus else WORKLOADS
+    unknown = set(options.workloads) - set(options.specs)
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}")
     if options.compare and not options.compare.exists():
         parser.error(f"there is no {options.compare}")
-    labels = ["dpexec", *options.against.split(","), "products", "torch-products"]
+    if on_gpus and options.record:
+        parser.error("the baseline is of CPUs: write figures of GPUs with --json")
+    if on_gpus and not is_compiled_with_cuda():
+        parser.error(f"--device gpu: {why_no_gpu()}")
+    if not on_gpus and options.precision != "float32":
+        parser.error("--precision is for GPUs; on CPUs say dpexec:product_precision=bfloat16")
+    options.replicas = options.replicas or (1 if on_gpus else 2)
+    default = ",".join(GPU if on_gpus else ALL)
+    against = default if options.against is None else options.against
+    bounds = ["torch-products", "torch-traffic"] if on_gpus else ["products", "torch-products"]
+    labels = ["dpexec", *against.split(","), *bounds]
     try:
-        options.labels = [entry.label for entry in installed(labels, {}, options.replicas)]
+        options.labels = installed(labels, options.replicas, options.device)
     except ValueError as error:
         parser.error(str(error))
-    return options
 
 
 def main(given: list[str] | None = None) -> int:
@@ -72,9 +99,10 @@ def main(given: list[str] | None = None) -> int:
     options = arguments(given)
     before = json.loads(options.compare.read_text()) if options.compare else {}
     runs: dict[str, Any] = {}
-    for name in options.workloads or list(WORKLOADS):
-        spec = WORKLOADS[name]
-        entries = [Entry(label, spec, options.replicas) for label in options.labels]
+    for name in options.workloads or list(options.specs):
+        spec = options.specs[name]
+        how = options.replicas, options.device, options.precision
+        entries = [Entry(label, spec, *how) for label in options.labels]
         about = {"machine": machine.describe(), "replicas": options.replicas, "spec": spec}
         measured = measure(entries, options.rounds, options.seconds)
         runs[name] = about | report.summarize(measured, spec["net"])

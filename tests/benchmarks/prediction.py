@@ -2,18 +2,23 @@
 
 A perceptron and a convolutional net predict batches of always as many rows per replica: on one
 replica, and on two, in turns. Printed are rows per second, medians over the turns, and by how much
-two replicas make more of them: 1.6 times or more, where each has a core of its own. ``cores`` is
-what two replicas had of the processors while they worked; if that is not near 2, others used the
-machine. ``work`` is the processor time of a row on two replicas, divided by that on one, which
-others hardly change: at 1, all that two replicas do is divided between them.
+two replicas make more of them: 1.6 times or more, where each has a core of its own. ``apart`` is
+the same for two processes with a replica each, which have nothing in common: what the machine
+allows, as cores share caches, memory, power, and with others time. ``cores`` is what two replicas
+had of the processors while they worked; if that is not near 2, others used the machine. ``work`` is
+the processor time of a row on two replicas, divided by that on one, which others hardly change: at
+1, all that two replicas do is divided between them.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -64,22 +69,48 @@ def rate(predict: Callable[[], None], seconds: float) -> tuple[float, float]:
     return batches / took, (time.process_time() - used) / took
 
 
+def serve(name: str, rows: int, line: Any) -> None:
+    """Predict on one replica for as many seconds as come over a line, and answer how often."""
+    predict = predictor(name, rows, 1)
+    while (seconds := line.recv()) is not None:
+        line.send(rate(predict, seconds)[0])
+
+
+@contextmanager
+def another(name: str, rows: int) -> Iterator[Any]:
+    """The line to another process that predicts on one replica."""
+    context = multiprocessing.get_context("spawn")
+    line, far = context.Pipe()
+    process = context.Process(target=serve, args=(name, rows, far))
+    process.start()
+    try:
+        yield line
+    finally:
+        line.send(None)
+        process.join()
+
+
 def compare(name: str, rows: int, turns: int, seconds: float) -> str:
     """A line of the table."""
     predictors = {replicas: predictor(name, rows, replicas) for replicas in REPLICAS}
-    for predict in predictors.values():
-        rate(predict, seconds)  # also compiles
-    found: list[dict[int, tuple[float, float]]] = [
-        {replicas: rate(predict, seconds) for replicas, predict in predictors.items()}
-        for _ in range(turns)
-    ]
+    found: list[dict[int, tuple[float, float]]] = []
+    together: list[float] = []
+    with another(name, rows) as line:
+        for _ in range(turns + 1):
+            found.append({n: rate(predict, seconds) for n, predict in predictors.items()})
+            line.send(seconds)
+            own = rate(predictors[1], seconds)[0]
+            together.append((own + line.recv()) / found[-1][1][0])
+    del found[0], together[0]  # they also compiled
     one, two = (statistics.median(turn[n][0] * n * rows for turn in found) for n in REPLICAS)
     ratio = statistics.median(2 * turn[2][0] / turn[1][0] for turn in found)
     cores = statistics.median(turn[2][1] for turn in found)
     work = statistics.median(
         turn[2][1] / (2 * turn[2][0]) / (turn[1][1] / turn[1][0]) for turn in found
     )
-    return f"{name:14}{rows:8}{one:14,.0f}{two:14,.0f}{ratio:8.2f}{cores:8.2f}{work:8.2f}"
+    counts = f"{name:14}{rows:8}{one:14,.0f}{two:14,.0f}"
+    facts = (ratio, statistics.median(together), cores, work)
+    return counts + "".join(f"{fact:8.2f}" for fact in facts)
 
 
 def main() -> None:
@@ -90,7 +121,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a turn of either")
     options = parser.parse_args()
-    heads = "".join(f"{text:>8}" for text in ("ratio", "cores", "work"))
+    heads = "".join(f"{text:>8}" for text in ("ratio", "apart", "cores", "work"))
     print(f"{'net':14}{'rows':>8}{'1: rows/s':>14}{'2: rows/s':>14}{heads}")
     with alone():
         for name in options.nets:

@@ -26,6 +26,7 @@ class Kind:
         package: what its Python must be able to import.
         parallel: whether it trains data-parallel.
         processes: whether every replica is a process of its own.
+        devices: what it trains on.
     """
 
     script: str
@@ -33,22 +34,26 @@ class Kind:
     package: str
     parallel: bool = False
     processes: bool = False
+    devices: tuple[str, ...] = ("cpu",)
 
 
+_BOTH = ("cpu", "gpu")
 KINDS = {
-    "dpexec": Kind("train_fluid.py", "parallel", "dpexec", parallel=True),
-    "dpexec-single": Kind("train_fluid.py", "single", "dpexec"),
+    "dpexec": Kind("train_fluid.py", "parallel", "dpexec", parallel=True, devices=_BOTH),
+    "dpexec-single": Kind("train_fluid.py", "single", "dpexec", devices=_BOTH),
     "paddle18": Kind("train_fluid.py", "parallel", "paddle.fluid", parallel=True),
     "paddle18-single": Kind("train_fluid.py", "single", "paddle.fluid"),
-    "torch": Kind("train_torch.py", "eager", "torch"),
-    "torch-compile": Kind("train_torch.py", "compile", "torch"),
+    "torch": Kind("train_torch.py", "eager", "torch", devices=_BOTH),
+    "torch-compile": Kind("train_torch.py", "compile", "torch", devices=_BOTH),
+    "torch-graphs": Kind("train_torch.py", "graphs", "torch", devices=("gpu",)),
     "torch-ddp": Kind("train_torch.py", "ddp", "torch", parallel=True, processes=True),
-    "jax": Kind("train_jax.py", "jit", "jax"),
-    "jax-devices": Kind("train_jax.py", "devices", "jax", parallel=True),
+    "jax": Kind("train_jax.py", "jit", "jax", devices=_BOTH),
+    "jax-devices": Kind("train_jax.py", "devices", "jax", parallel=True, devices=_BOTH),
     "tf": Kind("train_tensorflow.py", "function", "tensorflow"),
     "tf-mirrored": Kind("train_tensorflow.py", "mirrored", "tensorflow", parallel=True),
     "products": Kind("products.py", "numpy", "numpy"),
-    "torch-products": Kind("products.py", "torch", "torch"),
+    "torch-products": Kind("products.py", "torch", "torch", devices=_BOTH),
+    "torch-traffic": Kind("products.py", "traffic", "torch", devices=("gpu",)),
 }
 ALL = [
     "paddle18",
@@ -56,10 +61,13 @@ ALL = [
     "paddle18:num_threads=2:reduce_strategy=Reduce",
     *(
         name
-        for name in KINDS
-        if name.startswith(("torch", "jax", "tf")) and name[-8:] != "products"
+        for name, kind in KINDS.items()
+        if name.startswith(("torch", "jax", "tf"))
+        and "cpu" in kind.devices
+        and name[-8:] != "products"
     ),
 ]
+GPU = ["dpexec:allow_cuda_graph_capture=True", "torch", "torch-compile", "torch-graphs", "jax"]
 
 
 class AbsentError(Exception):
@@ -75,20 +83,26 @@ class Entry:
             is an environment variable, others are fields of BuildStrategy or ExecutionStrategy.
         spec: the workload.
         replicas: how many share a batch, where training is data-parallel.
+        device: ``"cpu"``, or ``"gpu"``: a GPU for each replica.
+        precision: what matrix products are computed in on GPUs.
 
     Raises:
-        ValueError: no such peer, or a setting without a value or without a meaning.
+        ValueError: no such peer on such devices, or a setting without a value or without a meaning.
     """
 
     label: str
     spec: dict[str, Any]
     replicas: int = 2
+    device: str = "cpu"
+    precision: str = "float32"
     settings: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         name, *rest = self.label.split(":")
         if name not in KINDS:
             raise ValueError(f"there is no peer {name!r}; there are: {', '.join(KINDS)}")
+        if self.device not in KINDS[name].devices:
+            raise ValueError(f"{name} is not for {self.device}s")
         if any("=" not in text for text in rest):
             raise ValueError(f"{self.label!r} is not of the form NAME:SETTING=VALUE:...")
         settings = dict(text.split("=", 1) for text in rest)
@@ -146,6 +160,8 @@ class Entry:
             "mode": self.kind.mode,
             "replicas": self.shares,
             "rank": rank,
+            "device": self.device,
+            "precision": self.precision,
             "options": options,
         }
         script = str(PEERS / self.kind.script)
@@ -154,7 +170,8 @@ class Entry:
     def environment(self) -> dict[str, str]:
         """The environment variables: as many threads as there are processors, where one can say."""
         threads = max(1, CPUS // self.shares)
-        chosen = {"CUDA_VISIBLE_DEVICES": "-1"}
+        gpus = range(self.shares) if self.device == "gpu" else [-1]
+        chosen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
         if self.kind.script == "train_fluid.py":
             chosen["CPU_NUM"] = str(self.shares)
         if self.kind.package == "paddle.fluid":
@@ -165,7 +182,9 @@ class Entry:
             chosen["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else processes that only take memory
         if self.kind.package == "jax":
             flag = f"--xla_force_host_platform_device_count={self.shares}"
-            chosen |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
+            on_gpus = {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+            on_cpus = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
+            chosen |= on_gpus if self.device == "gpu" else on_cpus
         if self.kind.package == "tensorflow":
             chosen["TF_CPP_MIN_LOG_LEVEL"] = "3"
         chosen |= {key: text for key, text in self.settings.items() if key.isupper()}
@@ -177,21 +196,21 @@ def variable_of(name: str) -> str:
     return f"DPEXEC_PEER_{name.partition('-')[0].upper()}"
 
 
-def installed(labels: Iterable[str], spec: dict[str, Any], replicas: int) -> list[Entry]:
-    """Entries for those peers that are there, each once; says which are not.
+def installed(labels: Iterable[str], replicas: int, device: str = "cpu") -> list[str]:
+    """Labels of those peers that are there, each once; says which are not.
 
     Raises:
         ValueError: a label is wrong.
     """
     found = []
     for label in dict.fromkeys(filter(None, labels)):
-        entry = Entry(label, spec, replicas)
+        entry = Entry(label, {}, replicas, device)
         try:
             entry.python()
         except AbsentError as error:
             print(f"{label} is left out: {error}", file=sys.stderr)
         else:
-            found.append(entry)
+            found.append(label)
     return found
 
 

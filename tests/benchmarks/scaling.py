@@ -125,10 +125,9 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     if unknown:
         parser.error(f"no such axis: {', '.join(sorted(unknown))}")
     try:
-        found = installed(["dpexec", *options.against.split(",")], {}, 2)
+        options.labels = installed(["dpexec", *options.against.split(",")], 2)
     except ValueError as error:
         parser.error(str(error))
-    options.labels = [entry.label for entry in found]
     return options
 
 

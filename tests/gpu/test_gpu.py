@@ -10,10 +10,18 @@ import pytest
 import dpexec as fluid
 from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
 from dpexec.kernels.gpu import kernel_of
+from dpexec.runtime.gpu.nccl import library
 from tests.ops.calls import samples
 from tests.ops.test_contract import TYPES
 from tests.ops.test_contract_on_gpus import compared
-from tests.runtime.gpu.programs import NETS, assert_same_bits, feeds_of, trained
+from tests.runtime.gpu.programs import (
+    NETS,
+    assert_same_bits,
+    feeds_of,
+    regression,
+    trained,
+    without_labels,
+)
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier
 
 if not is_compiled_with_cuda():
@@ -49,7 +57,8 @@ def test_training_gives_what_it_gives_on_processors(name, mode, count):
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", [name for name in NETS if "sparse" not in name])
-def test_same_run_gives_the_same_bits(name, mode):
+def test_same_run_gives_the_same_bits(name, mode, monkeypatch):
+    monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
     net, feeds = NETS[name](), feeds_of(name)
     assert_same_bits(*(trained(net, replicas(2), mode, feeds) for _ in range(2)))
 
@@ -61,6 +70,54 @@ def test_steps_that_nobody_waits_for_are_in_order(name):
     enqueued = trained(net, replicas(2), AllReduce, feeds, fetch=False, task_granularity="op")
     for parameter, value in waited[1].items():
         np.testing.assert_allclose(enqueued[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", NETS)
+def test_graphs_give_what_single_launches_give(name, mode):
+    net, feeds = NETS[name](), feeds_of(name, 6)
+    expected = trained(net, replicas(2), mode, feeds)
+    found = trained(net, replicas(2), mode, feeds, allow_cuda_graph_capture=True)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 0.01), ("bfloat16", 0.05)])
+def test_rounded_products_are_close(precision, tolerance):
+    net = regression()
+    expected = trained(net, replicas(1), feeds=without_labels(4))
+    found = trained(net, replicas(1), feeds=without_labels(4), product_precision=precision)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+@pytest.mark.parametrize("name", NETS)
+def test_nccl_gives_what_copies_give(name, mode, monkeypatch):
+    if len(fluid.cuda_places()) < 2:
+        pytest.skip("NCCL needs two GPUs")
+    if not library(array_module(fluid.CUDAPlace(0))).available:
+        pytest.skip("NCCL is not installed: pip install nvidia-nccl-cu13")
+    net, feeds, places = NETS[name](), feeds_of(name), fluid.cuda_places()
+    found = trained(net, places, mode, feeds, fetch=False)
+    monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
+    expected = trained(net, places, mode, feeds)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
+
+
+def test_tensors_come_before_their_values():
+    net, feeds = classifier(), batches(8)
+    expected, _ = trained(net, replicas(2), feeds=feeds)
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(replicas(1)[0])
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, places=replicas(2)
+        )
+        later = [exe.run(program, feed, [net.loss], return_numpy=False) for feed in feeds]
+        for (loss,), (other,) in zip(later, expected, strict=True):
+            np.testing.assert_allclose(np.array(loss), other, KERNEL)
 
 
 def test_refused_label_is_named():

@@ -24,6 +24,8 @@ class Request:
         mode: the peer's way to train.
         replicas: how many share a batch.
         rank: number of this process among those of the peer.
+        on_gpu: whether it trains on GPUs.
+        precision: ``float32``, ``tf32`` or ``bfloat16``: of products on GPUs.
         options: more settings, by name.
     """
 
@@ -33,6 +35,8 @@ class Request:
         self.mode = values["mode"]
         self.replicas = values["replicas"]
         self.rank = values["rank"]
+        self.on_gpu = values["device"] == "gpu"
+        self.precision = values["precision"]
         self.options = values["options"]
         self._replies = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print must not mix with the replies

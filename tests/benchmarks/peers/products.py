@@ -1,49 +1,60 @@
 """The matrix products of a workload and nothing else: no step can be faster than its products.
 
-Modes: ``numpy`` and ``torch`` say whose products. Convolutions count as the products that im2col
-would give. All threads of the library work on one product after another.
+Modes: ``numpy`` and ``torch`` say whose products; ``traffic`` is the other bound on GPUs: a copy
+that reads and writes as much as the update of the parameters must. Convolutions count as the
+products that im2col would give. All threads of the library work on one product after another.
 """
 
 from __future__ import annotations
+
+import functools
 
 import harness
 import numpy as np
 import workloads
 
 request = harness.Request()
+if request.mode != "numpy":
+    import torch
+
+    NAMES = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
+    torch.set_float32_matmul_precision(NAMES[request.precision])
 
 
-def prepare():
-    """A function for each product, with how often it is needed."""
+def placed(array):
+    """An array where the products are computed."""
+    if request.mode == "numpy":
+        return array
+    return torch.from_numpy(array).to("cuda" if request.on_gpu else "cpu")
+
+
+def calls():
+    """What a step calls."""
+    if request.mode == "traffic":
+        size = sum(value.size for value in workloads.parameters(request.spec).values())
+        half = size * workloads.passes(request.spec) // 2
+        source, target = (placed(np.zeros(half, "float32")) for _ in range(2))
+        return [lambda: target.copy_(source)]
+    multiply = np.matmul if request.mode == "numpy" else torch.matmul
     made = []
     rng = np.random.RandomState(0)
     for m, k, n, times in workloads.products(request.spec):
         shapes = ((m, k), (k, n), (m, n))
-        a, b, out = [rng.rand(*shape).astype("float32") for shape in shapes]
-        if request.mode == "torch":
-            a, b, out = [torch.from_numpy(x) for x in (a, b, out)]
-        made.append((a, b, out, times))
+        a, b, out = [placed(rng.rand(*shape).astype("float32")) for shape in shapes]
+        made += [functools.partial(multiply, a, b, out=out)] * times
     return made
 
 
-if request.mode == "torch":
-    import torch
-
-    multiply = torch.matmul
-else:
-    multiply = np.matmul
-
-
 def main():
-    made = prepare()
+    made = calls()
 
     def step(_):
-        for a, b, out, times in made:
-            for _ in range(times):
-                multiply(a, b, out=out)
+        for call in made:
+            call()
         return 0.0
 
-    harness.serve(request, step, [None])
+    wait = torch.cuda.synchronize if request.on_gpu else None
+    harness.serve(request, step, [None], wait)
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def main():
         layers = Layers({name: array.shape for name, array in initial.items()})
         loss = workloads.loss(layers, request.spec, declare(data[0]))
         optimizer().minimize(loss)
-    place = fluid.CPUPlace()
+    place = fluid.CUDAPlace(0) if request.on_gpu else fluid.CPUPlace()
     exe = fluid.Executor(place)
     exe.run(startup)
     for name, array in initial.items():
@@ -194,8 +194,10 @@ def main():
 
     if request.mode == "parallel":
         build, execution = strategies()
+        if request.on_gpu:
+            build.product_precision = request.precision
         executor = fluid.ParallelExecutor(
-            use_cuda=False,
+            use_cuda=request.on_gpu,
             loss_name=loss.name,
             main_program=program,
             build_strategy=build,

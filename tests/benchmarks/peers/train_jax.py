@@ -176,6 +176,10 @@ def update(value, slope, moments, steps):
 
 
 def main():
+    if request.on_gpu:
+        names = {"tf32": "tensorfloat32"}
+        precision = names.get(request.precision, request.precision)
+        jax.config.update("jax_default_matmul_precision", precision)
     net = request.spec["net"]
     named = workloads.channels_last(net, workloads.parameters(request.spec))
     count = {"adam": 2, "momentum": 1, "sgd": 0}[request.spec["optimizer"]]

@@ -1,7 +1,8 @@
 """The workloads in PyTorch.
 
-Modes: ``eager``, ``compile``, and ``ddp``, one process per replica, which share gradients by gloo.
-OMP_NUM_THREADS says how many threads a process has.
+Modes: ``eager``, ``compile``, ``graphs`` (the whole step as one CUDA graph), and ``ddp``, one
+process per replica, which share gradients by gloo. OMP_NUM_THREADS says how many threads a process
+has.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import torch.nn.functional as F
 import workloads
 
 request = harness.Request()
-SPARSE = request.spec["net"] in workloads.SPARSE and request.mode != "compile"
+SPARSE = request.spec["net"] in workloads.SPARSE and request.mode not in ("compile", "graphs")
+DEVICE = "cuda" if request.on_gpu else "cpu"
+PRECISIONS = {"float32": "highest", "tf32": "high", "bfloat16": "medium"}
 TABLES = ("emb", "wide")
 IMAGES = request.spec["net"] in ("lenet", "resnet")
 
@@ -28,7 +31,7 @@ def layout(name, array):
     value = torch.from_numpy(np.ascontiguousarray(array.T if is_matrix else array))
     if array.ndim == 4:
         value = value.to(memory_format=torch.channels_last)
-    return torch.nn.Parameter(value)
+    return torch.nn.Parameter(value.to(DEVICE))
 
 
 class Net(torch.nn.Module):
@@ -53,8 +56,8 @@ class Net(torch.nn.Module):
         self.statistics = {}
         for name, array in initial.items():
             if IMAGES and name.endswith(".g"):
-                mean, variance = torch.zeros(array.shape), torch.ones(array.shape)
-                self.statistics[name[:-2]] = (mean, variance)
+                mean = torch.zeros(array.shape, device=DEVICE)
+                self.statistics[name[:-2]] = (mean, torch.ones_like(mean))
 
     def forward(self, batch):
         return workloads.loss(self, request.spec, batch)
@@ -134,7 +137,7 @@ def optimizers(net):
     tables = [net.named[name] for name in TABLES if SPARSE and name in net.named]
     dense = [p for p in net.parameters() if all(p is not table for table in tables)]
     if rule == "adam":
-        return [torch.optim.Adam(dense, rate, fused=True)]
+        return [torch.optim.Adam(dense, rate, fused=True, capturable=request.mode == "graphs")]
     momentum = workloads.MOMENTUM if rule == "momentum" else 0.0
     made = [torch.optim.SGD(dense, rate, momentum=momentum, fused=True)]
     return made + ([torch.optim.SGD(tables, rate)] if tables else [])
@@ -148,7 +151,41 @@ def share(array):
     return array[request.rank * size :][:size].copy()
 
 
+class Graph:
+    """A step that is captured when it is called for the fourth time, and launched from then on.
+
+    Args:
+        train: the step, of tensors that stay where they are.
+    """
+
+    def __init__(self, train):
+        self._train, self._calls = train, 0
+        self._side = torch.cuda.Stream()
+        self._batch = self._graph = self._loss = None
+
+    def __call__(self, batch):
+        if self._batch is None:
+            self._batch = {name: value.clone() for name, value in batch.items()}
+        for name, value in batch.items():
+            self._batch[name].copy_(value)
+        self._calls += 1
+        if self._calls < 4:  # what is made at the first calls must not be captured
+            self._side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._side):
+                self._loss = self._train(self._batch)
+            torch.cuda.current_stream().wait_stream(self._side)
+            return self._loss
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._loss = self._train(self._batch)
+        self._graph.replay()
+        return self._loss
+
+
 def main():
+    torch.set_float32_matmul_precision(PRECISIONS[request.precision])
+    torch.backends.cudnn.allow_tf32 = request.precision != "float32"
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     net = Net(workloads.parameters(request.spec))
     made, model, wait = optimizers(net), net, None
@@ -164,17 +201,23 @@ def main():
     batches = workloads.batches(request.spec)
     data = [{name: share(array) for name, array in batch.items()} for batch in batches]
 
-    def step(batch):
-        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-        if IMAGES:
-            tensors["x"] = tensors["x"].contiguous(memory_format=torch.channels_last)
+    def train(tensors):
         for optimizer in made:
             optimizer.zero_grad(set_to_none=True)
         loss = model(tensors)
         loss.backward()
         for optimizer in made:
             optimizer.step()
-        return loss.item()
+        return loss.detach()
+
+    if request.mode == "graphs":
+        train = Graph(train)
+
+    def step(batch):
+        tensors = {name: torch.from_numpy(array).to(DEVICE) for name, array in batch.items()}
+        if IMAGES:
+            tensors["x"] = tensors["x"].contiguous(memory_format=torch.channels_last)
+        return train(tensors).item()
 
     def describe():
         versions = {"python": platform.python_version(), "torch": torch.__version__}

@@ -64,6 +64,11 @@ WORKLOADS = {
         "rate": 5e-4,
     },
 }
+GPU_WORKLOADS = {
+    **{name: WORKLOADS[name] for name in ("W1", "W1b", "W2", "W4")},
+    "W3g": dict(WORKLOADS["W3"], batch=256),
+    "W6": dict(WORKLOADS["W5"], batch=32, width=1024, heads=16, layers=12, length=128, inner=4096),
+}
 TITLES = {
     "W1": "MLP 784-200-200-10, batch 64, Adam",
     "W1b": "MLP 784-1024-1024-10, batch 1024, Adam",
@@ -72,6 +77,8 @@ TITLES = {
     "W4": "word2vec n-gram, sparse, batch 128, SGD",
     "W4b": "wide and deep, 26 sparse slots, batch 512, SGD",
     "W5": "transformer encoder, batch 16, Adam",
+    "W3g": "ResNet-32 with batch norm, batch 256, Momentum",
+    "W6": "transformer encoder of 12 layers, width 1024, batch 32, Adam",
 }
 SPARSE = ("word2vec", "wide_and_deep")  # nets whose tables get sparse gradients
 MOMENTUM = 0.9
@@ -323,6 +330,11 @@ _NETS = {
     "wide_and_deep": _wide_and_deep,
     "encoder": _encoder,
 }
+
+
+def passes(spec):
+    """How often the update goes over all parameters: reads and writes of them and their state."""
+    return {"sgd": 3, "momentum": 5, "adam": 7}[spec["optimizer"]]
 
 
 def products(spec):
