@@ -218,7 +218,10 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """
     if device_count is None:
         text = os.environ.get("CPU_NUM")
-        device_count = available_cpus() if text is None else int(text)
+        try:
+            device_count = available_cpus() if text is None else int(text)
+        except ValueError:
+            raise ValueError(f"CPU_NUM is the number of CPU devices, but is {text!r}") from None
     return [CPUPlace()] * device_count
 
 

@@ -201,6 +201,7 @@ def _load_streams(
 ) -> None:
     if executor is None:
         raise ValueError(
+            f"there is no file {_prefix(model_path)}.pdparams, which fluid.save writes; "
             "executor is required when loading model file saved with "
             "[ save_params, save_persistables, save_vars ]"
         )

@@ -98,3 +98,9 @@ def test_selected_gpus_are_used(install, monkeypatch):
     monkeypatch.setenv("FLAGS_selected_gpus", "1,7")
     with pytest.raises(RuntimeError, match=r"CUDAPlace\(7\) does not exist"):
         fluid.cuda_places()
+
+
+def test_number_of_cpu_devices_that_is_no_number_is_named(monkeypatch):
+    monkeypatch.setenv("CPU_NUM", "two")
+    with pytest.raises(ValueError, match="CPU_NUM is the number of CPU devices, but is 'two'"):
+        fluid.cpu_places()
