@@ -20,7 +20,8 @@ class Job:
     Args:
         seconds: On a core of its own, or on the link.
         after: Positions of the jobs that must be done before, all smaller than its own.
-        delay: Seconds between the end of the last of them and the start.
+        delay: Seconds between the moment at which they are done and a thread takes it, and the
+            start; the thread does nothing else then.
         on_link: Whether it occupies the link instead of a core.
     """
 
@@ -30,24 +31,31 @@ class Job:
     on_link: bool = False
 
 
-def makespan(jobs: Sequence[Job], cores: float = math.inf, threads: float = math.inf) -> float:
+def makespan(jobs: Sequence[Job], cores: float = math.inf, threads: Sequence[float] = ()) -> float:
     """Return how long a machine takes for all jobs.
 
     Args:
         jobs: What to do.
         cores: How many jobs progress at full speed at the same time.
-        threads: How many jobs may have been started and not ended; further ones wait in order.
+        threads: When each of them begins to take jobs, which wait for it in order; without any,
+            every job has its own.
     """
     return _Machine(jobs, cores, threads).run()
 
 
+_THREAD = -1
+"""Instead of a job: a thread begins to take jobs."""
+
+
 class _Machine:
-    def __init__(self, jobs: Sequence[Job], cores: float, threads: float) -> None:
-        self.jobs, self.cores, self.threads = jobs, cores, threads
+    def __init__(self, jobs: Sequence[Job], cores: float, threads: Sequence[float]) -> None:
+        self.jobs, self.cores = jobs, cores
+        self.idle = 0 if threads else len(jobs)  # threads that take jobs and have none
         self.now = 0.0
         self.done = 0.0  # seconds of work that every job on a core has got since the beginning
         self.running: list[tuple[float, int]] = []  # what `done` will be at the end, job
-        self.timers: list[tuple[float, int, bool]] = []  # when, job, whether it ends (or starts)
+        self.timers = [(moment, _THREAD) for moment in sorted(threads)]
+        """When, and the job that starts, or ends if it is a transfer."""
         self.queue: deque[int] = deque()
         self.link: deque[int] = deque()
         self.link_busy = False
@@ -61,6 +69,7 @@ class _Machine:
         for index, count in enumerate(self.missing):
             if not count:
                 self._ready(index)
+        self._start()
         while self.running or self.timers:
             rate = min(1.0, self.cores / len(self.running)) if self.running else 1.0
             timer = self.timers[0][0] if self.timers else math.inf
@@ -68,29 +77,33 @@ class _Machine:
             if self.now + work <= timer:
                 self.now += work
                 self.done, index = heapq.heappop(self.running)
+                self.idle += 1
                 self._finish(index)
                 continue
             self.done += (timer - self.now) * rate
-            self.now, index, ends = heapq.heappop(self.timers)
-            if ends:
+            self.now, index = heapq.heappop(self.timers)
+            if index == _THREAD:
+                self.idle += 1
+                self._start()
+            elif self.jobs[index].on_link:
                 self.link_busy = False
                 self._finish(index)
             else:
-                (self.link if self.jobs[index].on_link else self.queue).append(index)
-            self._start()
+                heapq.heappush(self.running, (self.done + self.jobs[index].seconds, index))
         return self.now
 
     def _ready(self, index: int) -> None:
-        heapq.heappush(self.timers, (self.now + self.jobs[index].delay, index, False))
+        (self.link if self.jobs[index].on_link else self.queue).append(index)
 
     def _start(self) -> None:
-        while self.queue and len(self.running) < self.threads:
+        while self.queue and self.idle:
             index = self.queue.popleft()
-            heapq.heappush(self.running, (self.done + self.jobs[index].seconds, index))
+            self.idle -= 1
+            heapq.heappush(self.timers, (self.now + self.jobs[index].delay, index))
         if self.link and not self.link_busy:
             index = self.link.popleft()
-            self.link_busy = True
-            heapq.heappush(self.timers, (self.now + self.jobs[index].seconds, index, True))
+            job, self.link_busy = self.jobs[index], True
+            heapq.heappush(self.timers, (self.now + job.delay + job.seconds, index))
 
     def _finish(self, index: int) -> None:
         for follower in self.followers[index]:

@@ -68,7 +68,9 @@ class Model:
         mode: How they are aggregated now.
         link: What connects the devices.
         cores: How many the devices share.
-        threads: How many ran the recorded tasks.
+        threads: How many may have run the recorded tasks.
+        elsewhere: Whether it is another machine, so that all of these threads may be busy, not just
+            those that were.
         without: What costs nothing, to see what it costs.
     """
 
@@ -77,25 +79,48 @@ class Model:
     link: Link
     cores: float
     threads: float
+    elsewhere: bool = False
     without: Reason | None = None
 
     def step(self, steps: Sequence[Template], devices: int) -> float:
         """The median step on a number of devices; fewer than recorded: on each in its turn."""
         recorded = len(steps[0].segments)
-        threads = self.threads
-        if 1 < threads < math.inf and recorded <= threads:  # enough for each device, as now
-            threads = threads / recorded * devices
         cores = math.inf if self.without == "cores" else self.cores
         if self.without == "stragglers":
             steps = [_evened(step) for step in steps]
         turns = recorded if devices % recorded else 1
         return statistics.median(
             statistics.fmean(
-                makespan(_Jobs(self, steps, at, turn, devices).jobs, cores, max(1.0, threads))
+                self._serial(steps[at], devices)
+                + makespan(
+                    _Jobs(self, steps, at, turn, devices).jobs,
+                    cores,
+                    self._joins(steps[at], devices),
+                )
                 for turn in range(turns)
             )
             for at in range(len(steps))
         )
+
+    def _joins(self, step: Template, devices: int) -> list[float]:
+        """When threads begin to work; where there are enough for each device, more get their own.
+
+        Further threads come as those of the recording did.
+        """
+        recorded, joins = len(step.segments), step.joins
+        if self.without == "serial part":
+            joins = (0.0,) * len(joins)
+        number = self.threads if self.elsewhere else float(len(joins))
+        if self.threads > 1 and recorded <= self.threads:
+            number *= devices / recorded
+        return [joins[i % len(joins)] for i in range(math.ceil(number))] if joins else []
+
+    def _serial(self, step: Template, devices: int) -> float:
+        """How long feeding and fetching take, which is done for one device after another."""
+        if self.without == "serial part":
+            return 0.0
+        scale = devices / len(step.segments)
+        return (step.feed.seconds + step.fetch.seconds) * scale + step.fetch.delay
 
 
 def _evened(step: Template) -> Template:
@@ -125,13 +150,11 @@ class _Jobs:
         self.jobs: list[Job] = []
         now = steps[at]
         self.recorded = len(now.segments)
-        scale = devices / self.recorded
-        feed = self._serial(now.feed, scale, ())
         sources = [
             (steps[(at + i // self.recorded) % len(steps)], (i + turn) % self.recorded)
             for i in range(devices)
         ]
-        segments = [self._chain(t.segments[d], feed) for t, d in sources]
+        segments = [self._chain(t.segments[d]) for t, d in sources]
         ends = [chain[-1] for chain in segments if chain]
         aggregated = []
         if devices > 1:
@@ -139,11 +162,9 @@ class _Jobs:
                 reached = [chain[min(bucket.after, len(chain)) - 1] for chain in segments if chain]
                 aggregated += self._aggregate(bucket.bytes, bucket.parts, reached)
         updates = self._updates(sources, (*ends, *aggregated))
-        last = [*updates, *ends, *aggregated]
         if model.mode == "reduce" and devices > 1:
             size = sum(bucket.bytes for bucket in now.buckets)
-            last += self._broadcast(size, now.broadcasts, updates or ends)
-        self._serial(now.fetch, scale, tuple(last))
+            self._broadcast(size, now.broadcasts, updates or ends)
 
     def _add(self, job: Job) -> int:
         if self.model.without == "serial part":
@@ -151,15 +172,10 @@ class _Jobs:
         self.jobs.append(job)
         return len(self.jobs) - 1
 
-    def _serial(self, work: Work, scale: float, after: tuple[int, ...]) -> int:
-        free = self.model.without == "serial part"
-        seconds = 0.0 if free else work.seconds * scale
-        return self._add(Job(seconds, after, work.delay))
-
-    def _chain(self, works: Iterable[Work], first: int) -> list[int]:
+    def _chain(self, works: Iterable[Work]) -> list[int]:
         chain: list[int] = []
         for work in works:
-            chain.append(self._add(Job(work.seconds, (chain[-1] if chain else first,), work.delay)))
+            chain.append(self._add(Job(work.seconds, tuple(chain[-1:]), work.delay)))
         return chain
 
     def _aggregate(self, size: int, parts: Sequence[Work], after: Iterable[int]) -> list[int]:

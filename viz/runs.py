@@ -46,6 +46,11 @@ class Run:
         return [] if self.key is None else [self.key]
 
     @property
+    def is_feed(self) -> bool:
+        """Whether it brings feeds in."""
+        return self.piece.event.kind == "feed"
+
+    @property
     def is_data(self) -> bool:
         """Whether it brings feeds in or fetches out."""
         return self.piece.event.kind in DATA

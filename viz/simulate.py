@@ -6,7 +6,7 @@ the recorded machine, whose time grows with the number of devices. Every device 
 samples as it got in the recording, so that N devices do N times the work.
 
 How far predictions are off, by `python -m tests.benchmarks.whatif`: replays of the recorded machine
-by 0 to 3% (of short steps that other programs interrupt, by up to 20%); two devices from a trace of
+by 0 to 3% (where other programs interrupt short steps, by up to 10%); two devices from a trace of
 one, and one from a trace of two, by 5% to 20%, as long as the machine is free. What others take of
 it is not in the model: where every replica needed a core and another program had the second one,
 two devices took twice as long as predicted.
@@ -71,7 +71,7 @@ class Simulation(View):
         self.link = link
         threads = _threads(trace)
         self._threads = threads
-        recorded_cores = _cores(trace)
+        recorded_cores = self._recorded_cores = _cores(trace)
         default = math.inf if link.bandwidth is not None else recorded_cores
         self.cores = float(cores) if cores is not None else default
         self._templates = templates(schedule, recorded_cores, threads)
@@ -105,7 +105,14 @@ class Simulation(View):
         """What 1, 2, 4, ... devices are worth; a single one if nothing tells of a link."""
         alone = self.recorded_devices == 1 and self.link.bandwidth is None
         numbers = [1] if alone else sorted({*SCANNED, self.devices})
-        model = Model(self.recorded_mode, self.mode, self.link, self.cores, self._threads)
+        model = Model(
+            self.recorded_mode,
+            self.mode,
+            self.link,
+            self.cores,
+            self._threads,
+            elsewhere=self.link.bandwidth is not None or self.cores != self._recorded_cores,
+        )
         one = model.step(self._templates, 1)
         return tuple(self._predict(model, number, one) for number in numbers)
 

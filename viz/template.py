@@ -29,7 +29,8 @@ class Work:
 
     Args:
         seconds: On a core of its own.
-        delay: Between the moment it was ready and its start, as far as a thread was free.
+        delay: Between the moment at which it was ready and its thread had nothing else to do, and
+            its start.
     """
 
     seconds: float
@@ -63,6 +64,8 @@ class Template:
         updates: By device, the work of the optimizer.
         buckets: The gradients.
         broadcasts: What sent parameters from their owners.
+        joins: When each thread did its first task, in seconds after the feeds; empty if devices
+            have threads of their own.
     """
 
     measured: float
@@ -72,6 +75,7 @@ class Template:
     updates: tuple[Work, ...]
     buckets: tuple[Bucket, ...]
     broadcasts: tuple[Work, ...]
+    joins: tuple[float, ...]
 
 
 def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Template, ...]:
@@ -80,7 +84,7 @@ def templates(schedule: Schedule, cores: float, threads: float) -> tuple[Templat
     Args:
         schedule: A trace with its graph.
         cores: That the recorded devices shared; infinity if each had its own.
-        threads: That ran the tasks.
+        threads: How many may have run tasks; infinity where devices have their own.
 
     Raises:
         ValueError: The trace does not say what its tasks wait for, or has collectives between the
@@ -111,7 +115,7 @@ class _Taken:
         assert runs.schedule.facts is not None
         self.runs, self.facts = runs, runs.schedule.facts
         times = [(run.start, run.stop) for run in runs.runs]
-        self._full = intervals.at_least(times, int(threads)) if math.isfinite(threads) else []
+        self._free = _free(runs.runs) if math.isfinite(threads) else []
         self._crowds = _crowds(times, cores)
         self._ready = [
             max((runs.runs[i].stop for i in sources), default=runs.step.start)
@@ -135,15 +139,34 @@ class _Taken:
         seconds = run.stop - run.start
         for missed, crowd in self._crowds:
             seconds -= missed * intervals.within(crowd, run.start, run.stop)
-        late = max(0.0, run.start - self._ready[index])
-        queued = intervals.within(self._full, run.start - late, run.start)
-        return Work(seconds, max(0.0, late - queued))
+        return Work(seconds, self._delay(index))
+
+    def _delay(self, index: int) -> float:
+        """How late a run started, after it was ready and its thread had nothing else to do.
+
+        What comes first on a thread is not late: the thread joined late.
+        """
+        run, ready = self.runs.runs[index], self._ready[index]
+        if self._free and not run.is_data:
+            free = self._free[index]
+            ready = run.start if free is None else max(ready, free)
+        return max(0.0, run.start - ready)
+
+    def _joins(self) -> tuple[float, ...]:
+        runs = self.runs.runs
+        fed = max((run.stop for run in runs if run.is_feed), default=self.runs.step.start)
+        first = [
+            run.start
+            for run, free in zip(runs, self._free, strict=False)
+            if free is None and not run.is_data
+        ]
+        return tuple(max(0.0, start - fed) for start in first)
 
     def template(self) -> Template:
         for index, run in enumerate(self.runs.runs):
             self._take(run, self._work(index))
         segments, buckets = self._segments, self._buckets()
-        if not buckets:
+        if not buckets and len(segments) == 1:
             segments, buckets = self._cut(segments)
         return Template(
             self.runs.step.seconds,
@@ -153,6 +176,7 @@ class _Taken:
             tuple(self._updates[device] for device in self.facts.devices),
             buckets,
             tuple(self._broadcasts),
+            self._joins(),
         )
 
     def _take(self, run: Run, work: Work) -> None:
@@ -257,9 +281,21 @@ class _Taken:
 
 
 def _add_data(feed: Work, fetch: Work, run: Run, work: Work) -> tuple[Work, Work]:
-    if run.piece.event.kind == "feed":
+    if run.is_feed:
         return Work(feed.seconds + work.seconds, 0.0), fetch
     return feed, Work(fetch.seconds + work.seconds, max(fetch.delay, work.delay))
+
+
+def _free(runs: Sequence[Run]) -> list[float | None]:
+    """By position of a run: when its thread had ended its task before; None: it had none yet."""
+    ended: dict[int, float] = {}
+    found = []
+    for run in runs:
+        thread = run.piece.event.thread
+        found.append(ended.get(thread))
+        if not run.is_data:
+            ended[thread] = run.stop
+    return found
 
 
 def _crowds(times: Sequence[Interval], cores: float) -> list[tuple[float, list[Interval]]]:

@@ -22,9 +22,16 @@ def test_jobs_share_cores():
 
 def test_threads_keep_jobs_waiting():
     jobs = [Job(2.0)] * 4
-    assert makespan(jobs, threads=1) == 8.0
-    assert makespan(jobs, cores=1, threads=4) == 8.0
-    assert makespan(jobs, threads=3) == 4.0
+    assert makespan(jobs, threads=[0.0]) == 8.0
+    assert makespan(jobs, cores=1, threads=[0.0] * 4) == 8.0
+    assert makespan(jobs, threads=[0.0] * 3) == 4.0
+    assert makespan(jobs, threads=[0.0, 5.0]) == 7.0  # from 5 on there are two
+
+
+def test_delays_on_a_thread_follow_one_another():
+    jobs = [Job(2.0, (), 1.0)] * 3
+    assert makespan(jobs) == 3.0
+    assert makespan(jobs, threads=[0.0]) == 9.0
 
 
 def test_the_link_does_one_transfer_after_another_and_takes_no_core():
@@ -59,4 +66,4 @@ def test_bounds_hold(made, cores):
     shared = makespan(jobs, cores=cores)
     assert max(longest, work / cores) - 1e-9 <= shared
     assert shared <= work / cores + longest + 1e-9
-    assert makespan(jobs, cores=math.inf, threads=1) >= work - 1e-9
+    assert makespan(jobs, cores=math.inf, threads=[0.0]) >= work - 1e-9

@@ -88,6 +88,44 @@ def test_one_thread_does_the_work_of_all_devices(scheduler, seconds):
     assert found.prediction.step == pytest.approx(seconds)
 
 
+def by_threads(works, **meta):
+    """Three steps of a device each for as many works: the thread, the start and the end."""
+    graph = GraphFile(len(works))
+    keys = []
+    for d in range(len(works)):
+        node = graph.op("mul", d, ["x", "w"], ["h"])
+        keys.append(f"forward_backward_dev{d}-{d}")
+        graph.task(keys[-1], d, [node])
+    events = [
+        task(keys[d], d, 20 * step + start, 20 * step + stop, thread, step)
+        for step in range(3)
+        for d, (thread, start, stop) in enumerate(works)
+    ]
+    return trace(events, graph, num_threads=8, cpus=8, **meta)
+
+
+def test_delays_that_followed_one_another_add_up():
+    made = by_threads([(0, 0, 2), (0, 2.5, 4.5), (0, 5, 7), (0, 7.5, 9.5)], scheduler="sync")
+    assert simulate(made).replayed == pytest.approx(9.5)
+    assert simulate(made, devices=8).prediction.step == pytest.approx(19)
+
+
+def test_waiting_for_a_busy_thread_is_no_delay():
+    made = by_threads([(0, 0, 4), (0, 4, 8), (0, 8, 12)], scheduler="threads")
+    work = [delay for t in templates(Schedule(made), 8, 8) for (delay,) in t.segments]
+    assert {w.delay for w in work} == {0.0}
+    found = simulate(made)
+    assert found.replayed == pytest.approx(12)  # by the one thread that there was
+    with_link = simulate(made, bandwidth=1e9)
+    assert with_link.prediction.step == pytest.approx(4)  # machines of their own
+
+
+def test_a_thread_that_woke_up_late_joins_late():
+    made = by_threads([(0, 0, 4), (0, 4, 8), (1, 7, 11)], scheduler="threads")
+    assert templates(Schedule(made), 8, 8)[0].joins == (0.0, 7.0)
+    assert simulate(made).replayed == pytest.approx(11)
+
+
 def test_feeding_is_a_serial_part():
     found = simulate(even(3))
     assert found.replayed == pytest.approx(7.5)
