@@ -9,6 +9,7 @@ from dpexec.transpiler.collective import transpile_collective
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.server_program import ServerSource, server_program, server_startup
 from dpexec.transpiler.shards import Shard, split_parameters
+from dpexec.transpiler.tables import distributed_tables, fetch_rows
 from dpexec.transpiler.trainer_program import (
     Trainer,
     add_exchange,
@@ -92,7 +93,6 @@ class DistributeTranspiler:
         if not sync_mode:
             self.config.sync_mode = False
         self.config.check()
-        _refuse_distributed_tables(program)
         self._source = self._divide(program, startup, pservers, trainers)
         self._make_trainer(program, startup, trainer_id)
 
@@ -105,24 +105,29 @@ class DistributeTranspiler:
         updates = Updates(original)
         if self.config.enable_dc_asgd:
             _refuse_sparse_gradients(original, updates)
-        splits = split_parameters(original, updates, self.config, endpoints)
+        tables = distributed_tables(original, self.config)
+        splits = split_parameters(original, updates, self.config, endpoints, tables)
         if self.config.geo_sgd_mode:
             splits = [split.with_deltas() for split in splits]
-        return ServerSource(original, first, updates, splits, endpoints, trainers, self.config)
+        return ServerSource(
+            original, first, updates, splits, endpoints, trainers, self.config, tables
+        )
 
     def _make_trainer(self, program: Program, startup: Program, number: int) -> None:
         """Let the programs exchange what they have to with the servers."""
         source = self._transpiled()
-        trainer = Trainer(number, source.trainers, source.endpoints, self.config)
+        config, tables = self.config, source.tables
+        trainer = Trainer(number, source.trainers, source.endpoints, config, tables)
         order = list(source.updates.pairs)
         in_order = sorted(source.splits, key=lambda split: order.index(split.param))
         self._program, self._startup = program, startup
-        if self.config.geo_sgd_mode:
+        if config.geo_sgd_mode:
             add_geo_exchange(program, in_order, trainer)
         else:
             self._done_by_servers = Updates(program)
             add_exchange(program, source.splits, trainer)
         add_reception(startup, in_order, trainer)
+        fetch_rows(program, startup, [s for s in in_order if s.param in tables], number)
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:
         """The program of this trainer: the one that was transpiled, without what servers do.
@@ -196,15 +201,6 @@ class DistributeTranspiler:
         if self._source is None:
             raise EnforceNotMet("call transpile, in the mode 'pserver', before this")
         return self._source
-
-
-def _refuse_distributed_tables(program: Program) -> None:
-    for op in program.global_block().ops:
-        if op.attrs.get("is_distributed"):
-            raise EnforceNotMet(
-                f"operator {op.type} has is_distributed=True: tables that no trainer holds are "
-                "not supported; with is_sparse=True gradients and updates travel as rows"
-            )
 
 
 def _refuse_sparse_gradients(program: Program, updates: Updates) -> None:

@@ -34,6 +34,7 @@ class ServerSource:
         endpoints: the servers.
         trainers: number of trainers.
         config: how programs are divided.
+        tables: parameters that no trainer holds.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class ServerSource:
     endpoints: Sequence[str]
     trainers: int
     config: DistributeTranspilerConfig
+    tables: frozenset[str] = frozenset()
 
     def shards_at(self, endpoint: str) -> dict[str, Shard]:
         """The blocks that a server has, by parameter.
@@ -237,5 +239,8 @@ class _ServerProgram:
             "sparse_grad_to_param": self.param_of_sparse,
             "lr_decay_block_id": self.rates,
             "max_staleness": config.max_staleness,
+            "distributed_tables": [
+                shard.param for param, shard in self.shards.items() if param in source.tables
+            ],
         }
         self.block.append_op("listen_and_serv", {"X": self.inputs}, {}, attrs)

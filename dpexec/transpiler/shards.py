@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.errors import EnforceNotMet
+from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
@@ -94,6 +95,7 @@ def split_parameters(
     updates: Updates,
     config: DistributeTranspilerConfig,
     endpoints: Sequence[str],
+    tables: frozenset[str] = frozenset(),
 ) -> list[Split]:
     """Cut the parameters of a program, and choose servers.
 
@@ -102,12 +104,14 @@ def split_parameters(
         updates: its operators that update parameters.
         config: how to cut.
         endpoints: the servers.
+        tables: parameters that are cut in any case, as no trainer holds them.
 
     Returns:
         Parameters in the order in which servers are chosen.
 
     Raises:
-        EnforceNotMet: two blocks of a parameter would be on one server.
+        EnforceNotMet: two blocks of a parameter would be on one server, or an optimizer cannot
+            update a table by blocks.
     """
     pairs = list(updates.pairs.items())
     if not config.slice_var_up:
@@ -118,9 +122,14 @@ def split_parameters(
     block = program.global_block()
     made = []
     for param, grad in pairs:
-        whole = not config.slice_var_up or updates.optimizers[param].type in _NEED_THE_WHOLE
+        by_norm = updates.optimizers[param].type in _NEED_THE_WHOLE
+        if param in tables and by_norm:
+            optimizer = updates.optimizers[param]
+            raise op_error(optimizer, "it needs the whole of a table with is_distributed=True", {})
+        whole = by_norm or (not config.slice_var_up and param not in tables)
         count = 1 if whole else len(endpoints)
-        rows = rows_of_blocks(block.var(param).shape, count, config.min_block_size)
+        smallest = 1 if param in tables else config.min_block_size
+        rows = rows_of_blocks(block.var(param).shape, count, smallest)
         shards = _shards(block.var(param), grad, rows, dispatcher)
         made.append(Split(param, grad, shards))
     return made

@@ -28,12 +28,14 @@ class Trainer:
         count: of all trainers.
         endpoints: the servers.
         config: how programs are divided.
+        tables: parameters that it does not hold.
     """
 
     number: int
     count: int
     endpoints: Sequence[str]
     config: DistributeTranspilerConfig
+    tables: frozenset[str] = frozenset()
 
     @property
     def split_in_runtime(self) -> bool:
@@ -69,15 +71,16 @@ def add_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) ->
     sent = [done[split.param] for split in splits]
     barrier = _add_send_barrier(block, sent, trainer)
     synchronous = trainer.config.sync_mode
-    for split, control in zip(splits, sent, strict=True):
+    held = [split for split in splits if split.param not in trainer.tables]
+    for split in held:
         role_var = [split.param, trainer.sent_grad(split)]
-        after = barrier if synchronous else [control]
+        after = barrier if synchronous else [done[split.param]]
         _add_recv(block, split, after, trainer, role_var, trainer.split_in_runtime)
     if synchronous:
-        received = [shard.param for split in splits for shard in split.shards]
+        received = [shard.param for split in held for shard in split.shards]
         _add_fetch_barrier(block, barrier, received, trainer)
     if not trainer.split_in_runtime:
-        _add_concats(block, splits, _DIST)
+        _add_concats(block, held, _DIST)
 
 
 def add_geo_exchange(program: Program, splits: Sequence[Split], trainer: Trainer) -> None:
@@ -113,10 +116,11 @@ def add_reception(startup: Program, splits: Sequence[Split], trainer: Trainer) -
         trainer: who runs it.
     """
     block = startup.global_block()
-    for split in splits:
+    held = [split for split in splits if split.param not in trainer.tables]
+    for split in held:
         _add_recv(block, split, [], trainer)
     _add_fetch_barrier(block, [], [_control(block)], trainer)
-    _add_concats(block, splits, {})
+    _add_concats(block, held, {})
 
 
 def remove_updates(program: Program, startup: Program, updates: Updates) -> None:
@@ -147,8 +151,9 @@ def _add_send(block: Block, split: Split, trainer: Trainer) -> Any:
     if grad != split.grad:
         block._rename_var(split.grad, grad)
         for op in block.ops:
-            if op.role_var[:1] == [split.param]:
-                op._set_attr(roles.ROLE_VAR, [split.param, grad])
+            if split.grad in op.role_var:
+                named = [grad if name == split.grad else name for name in op.role_var]
+                op._set_attr(roles.ROLE_VAR, named)
     sent = [block.var(grad)]
     if len(split.shards) > 1 and not trainer.split_in_runtime:
         sent = _cut(block, split, trainer, at)

@@ -119,6 +119,39 @@ def test_servers_load_their_blocks_of_what_a_trainer_saved(fleets, tmp_path):
     )
 
 
+def test_tables_on_the_servers_alone_are_saved(fleets, tmp_path):
+    servers = free_endpoints(2)
+
+    def divided(role, number=0):
+        fleet = fleets(role, servers, number)
+        with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+            ids = fluid.data("ids", [None], dtype="int64")
+            start = fluid.ParamAttr(initializer=fluid.initializer.Uniform(-1, 1, seed=3))
+            options = {"is_sparse": True, "is_distributed": True, "param_attr": start}
+            rows = fluid.embedding(ids, [12, 4], **options)
+            loss = fluid.layers.mean(fluid.layers.fc(rows, 1))
+            fleet.distributed_optimizer(fluid.optimizer.SGD(0.1)).minimize(loss)
+        return fleet, rows
+
+    serving = [divided(Role.SERVER, number)[0] for number in range(2)]
+    threads = [Server(_Divided(one), at) for one, at in zip(serving, servers, strict=True)]
+    fleet, rows = divided(Role.WORKER)
+    exe, ids = fluid.Executor(fluid.CPUPlace()), np.array([3, 11])
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(fleet.startup_program)
+        fleet.save_persistables(exe, str(tmp_path / "state"))
+        fleet.save_inference_model(exe, str(tmp_path / "model"), ["ids"], [rows])
+        found = exe.run(fleet.main_program, {"ids": ids}, [rows])[0]
+        fleet.stop_worker()
+        assert fluid.global_scope().find_var("embedding_0.w_0") is None
+        program, feeds, targets = fluid.io.load_inference_model(str(tmp_path / "model"), exe)
+        np.testing.assert_array_equal(exe.run(program, {feeds[0]: ids}, targets)[0], found)
+    for thread in threads:
+        thread.join()
+    table = fluid.load_program_state(str(tmp_path / "state"))["embedding_0.w_0"]
+    np.testing.assert_array_equal(table[ids], found)
+
+
 @pytest.mark.parametrize(
     ("strategy", "mode"),
     [

@@ -153,18 +153,12 @@ class OneServer(fluid.transpiler.RoundRobin):
 
 
 def test_what_is_not_supported_is_refused():
-    def distributed():
-        ids = fluid.layers.data("ids", [1], dtype="int64")
-        rows = fluid.layers.embedding(ids, [12, 4], is_sparse=True, is_distributed=True)
-        cases.minimize_sgd(fluid, fluid.layers.mean(rows))
-
     for build, options, message in (
         (lambda: cases.dense(fluid), {}, "no optimizer"),
         (sgd, {"completely_not_async": True}, "sync_mode = True says the same"),
         (sgd, {"enable_dc_asgd": True}, "servers that wait for nobody"),
         (sgd, {"geo_sgd_mode": True, "geo_sgd_need_push_nums": 0}, "number of steps, not 0"),
         (sgd, {"split_method": OneServer}, "OneServer puts two blocks of parameter fc_0.w_0"),
-        (distributed, {}, "lookup_table has is_distributed=True"),
     ):
         with pytest.raises(EnforceNotMet, match=message):
             transpiled(build, options)
@@ -173,6 +167,42 @@ def test_what_is_not_supported_is_refused():
         made.get_pserver_program("127.0.0.1:1")
     with pytest.raises(EnforceNotMet, match="call transpile"):
         fluid.DistributeTranspiler().get_trainer_program()
+
+
+def distributed(optimizer=fluid.optimizer.SGD, is_sparse=True, tied=False):
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    options = {"is_sparse": is_sparse, "is_distributed": True, "param_attr": TABLE}
+    rows = fluid.layers.embedding(ids, [12, 4], **options)
+    if tied:
+        table = fluid.default_main_program().global_block().var(TABLE)
+        rows = fluid.layers.matmul(rows, table, transpose_y=True)
+    optimizer(0.1).minimize(fluid.layers.mean(rows))
+
+
+def test_tables_are_on_the_servers_alone():
+    made, main, startup = transpiled(distributed, {"slice_var_up": False})
+    for endpoint, block in zip(cases.SERVERS, ("block0", "block1"), strict=True):
+        program, first = made.get_pserver_programs(endpoint)
+        assert program.global_block().var(f"{TABLE}.{block}").shape == (6, 4)
+        assert [op.type for op in first.global_block().ops][-1] == "uniform_random"
+    types = [op.type for op in made.get_trainer_program().global_block().ops]
+    assert "send" in types and "recv" not in types
+    assert not main.global_block().var(TABLE).persistable
+    assert not startup.global_block().has_var(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ({"tied": True}, {}, "matmul.*it reads a table with is_distributed=True"),
+        ({"is_sparse": False}, {}, "is_distributed=True needs is_sparse=True"),
+        ({"optimizer": fluid.optimizer.LambOptimizer}, {}, "lamb.*needs the whole of a table"),
+        ({}, {"geo_sgd_mode": True}, "is not for geo_sgd_mode"),
+    ],
+)
+def test_tables_that_cannot_be_on_servers_alone_are_refused(arguments, options, message):
+    with pytest.raises(EnforceNotMet, match=f"(?s){message}"):
+        transpiled(lambda: distributed(**arguments), options)
 
 
 def test_config_keeps_fluid_s_rules():

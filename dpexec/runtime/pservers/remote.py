@@ -22,38 +22,13 @@ from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.geo import LocalUpdates
 from dpexec.runtime.pservers.messages import Values
+from dpexec.runtime.pservers.parts import Part
 from dpexec.runtime.pservers.store import store
+from dpexec.runtime.pservers.tables import Table, fetch, tables_in, whole_tables
 from dpexec.runtime.pservers.update import listener
 from dpexec.runtime.strategy import BuildStrategy
 
-__all__ = ["Part", "Remote", "check_mode", "remote_of"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of a variable that are on one server.
-
-    Args:
-        name: what the server calls them.
-        endpoint: the server.
-        begin: first row.
-        rows: number of rows; None: all of them.
-    """
-
-    name: str
-    endpoint: str
-    begin: int = 0
-    rows: int | None = None
-
-    def of(self, value: Any) -> Any:
-        """These rows of an array, or of a sparse gradient."""
-        if self.rows is None:
-            return value
-        end = self.begin + self.rows
-        if not isinstance(value, SelectedRows):
-            return value[self.begin : end]
-        inside = (value.row_array >= self.begin) & (value.row_array < end)
-        return SelectedRows(value.row_array[inside] - self.begin, self.rows, value.value[inside])
+__all__ = ["Remote", "check_mode", "remote_of"]
 
 
 @dataclass
@@ -69,7 +44,9 @@ class Remote:
         sent: the parts of every gradient; with ``own_updates``, of every parameter.
         received: the parts of every parameter.
         own_updates: of a trainer that updates parameters itself (GEO-SGD); None: of any other.
-        tables: what travels as rows with ``own_updates``.
+        by_rows: what travels as rows with ``own_updates``.
+        tables: those that the trainer does not hold.
+        table_of: the table of each gradient that is sent, if it is one of these.
     """
 
     local: Program
@@ -80,7 +57,9 @@ class Remote:
     sent: dict[str, list[Part]] = field(default_factory=dict)
     received: dict[str, list[Part]] = field(default_factory=dict)
     own_updates: LocalUpdates | None = None
-    tables: set[str] = field(default_factory=set)
+    by_rows: set[str] = field(default_factory=set)
+    tables: list[Table] = field(default_factory=list)
+    table_of: dict[str, Table] = field(default_factory=dict)
 
     @property
     def servers(self) -> Servers:
@@ -88,14 +67,16 @@ class Remote:
         return Servers.of(list(self.endpoints), self.trainer)
 
     def run(
-        self, engine: Engine, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
+        self, engine: Engine, batches: Sequence[Feeds], names: Sequence[str], merged: bool
     ) -> list[Any]:
         """Run a step, send its gradients, and store the parameters that come back.
+
+        Before it, rows come of tables that the trainer does not hold.
 
         Args:
             engine: of the local program.
             batches: what it is fed.
-            fetch: names of variables to return.
+            names: of variables to return.
             merged: concatenate the devices' values along axis 0.
 
         Returns:
@@ -113,28 +94,52 @@ class Remote:
         scope, own = engine.replicas.scope, self.own_updates
         if own is not None:
             own.begin(scope, self.sent)
-        gradients = self.sent if own is None else ()
-        names = list(dict.fromkeys([*fetch, *gradients]))
-        values = dict(zip(names, engine.run(batches, names, merged=False), strict=True))
+        looked_up: dict[str, Any] = {}
+        if self.tables:
+            feeds, looked_up = fetch(self.tables, batches[0], self.servers)
+            batches = [feeds]
+        wanted = list(dict.fromkeys([*names, *(self.sent if own is None else ())]))
+        values = dict(zip(wanted, engine.run(batches, wanted, merged=False), strict=True))
         if own is None or own.count(scope):
-            new = self._exchange(scope, values, engine.graph.owners)
+            sent = self._sent(scope, values, engine.graph.owners, looked_up)
+            new = self._exchange(scope, sent)
             for name in new.keys() & values.keys():
                 values[name] = [new[name].copy() for _ in values[name]]
-        return [merge(values[name]) if merged else values[name] for name in fetch]
+        return [merge(values[name]) if merged else values[name] for name in names]
 
-    def _exchange(
-        self, scope: Scope, values: Mapping[str, Any], owners: Mapping[str, int]
+    def table_values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The whole of all tables that the trainer does not hold, by name.
+
+        Raises:
+            GangError: a server did not answer.
+        """
+        return whole_tables(self.tables, self.servers) if self.tables else {}
+
+    def _sent(
+        self,
+        scope: Scope,
+        values: Mapping[str, Any],
+        owners: Mapping[str, int],
+        looked_up: Mapping[str, Any],
     ) -> dict[str, Any]:
+        """What the servers are told, by name."""
+        own = self.own_updates
+        if own is not None:
+            return {name: own.told(scope, name, name in self.by_rows) for name in self.sent}
+        found = {name: _gradient(values[name], owners.get(name, 0)) for name in self.sent}
+        for name, table in self.table_of.items():
+            found[name] = table.whole(found[name], looked_up[table.var.name])
+        return found
+
+    def _exchange(self, scope: Scope, values: Mapping[str, Any]) -> dict[str, Any]:
         """Tell the servers what they wait for; returns what parameters are then."""
+        if not self.sent and not self.received:
+            return {}
         own = self.own_updates
         sent: dict[str, dict[str, Any]] = {endpoint: {} for endpoint in self.endpoints}
         for name, parts in self.sent.items():
-            if own is None:
-                value = _gradient(values[name], owners.get(name, 0))
-            else:
-                value = own.told(scope, name, name in self.tables)
             for part in parts:
-                sent[part.endpoint][part.name] = part.of(value)
+                sent[part.endpoint][part.name] = part.of(values[name])
         answers = self.servers.exchange("push" if self.sent else "pull", sent)
         self._check_complete(answers)
         new = {}
@@ -179,9 +184,10 @@ def remote_of(program: Program) -> Remote | None:
 def _read(program: Program) -> Remote | None:
     if listener(program) is not None:
         return Remote(Program(), serves=True)
-    if not any(op.role & roles.RPC for op in program.global_block().ops):
+    if not any(op.role & roles.RPC or op.attrs.get("epmap") for op in program.global_block().ops):
         return None
     remote = Remote(program.clone())
+    remote.tables = tables_in(remote.local)
     kept: list[Operator] = []
     cut: dict[str, tuple[str, int, int]] = {}
     blocks: dict[str, Part] = {}
@@ -198,9 +204,12 @@ def _read(program: Program) -> Remote | None:
         elif op.type == "concat" and blocks.keys() >= set(op.input("X")):
             remote.received[op.output("Out")[0]] = [blocks.pop(name) for name in op.input("X")]
         else:
+            if op.attrs.get("epmap"):  # a lookup in a table that the trainer does not hold
+                remote.trainer = op.attr("trainer_id")
             kept.append(op)
     remote.received.update({name: [part] for name, part in blocks.items()})
-    for parts in (*remote.sent.values(), *remote.received.values()):
+    tables = (table.parts for table in remote.tables)
+    for parts in (*remote.sent.values(), *remote.received.values(), *tables):
         remote.endpoints.update(dict.fromkeys(part.endpoint for part in parts))
     remote.local.global_block().ops = kept
     return remote
@@ -244,6 +253,9 @@ def _add_sent(remote: Remote, op: Operator, cut: Mapping[str, tuple[str, int, in
     for name, server in zip(names, servers, strict=True):
         source, begin, rows = cut.get(name, (name, 0, None))
         remote.sent.setdefault(source, []).append(Part(name, server, begin, rows))
+        for table in remote.tables:
+            if op.role_var[:1] == [table.var.name]:
+                remote.table_of[source] = table
 
 
 def _add_own_updates(remote: Remote, op: Operator) -> None:
@@ -251,7 +263,7 @@ def _add_own_updates(remote: Remote, op: Operator) -> None:
     if remote.own_updates is None:
         remote.own_updates = LocalUpdates(op.attr("geo_need_push_nums"), op.attr("trainers"))
     if op.attr("is_sparse"):
-        remote.tables.update(op.input("X"))
+        remote.by_rows.update(op.input("X"))
 
 
 def _received(remote: Remote, op: Operator) -> dict[str, Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,9 @@ class Updates(Protocol):
 
     def value(self, param: str) -> np.ndarray[Any, Any]:
         """A parameter as it is now."""
+
+    def rows(self, table: str, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Some rows of a table that no trainer holds."""
 
 
 class Rounds:
@@ -101,6 +104,19 @@ class Rounds:
         with self._changed:
             self._rows[trainer].clear()
             return self._noted(trainer, {n: self._copy(n) for n in self._update.params})
+
+    def fetch(self, wanted: Mapping[str, Any]) -> Values:
+        """Rows of tables that no trainer holds, as they are now.
+
+        Args:
+            wanted: the numbers of the rows, by table.
+
+        Raises:
+            GangError: there is no such table, or row.
+        """
+        with self._changed:
+            self._check_running()
+            return {name: self._update.rows(name, wanted[name]) for name in wanted}
 
     def push(self, trainer: int, gradients: Values) -> Values:
         """Take a trainer's gradients.

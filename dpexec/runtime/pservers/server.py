@@ -106,6 +106,8 @@ class _Server:
                 values = self._rounds.push(trainer, request.values)
             elif request.kind == "pull":
                 values = self._rounds.pull(trainer)
+            elif request.kind == "rows":
+                values = self._rounds.fetch(request.values)
             elif request.kind == "complete":
                 self._rounds.leave(trainer)
             else:

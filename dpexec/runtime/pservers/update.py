@@ -34,7 +34,7 @@ class Update:
 
     Attributes:
         gradients: names of the gradients that an update takes.
-        params: names of the parameters.
+        params: names of the parameters that trainers hold.
         corrects: whether gradients are corrected for what has changed since (DC-ASGD).
     """
 
@@ -48,7 +48,8 @@ class Update:
         local = _flat(program, self._table)
         ops = local.global_block().ops
         self._updating = dict(pair for op in ops if (pair := self._updated(op)) is not None)
-        self.params = list(self._updating)
+        self._fetched = frozenset(listen.attr("distributed_tables"))
+        self.params = [name for name in self._updating if name not in self._fetched]
         self.corrects = bool(listen.attr("dc_asgd"))
         self._param_of = self._params_by_gradient(listen)
         self._engine = Engine(local, [place], scope, label=program)
@@ -75,7 +76,8 @@ class Update:
     @property
     def tables(self) -> set[str]:
         """Parameters of which an update changes just the rows that gradients have."""
-        return {name for name in self._table.values() if self._by_rows(name)}
+        held = set(self._table.values()) - self._fetched
+        return {name for name in held if self._by_rows(name)}
 
     def _by_rows(self, param: str) -> bool:
         op, grad = self._updating[param]
@@ -148,6 +150,24 @@ class Update:
         if var is None or not var.get_tensor()._is_initialized():
             raise GangError(f"parameter {param} has no value: run the server's startup program")
         return var.get_tensor().numpy()
+
+    def rows(self, table: str, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Some rows of a table that no trainer holds.
+
+        Args:
+            table: its name, or that of the block that is here.
+            numbers: of the rows.
+
+        Raises:
+            GangError: there is no such table, or row.
+        """
+        if table not in self._fetched:
+            raise GangError(f"there is no table {table} to fetch rows from")
+        value = self.value(table)
+        known = numbers.dtype == np.int64 and numbers.ndim == 1
+        if not known or (numbers.size and not 0 <= numbers.min() <= numbers.max() < len(value)):
+            raise GangError(f"table {table} has {len(value)} rows, but others were asked for")
+        return value[numbers]
 
 
 def listener(program: Program) -> Operator | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures import pserver_cases as cases
-from tests.runtime.nets import Reduce
+from tests.runtime.nets import AllReduce, Reduce
 from tests.runtime.pservers.runs import train, train_alone
 
 RECORDED = json.loads((Path(cases.__file__).parent / "pservers.json").read_text())
@@ -63,6 +63,35 @@ def test_trainers_with_several_devices(name):
         np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-5)
         for parameter, value in mine.parameters.items():
             np.testing.assert_allclose(value, theirs.parameters[parameter], rtol=1e-5, atol=1e-7)
+
+
+def clipped(fluid, loss):
+    clip = fluid.clip.GradientClipByGlobalNorm(0.1)
+    fluid.optimizer.SGD(0.1, grad_clip=clip).minimize(loss)
+
+
+@pytest.mark.parametrize("network", [cases.dense, cases.sparse])
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_trainers_with_several_devices_clip_what_all_of_them_have(monkeypatch, network, mode):
+    monkeypatch.setitem(cases.CASES, "clipped", (network, clipped, 2, {}, True))
+    one, two = train("clipped"), train("clipped", devices=2, mode=mode)
+    for mine, theirs in zip(one, two, strict=True):
+        np.testing.assert_allclose(mine.losses, theirs.losses, rtol=1e-5)
+
+
+def normalized(fluid):
+    """A layer whose backward operator gives the gradients of two parameters."""
+    x, y = fluid.layers.data("x", [6]), fluid.layers.data("y", [1])
+    out = fluid.layers.batch_norm(fluid.layers.fc(x, 1, bias_attr=False))
+    return fluid.layers.mean(fluid.layers.square_error_cost(out, y))
+
+
+def test_an_operator_may_give_several_gradients(monkeypatch):
+    monkeypatch.setitem(cases.CASES, "two", (normalized, cases.minimize_sgd, 2, {}, True))
+    one, other = train("two", devices=2)
+    for name in ("batch_norm_0.w_0", "batch_norm_0.b_0"):
+        np.testing.assert_array_equal(one.parameters[name], other.parameters[name])
+        assert one.parameters[name] not in (0, 1)
 
 
 @pytest.mark.parametrize("name", ["sgd", "sparse"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dpexec.communicator import Communicator
-from dpexec.core.scope import global_scope
+from dpexec.core.places import CPUPlace
+from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     AsyncStrategy,
@@ -20,7 +22,7 @@ from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_st
 )
 from dpexec.io.checkpoint import load_program_state
 from dpexec.io.inference import save_inference_model
-from dpexec.io.variables import save_persistables
+from dpexec.io.variables import is_persistable, save_vars
 from dpexec.ir.program import Program, default_startup_program
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
@@ -191,19 +193,22 @@ class DistributedTranspiler(Fleet):
         """
         _check(executor, main_program)
         program = main_program or _made(self._origin_program, "main_program")
-        save_inference_model(
-            dirname,
-            feeded_var_names,
-            target_vars,
-            executor,
-            program,
-            export_for_deployment=export_for_deployment,
-        )
+        with _tables_here(self.main_program):
+            save_inference_model(
+                dirname,
+                feeded_var_names,
+                target_vars,
+                executor,
+                program,
+                export_for_deployment=export_for_deployment,
+            )
 
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
-        """Save the parameters, as this trainer has them; ``init_server`` loads them.
+        """Save the parameters; ``init_server`` loads them.
+
+        They are those of this trainer; tables with ``is_distributed=True`` come from the servers.
 
         Args:
             executor: accepted for fluid's sake.
@@ -218,7 +223,21 @@ class DistributedTranspiler(Fleet):
         program = main_program or _made(self.main_program, "main_program")
         if remote_of(program) is None:
             raise ValueError("main_program is for local, may not use fleet.save_persistables")
-        save_persistables(executor, dirname, program)
+        with _tables_here(program) as tables:
+            chosen = [v for v in program.list_vars() if is_persistable(v) or v.name in tables]
+            save_vars(executor, dirname, program, chosen)
+
+
+@contextlib.contextmanager
+def _tables_here(program: Program | None) -> Iterator[Iterable[str]]:
+    """Have the tables that are on the servers alone, for as long as it takes to save them."""
+    remote = None if program is None else remote_of(program)
+    values = {} if remote is None else remote.table_values()
+    scope = Scope(global_scope())
+    for name, value in values.items():
+        scope.var(name).get_tensor().set(value, CPUPlace())
+    with scope_guard(scope):
+        yield values.keys()
 
 
 def _made(program: Program | None, name: str) -> Program:

@@ -1,0 +1,66 @@
+"""Tables that no trainer holds (``is_distributed=True``): lookups fetch rows from the servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpexec.errors import EnforceNotMet
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.program import Program
+from dpexec.transpiler.config import DistributeTranspilerConfig
+from dpexec.transpiler.shards import Split
+
+__all__ = ["distributed_tables", "fetch_rows"]
+
+_LOOKUPS = {"lookup_table", "lookup_table_v2"}
+_READERS = _LOOKUPS | {f"{lookup}_grad" for lookup in _LOOKUPS}
+
+
+def distributed_tables(program: Program, config: DistributeTranspilerConfig) -> frozenset[str]:
+    """The tables of a program that no trainer shall hold.
+
+    Args:
+        program: not yet transpiled.
+        config: how programs are divided.
+
+    Raises:
+        EnforceNotMet: something else reads a table, or its gradient is dense.
+    """
+    ops = program.global_block().ops
+    tables = frozenset(op.input("W")[0] for op in ops if op.attrs.get("is_distributed"))
+    if tables and config.geo_sgd_mode:
+        raise EnforceNotMet("is_distributed=True is not for geo_sgd_mode: trainers hold all then")
+    for op in ops:
+        if not op.role & roles.OPTIMIZE and not tables.isdisjoint(op.input_arg_names):
+            _check(op)
+    return tables
+
+
+def _check(op: Operator) -> None:
+    if op.type not in _READERS or not op.attrs.get("is_distributed"):
+        raise op_error(op, "it reads a table with is_distributed=True, which no trainer holds", {})
+    if not op.attrs.get("is_sparse"):
+        raise op_error(op, "is_distributed=True needs is_sparse=True", {})
+
+
+def fetch_rows(program: Program, startup: Program, splits: Sequence[Split], number: int) -> None:
+    """Let the lookups of a trainer know where rows are; it forgets the tables.
+
+    Args:
+        program: the trainer's, changed in place.
+        startup: its startup program, likewise.
+        splits: the tables.
+        number: of the trainer.
+    """
+    block, first = program.global_block(), startup.global_block()
+    for split in splits:
+        for op in block.ops:
+            if op.type in _LOOKUPS and op.input("W") == [split.param]:
+                op._set_attr("epmap", [shard.endpoint for shard in split.shards])
+                op._set_attr("table_names", [shard.param for shard in split.shards])
+                op._set_attr("height_sections", split.rows)
+                op._set_attr("trainer_id", number)
+        block.var(split.param).persistable = False
+        first.ops = [op for op in first.ops if split.param not in op.output_arg_names]
+        first._remove_var(split.param)
