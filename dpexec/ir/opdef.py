@@ -34,6 +34,7 @@ __all__ = [
     "get",
     "merge_dim",
     "op",
+    "passes_on",
     "registered",
     "require",
     "same_as",
@@ -321,8 +322,26 @@ def op(
     return decorate
 
 
+def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:
+    """Say that what a kernel, or an ``infer``, takes as ``**attrs`` goes to another function.
+
+    It takes the attributes that are keyword-only parameters there, too, with their defaults.
+
+    Args:
+        target: the other function.
+    """
+
+    def decorate(function: Kernel) -> Kernel:
+        function.__dict__["passes_on_to"] = target
+        return function
+
+    return decorate
+
+
 def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    return {
+    target = function.__dict__.get("passes_on_to")
+    passed_on = {} if target is None else _keyword_defaults(target)
+    return passed_on | {
         name: None if parameter.default is parameter.empty else parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY

@@ -50,8 +50,8 @@ class Window:
         strides: Sequence[int],
         paddings: Sequence[int],
         dilations: Sequence[int],
-        groups: int,
-        padding_algorithm: str,
+        groups: int = 1,
+        padding_algorithm: str = "EXPLICIT",
         data_format: str,
     ) -> Window:
         """The window of an operator over images of a shape."""

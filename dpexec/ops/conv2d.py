@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import channels_of, image_shape
 from dpexec.ops.relu import relu, relu_grad
@@ -47,18 +47,17 @@ _OF_VOLUMES: dict[str, Any] = {
 }
 
 
+@passes_on(Window.of)
 def _infer(
     image: Spec,
     weight: Spec,
     *others: Spec | None,
     strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
     groups: int = 1,
-    padding_algorithm: str = "EXPLICIT",
     data_format: str,
     fuse_relu: bool = False,
     fuse_activation: str = "",
+    **attrs: Any,
 ) -> Spec:
     require(
         others == (None,) * len(others),
@@ -75,8 +74,8 @@ def _infer(
         f"[filters, channels / groups, height, width], filters divisible by groups",
     )
     window = Window.of(
-        image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, padding_algorithm=padding_algorithm, data_format=data_format,
+        image.shape, weight.shape[2:], strides=strides, groups=groups, data_format=data_format,
+        **attrs,
     )  # fmt: skip
     return image.replace(
         shape=image_shape(image.shape[0], filters, window.output, data_format), lod_level=0
@@ -127,23 +126,15 @@ def _declare(
 ) -> tuple[OpDef, OpDef]:
     """A convolution and its gradient; ``bias`` is the slot that those of images have."""
 
+    @passes_on(Window.of)
     def kernel(
         xp: Any,
         image: Any,
         weight: Any,
         *others: None,
-        strides: Sequence[int],
-        paddings: Sequence[int],
-        dilations: Sequence[int],
-        groups: int = 1,
-        padding_algorithm: str = "EXPLICIT",
-        data_format: str,
+        **attrs: Any,
     ) -> Any:
-        window = Window.of(
-            image.shape, weight.shape[2:], strides=strides, paddings=paddings,
-            dilations=dilations, groups=groups, padding_algorithm=padding_algorithm,
-            data_format=data_format,
-        )  # fmt: skip
+        window = Window.of(image.shape, weight.shape[2:], **attrs)
         return _convolve(xp, image, weight, window)
 
     kernel.__doc__ = doc
@@ -158,25 +149,17 @@ def _declare(
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
     @definition.grad(*slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""))
+    @passes_on(Window.of)
     def kernel_grad(
         xp: Any,
         image: Any,
         weight: Any,
         *others: Any,
         needs: tuple[bool, ...] = (True, True, False),
-        strides: Sequence[int],
-        paddings: Sequence[int],
-        dilations: Sequence[int],
-        groups: int = 1,
-        padding_algorithm: str = "EXPLICIT",
-        data_format: str,
+        **attrs: Any,
     ) -> tuple[Any, ...]:
         """Both gradients are matrix products with the matrix of the forward pass, transposed."""
-        window = Window.of(
-            image.shape, weight.shape[2:], strides=strides, paddings=paddings,
-            dilations=dilations, groups=groups, padding_algorithm=padding_algorithm,
-            data_format=data_format,
-        )  # fmt: skip
+        window = Window.of(image.shape, weight.shape[2:], **attrs)
         made = _convolve_grad(xp, image, weight, others[-1], window, needs)
         return (*made, None) if bias else made
 
@@ -194,6 +177,7 @@ def _with_double_gradient(gradient: OpDef) -> None:
         "Input", "Filter", "DOutput", "DDInput?", "DDFilter?",
         outputs="DInput DFilter DDOutput", infer=_infer_double,
     )  # fmt: skip
+    @passes_on(Window.of)
     def kernel_grad_grad(
         xp: Any,
         image: Any,
@@ -203,19 +187,10 @@ def _with_double_gradient(gradient: OpDef) -> None:
         ddweight: Any,
         *,
         needs: tuple[bool, ...] = (True, True, True),
-        strides: Sequence[int],
-        paddings: Sequence[int],
-        dilations: Sequence[int],
-        groups: int = 1,
-        padding_algorithm: str = "EXPLICIT",
-        data_format: str,
+        **attrs: Any,
     ) -> tuple[Any, Any, Any]:
         """What flows into the gradients is convolved, and has gradients, in place of the inputs."""
-        window = Window.of(
-            image.shape, weight.shape[2:], strides=strides, paddings=paddings,
-            dilations=dilations, groups=groups, padding_algorithm=padding_algorithm,
-            data_format=data_format,
-        )  # fmt: skip
+        window = Window.of(image.shape, weight.shape[2:], **attrs)
         ddimage = xp.zeros_like(image) if ddimage is None else ddimage
         ddweight = xp.zeros_like(weight) if ddweight is None else ddweight
         d_image, d_weight = (

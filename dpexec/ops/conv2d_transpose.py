@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import Sizes, channels_of, image_shape, padding, size_of, sizes
 
@@ -41,10 +41,10 @@ def window_of(
     strides: Sequence[int],
     paddings: Sequence[int],
     dilations: Sequence[int],
-    groups: int,
-    output_size: Sequence[int],
-    padding_algorithm: str,
-    data_format: str,
+    groups: int = 1,
+    output_size: Sequence[int] = (),
+    padding_algorithm: str = "EXPLICIT",
+    data_format: str = "NCHW",
 ) -> Window:
     """The window of the convolution that this op transposes: over images of its output size."""
     size = size_of(image, data_format)
@@ -79,19 +79,17 @@ def _chosen(least: Sequence[int], strides: Sizes, output_size: Sequence[int]) ->
     return list(output_size)
 
 
+@passes_on(window_of)
 def _infer(
     image: Spec,
     weight: Spec,
     *others: Spec | None,
     strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
     groups: int = 1,
-    output_size: Sequence[int] = (),
-    padding_algorithm: str = "EXPLICIT",
     data_format: str = "NCHW",
     fuse_relu: bool = False,
     fuse_activation: str = "",
+    **attrs: Any,
 ) -> Spec:
     require(others == (None,) * len(others), "Bias is not supported: add it with elementwise_add")
     require(not (fuse_relu or fuse_activation), "fused activations are not supported")
@@ -105,31 +103,16 @@ def _infer(
         f"[channels, filters / groups, height, width], channels divisible by groups",
     )
     window = window_of(
-        image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-        groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-        data_format=data_format,
-    )  # fmt: skip
+        image.shape, weight.shape, strides=strides, groups=groups, data_format=data_format, **attrs
+    )
     shape = image_shape(image.shape[0], weight.shape[1] * groups, window.size, data_format)
     return image.replace(shape=shape, lod_level=0)
 
 
-def _infer_volumes(
-    image: Spec,
-    weight: Spec,
-    *,
-    strides: Sequence[int],
-    paddings: Sequence[int],
-    dilations: Sequence[int],
-    groups: int = 1,
-    output_size: Sequence[int] = (),
-    padding_algorithm: str = "EXPLICIT",
-    data_format: str = "NCHW",
-) -> Spec:
+@passes_on(window_of)
+def _infer_volumes(image: Spec, weight: Spec, **attrs: Any) -> Spec:
     """Without the attributes for fused activations, which Paddle gives to images only."""
-    return _infer(
-        image, weight, strides=strides, paddings=paddings, dilations=dilations, groups=groups,
-        output_size=output_size, padding_algorithm=padding_algorithm, data_format=data_format,
-    )  # fmt: skip
+    return _infer(image, weight, **attrs)
 
 
 def _spread(xp: Any, image: Any, weight: Any, window: Window) -> Any:
@@ -173,24 +156,15 @@ def _declare(
 ) -> OpDef:
     """A transposed convolution; ``bias`` is the slot that those of images have."""
 
+    @passes_on(window_of)
     def kernel(
         xp: Any,
         image: Any,
         weight: Any,
         *others: None,
-        strides: Sequence[int],
-        paddings: Sequence[int],
-        dilations: Sequence[int],
-        groups: int = 1,
-        output_size: Sequence[int] = (),
-        padding_algorithm: str = "EXPLICIT",
-        data_format: str = "NCHW",
+        **attrs: Any,
     ) -> Any:
-        window = window_of(
-            image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-            groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-            data_format=data_format,
-        )  # fmt: skip
+        window = window_of(image.shape, weight.shape, **attrs)
         return _spread(xp, image, weight, window)
 
     kernel.__doc__ = doc
@@ -205,26 +179,17 @@ def _declare(
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
     @definition.grad(*slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""))
+    @passes_on(window_of)
     def kernel_grad(
         xp: Any,
         image: Any,
         weight: Any,
         *others: Any,
         needs: Sequence[bool] = (True, True, False),
-        strides: Sequence[int],
-        paddings: Sequence[int],
-        dilations: Sequence[int],
-        groups: int = 1,
-        output_size: Sequence[int] = (),
-        padding_algorithm: str = "EXPLICIT",
-        data_format: str = "NCHW",
+        **attrs: Any,
     ) -> tuple[Any, ...]:
         """To the images a convolution, to the filters a product with its windows' matrix."""
-        window = window_of(
-            image.shape, weight.shape, strides=strides, paddings=paddings, dilations=dilations,
-            groups=groups, output_size=output_size, padding_algorithm=padding_algorithm,
-            data_format=data_format,
-        )  # fmt: skip
+        window = window_of(image.shape, weight.shape, **attrs)
         made = _spread_grad(xp, image, weight, others[-1], window, needs)
         return (*made, None) if bias else made
 

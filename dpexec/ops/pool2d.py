@@ -8,35 +8,26 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.ops._pooling import Pooling
 from dpexec.ops._windows import channels_of, has_channels_last, image_shape, size_of
 
 _LIBRARIES = {"use_cudnn": False, "use_mkldnn": False}
 
 
+@passes_on(Pooling.of)
 def _infer(
     x: Spec,
     *,
-    ksize: Sequence[int],
     strides: Sequence[int],
-    paddings: Sequence[int],
     pooling_type: str = "max",
-    global_pooling: bool = False,
-    exclusive: bool = True,
-    ceil_mode: bool = False,
-    adaptive: bool = False,
-    padding_algorithm: str = "EXPLICIT",
     data_format: str,
+    **windows: Any,
 ) -> Spec:
     rank = len(strides) + 2
     require(x.rank == rank, f"X {x} must have {rank} dimensions")
     require(pooling_type in ("max", "avg"), f"pooling_type {pooling_type} is neither max nor avg")
-    pooling = Pooling.of(
-        size_of(x.shape, data_format), ksize=ksize, strides=strides, paddings=paddings,
-        global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
-        adaptive=adaptive, padding_algorithm=padding_algorithm,
-    )  # fmt: skip
+    pooling = Pooling.of(size_of(x.shape, data_format), strides=strides, **windows)
     channels = channels_of(x.shape, data_format)
     shape = image_shape(x.shape[0], channels, pooling.output, data_format)
     return x.replace(shape=shape, lod_level=0)
@@ -59,27 +50,17 @@ def _declare(
     samples: Callable[[SampleRng], list[Sample]],
     attrs: dict[str, Any],
 ) -> OpDef:
+    @passes_on(Pooling.of)
     def kernel(
         xp: Any,
         x: Any,
         *,
-        ksize: Sequence[int],
-        strides: Sequence[int],
-        paddings: Sequence[int],
         pooling_type: str = "max",
-        global_pooling: bool = False,
-        exclusive: bool = True,
-        ceil_mode: bool = False,
-        adaptive: bool = False,
-        padding_algorithm: str = "EXPLICIT",
         data_format: str,
+        **windows: Any,
     ) -> Any:
         x = _channels_first(x, data_format)
-        pooling = Pooling.of(
-            x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
-            global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
-            adaptive=adaptive, padding_algorithm=padding_algorithm,
-        )  # fmt: skip
+        pooling = Pooling.of(x.shape[2:], **windows)
         out = pooling.maximum(xp, x) if pooling_type == "max" else pooling.mean(xp, x)
         return _channels_back(xp, out, data_format)
 
@@ -89,30 +70,20 @@ def _declare(
     )
 
     @definition.grad("X", "Out", "Out@GRAD")
+    @passes_on(Pooling.of)
     def kernel_grad(
         xp: Any,
         x: Any,
         out: Any,
         d_out: Any,
         *,
-        ksize: Sequence[int],
-        strides: Sequence[int],
-        paddings: Sequence[int],
         pooling_type: str = "max",
-        global_pooling: bool = False,
-        exclusive: bool = True,
-        ceil_mode: bool = False,
-        adaptive: bool = False,
-        padding_algorithm: str = "EXPLICIT",
         data_format: str,
+        **windows: Any,
     ) -> Any:
         """To the first maximum of each window, or to all its elements alike."""
         x, out, d_out = (_channels_first(a, data_format) for a in (x, out, d_out))
-        pooling = Pooling.of(
-            x.shape[2:], ksize=ksize, strides=strides, paddings=paddings,
-            global_pooling=global_pooling, exclusive=exclusive, ceil_mode=ceil_mode,
-            adaptive=adaptive, padding_algorithm=padding_algorithm,
-        )  # fmt: skip
+        pooling = Pooling.of(x.shape[2:], **windows)
         if pooling_type == "max":
             d_x = pooling.maximum_grad(xp, x, out, d_out)
         else:
