@@ -8,17 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, require
+from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
 from dpexec.ops._shapes import require_float
 
 Ints = Sequence[int]
 
 
-def _window(image: Any, weight: Any, strides: Ints, paddings: Ints, dilations: Ints) -> Window:
+def _window(
+    image: Any,
+    weight: Any,
+    *,
+    strides: Ints = (1, 1),
+    paddings: Ints = (0, 0),
+    dilations: Ints = (1, 1),
+) -> Window:
     return Window.of(
         image.shape, weight.shape[2:], strides=strides, paddings=paddings, dilations=dilations,
-        groups=1, padding_algorithm="EXPLICIT", data_format="NCHW",
+        data_format="NCHW",
     )  # fmt: skip
 
 
@@ -164,29 +171,27 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
         image, offset, *mask, weight = arrays
         return image, offset, mask[0] if mask else None, weight
 
+    @passes_on(_window)
     def infer(
         *specs: Spec,
-        strides: Ints = (1, 1),
-        paddings: Ints = (0, 0),
-        dilations: Ints = (1, 1),
         groups: int = 1,
         deformable_groups: int = 1,
+        **attrs: Any,
     ) -> Spec:
         image, offset, mask, weight = split(specs)
-        window = _window(image, weight, strides, paddings, dilations)
+        window = _window(image, weight, **attrs)
         return _check(image, offset, mask, weight, window, (groups, deformable_groups))
 
+    @passes_on(_window)
     def kernel(
         xp: Any,
         *arrays: Any,
-        strides: Ints = (1, 1),
-        paddings: Ints = (0, 0),
-        dilations: Ints = (1, 1),
         groups: int = 1,
         deformable_groups: int = 1,
+        **attrs: Any,
     ) -> Any:
         image, offset, mask, weight = split(arrays)
-        window = _window(image, weight, strides, paddings, dilations)
+        window = _window(image, weight, **attrs)
         alike = (groups, deformable_groups)
         return _convolve(xp, image, offset, mask, weight, window, alike)
 
@@ -204,18 +209,17 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
     )(kernel)  # fmt: skip
 
     @definition.grad(*slots, "Output@GRAD")
+    @passes_on(_window)
     def kernel_grad(
         xp: Any,
         *arrays: Any,
-        strides: Ints = (1, 1),
-        paddings: Ints = (0, 0),
-        dilations: Ints = (1, 1),
         groups: int = 1,
         deformable_groups: int = 1,
+        **attrs: Any,
     ) -> tuple[Any, ...]:
         """To pixels by their weights, to offsets by the slopes, to filters by the columns."""
         image, offset, mask, weight = split(arrays[:-1])
-        window = _window(image, weight, strides, paddings, dilations)
+        window = _window(image, weight, **attrs)
         alike = (groups, deformable_groups)
         made = _convolve_grad(xp, image, offset, mask, weight, arrays[-1], window, alike)
         return made if masked else (made[0], made[1], made[3])
