@@ -193,6 +193,7 @@ def collect_info() -> dict[str, Any]:
 
     from dpexec import kernels
     from dpexec.core.places import available_cpus, get_cuda_device_count
+    from dpexec.runtime.gpu import about
 
     np.dot(np.ones((2, 2)), np.ones((2, 2)))  # the BLAS library is loaded by its first use
     optional = ("cupy-cuda12x", "cupy-cuda13x", "matplotlib", "scikit-learn")
@@ -216,6 +217,7 @@ def collect_info() -> dict[str, Any]:
         "cpu_devices": int(text) if text and text.lstrip("+-").isdecimal() else cpus,
         "cuda_devices": get_cuda_device_count(),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "gpu_libraries": about.libraries(),
         "kernel_libraries": libraries,
         "machine_code": kernels.libraries(),
     }
@@ -236,6 +238,8 @@ def _info(options: argparse.Namespace) -> int:
     print(f"scheduler     {4 * info['cpu_devices']} threads for them (num_threads = 0)")
     suffix = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
     print(f"CUDA devices  {info['cuda_devices']}{suffix}")
+    for work, library in info["gpu_libraries"].items():
+        print(f"on GPUs       {work}: {library}")
     for library in info["kernel_libraries"]:
         print(
             f"kernels       {library['internal_api']} {library['version'] or ''}, "

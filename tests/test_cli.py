@@ -8,7 +8,10 @@ import pytest
 
 from dpexec import cli, kernels
 from dpexec.commands import run
+from dpexec.kernels.gpu import convolutions
 from dpexec.version import __version__
+from tests.fakes.cudnn import Cudnn
+from tests.fakes.cupy import install
 
 SCRIPT = """
 import os, sys
@@ -133,6 +136,19 @@ def test_info_text(monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "CPU_NUM       not set" in text
     assert f"dpexec {__version__}" in text
+
+
+def test_info_says_what_gpus_are_used_with(monkeypatch, capsys):
+    cupy = install(monkeypatch, 1)
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "on GPUs       convolutions: products of matrices\n" in text
+    assert "on GPUs       sums: peer copies\n" in text
+    cupy.cuda.nccl.available = True
+    monkeypatch.setattr(convolutions, "library", lambda: Cudnn(cupy.machine))
+    assert cli.main(["info"]) == 0
+    text = capsys.readouterr().out
+    assert "convolutions: cuDNN 92000\n" in text and "sums: NCCL 23000\n" in text
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ class Module(types.ModuleType):
 
     def __init__(self, machine):
         super().__init__("cupy")
+        self.__version__ = NAMES["version"]
         self.cuda = Cuda(machine)
 
     def __getattr__(self, name):

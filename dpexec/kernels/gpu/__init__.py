@@ -1,8 +1,9 @@
 """Kernels for GPUs, generated from the expressions of those for processors.
 
 The text of an expression (:class:`~dpexec.kernels.generate.Pointwise`) or of an optimizer's update
-becomes the body of a CUDA kernel, which CuPy compiles when it first runs. An operator that has no
-such kernel, or whose values it does not take, runs as it is declared in :mod:`dpexec.ops`, on CuPy.
+becomes the body of a CUDA kernel, which CuPy compiles when it first runs. Convolutions are cuDNN's
+where it is installed. An operator that has no such kernel, or whose values it does not take, runs
+as it is declared in :mod:`dpexec.ops`, on CuPy.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpexec import kernels
+from dpexec.kernels.gpu.convolutions import convolution_of
 
 __all__ = ["kernel_of"]
 
@@ -24,12 +26,12 @@ def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
         type: of the operator.
         general: its kernel for all arrays.
     """
-    if not kernels.available():  # the expressions are in modules that need numba
-        return general
-    from dpexec.kernels.gpu.operators import elementwise
-    from dpexec.kernels.gpu.optimizers import update_of
+    special = convolution_of(type)
+    if special is None and kernels.available():  # the expressions are in modules that need numba
+        from dpexec.kernels.gpu.operators import elementwise
+        from dpexec.kernels.gpu.optimizers import update_of
 
-    special = update_of(type) or elementwise(type)
+        special = update_of(type) or elementwise(type)
     if special is None:
         return general
 

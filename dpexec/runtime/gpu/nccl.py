@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
+from dpexec.kernels.gpu.convolutions import asks_for_equal_runs
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.collectives import bind_collective, sums_of
 from dpexec.runtime.env import Env
@@ -63,8 +63,7 @@ def is_chosen(places: Sequence[Place]) -> bool:
     """
     gpus = [place.device_id for place in places if isinstance(place, CUDAPlace)]
     alone = len(set(gpus)) == len(places) > 1
-    flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
-    if not alone or flag.lower() in ("1", "t", "true", "y", "yes"):
+    if not alone or asks_for_equal_runs():
         return False
     return bool(library(array_module(places[0])).available)
 

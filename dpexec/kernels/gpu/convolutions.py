@@ -1,0 +1,183 @@
+"""Convolutions by cuDNN, through the graph API of ``nvidia-cudnn-frontend``.
+
+A graph here is one convolution, or one of its gradients, for operands of some sizes and strides:
+so images in both layouts are taken as they lie. Its plan is built when sizes first come, by
+cuDNN's heuristics, and kept. Sums are in float32 on operands that are not rounded; where
+``FLAGS_cudnn_deterministic`` is set, plans whose results differ from run to run are left out.
+What cuDNN has no plan for, and everything where it is not installed, is a product of matrices, as
+:mod:`dpexec.ops.conv2d` declares it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.ops._convolution import Window
+from dpexec.ops._windows import has_channels_last, image_shape
+
+__all__ = ["asks_for_equal_runs", "convolution_of", "library"]
+
+_TYPES = frozenset(["conv2d", "depthwise_conv2d"])
+_enqueuing = threading.Lock()  # a handle has one stream at a time
+
+Operands = tuple[Any, Any]
+
+
+def asks_for_equal_runs() -> bool:
+    """Whether ``FLAGS_cudnn_deterministic`` is set in the environment."""
+    flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
+    return flag.lower() in ("1", "t", "true", "y", "yes")
+
+
+@functools.cache
+def library() -> Any | None:
+    """The module ``cudnn``; None if it, or cuDNN itself, is not installed."""
+    try:
+        found = importlib.import_module("cudnn")
+        found.backend_version()
+    except (ImportError, RuntimeError, OSError):
+        return None
+    return found
+
+
+def convolution_of(type: str) -> Callable[..., Any] | None:
+    """What computes a convolution or its gradients; None if it is none, or cuDNN is not there.
+
+    It returns None for what it does not take: other types than float32, sizes without a plan, a
+    fused activation.
+
+    Args:
+        type: of the operator.
+    """
+    if type.removesuffix("_grad") not in _TYPES or library() is None:
+        return None
+    return _gradients if type.endswith("_grad") else _forward
+
+
+def _forward(
+    xp: Any, image: Any, weight: Any, *others: Any,
+    fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
+) -> Any:  # fmt: skip
+    if fuse_relu_before_depthwise_conv:
+        return None
+    window = Window.of(image.shape, weight.shape[2:], **attrs)
+    shape = image_shape(image.shape[0], weight.shape[0], window.output, window.layout)
+    return _convolved(xp, "conv_fprop", (image, weight), shape, window)
+
+
+def _gradients(
+    xp: Any, image: Any, weight: Any, *others: Any, needs: Sequence[bool],
+    fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
+) -> Any:  # fmt: skip
+    if fuse_relu_before_depthwise_conv:
+        return None
+    window = Window.of(image.shape, weight.shape[2:], **attrs)
+    d_out, made = others[-1], []
+    for needed, kind, operands, shape in (
+        (needs[0], "conv_dgrad", (d_out, weight), image.shape),
+        (needs[1], "conv_wgrad", (image, d_out), weight.shape),
+    ):
+        made.append(_convolved(xp, kind, operands, shape, window) if needed else None)
+        if needed and made[-1] is None:
+            return None
+    return (*made, *[None] * (len(needs) - 2))
+
+
+def _convolved(xp: Any, kind: str, operands: Operands, shape: Any, window: Window) -> Any:
+    """Enqueue it on the current stream; None if there is no plan for it."""
+    if any(array.dtype != "float32" or not array.size for array in operands):
+        return None
+    cudnn = library()
+    assert cudnn is not None
+    out = xp.empty(shape, np.float32)
+    names = _NAMES[kind]
+    seen = [_channels_first(a, n, window) for a, n in zip((*operands, out), names, strict=True)]
+    forms = tuple((a.shape, tuple(step // 4 for step in a.strides)) for a in seen)
+    device = xp.cuda.Device().id
+    with _enqueuing:
+        handle = _handle(cudnn, device)
+        cudnn.set_stream(handle=handle, stream=xp.cuda.get_current_stream().ptr)
+        plan = _plan(cudnn, device, kind, forms, window, asks_for_equal_runs())
+        if plan is None:
+            return None
+        workspace = xp.empty(max(plan.workspace, 1), np.uint8)
+        given = dict(zip(plan.tensors, seen, strict=True))
+        plan.graph.execute(given, workspace, handle=handle)
+    return out
+
+
+_NAMES = {
+    "conv_fprop": ("image", "weight", "out"),
+    "conv_dgrad": ("loss", "filter", "image"),
+    "conv_wgrad": ("image", "loss", "weight"),
+}
+"""What cuDNN calls the operands of each kind; at last, what it makes."""
+
+
+def _channels_first(array: Any, name: str, window: Window) -> Any:
+    """Images with their channels in front of height and width, wherever they lie."""
+    is_image = name not in ("weight", "filter")
+    return array.transpose(0, 3, 1, 2) if is_image and has_channels_last(window.layout) else array
+
+
+@functools.cache
+def _handle(cudnn: Any, device: int) -> Any:
+    """That of a GPU, which is current."""
+    return cudnn.create_handle()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A graph that is built.
+
+    Args:
+        graph: of the library.
+        tensors: its operands, and what it makes.
+        workspace: bytes that it needs besides.
+    """
+
+    graph: Any
+    tensors: Sequence[Any]
+    workspace: int
+
+
+@functools.cache
+def _plan(
+    cudnn: Any, device: int, kind: str, forms: Any, window: Window, equal_runs: bool
+) -> _Plan | None:
+    """The plan of a convolution on a GPU; None if cuDNN has none."""
+    kinds = dict.fromkeys(
+        ("io_data_type", "intermediate_data_type", "compute_data_type"), cudnn.data_type.FLOAT
+    )
+    graph = cudnn.pygraph(handle=_handle(cudnn, device), **kinds)
+    operands = {
+        name: graph.tensor(dim=list(sizes), stride=list(steps), data_type=cudnn.data_type.FLOAT)
+        for name, (sizes, steps) in zip(_NAMES[kind][:2], forms, strict=False)
+    }
+    before, after = (list(pads) for pads in zip(*window.pads, strict=True))
+    out = getattr(graph, kind)(
+        **operands, pre_padding=before, post_padding=after, stride=list(window.strides),
+        dilation=list(window.dilations),
+    )  # fmt: skip
+    sizes, steps = forms[2]
+    out.set_output(True).set_dim(list(sizes)).set_stride(list(steps))
+    notes = cudnn.numerical_note
+    unwanted = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+    try:
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        graph.deselect_numeric_notes(unwanted + [notes.NONDETERMINISTIC] * equal_runs)
+        graph.check_support()
+        graph.build_plans()
+    except cudnn.cudnnGraphNotSupportedError:
+        return None
+    return _Plan(graph, [*operands.values(), out], graph.get_workspace_size())

@@ -1,0 +1,22 @@
+"""Which libraries GPUs are used with."""
+
+from __future__ import annotations
+
+from dpexec.core.places import CUDAPlace, array_module, is_compiled_with_cuda
+from dpexec.kernels.gpu import convolutions
+from dpexec.runtime.gpu import nccl
+
+__all__ = ["libraries"]
+
+
+def libraries() -> dict[str, str]:
+    """What does what on the GPUs of this process; nothing if there are none."""
+    if not is_compiled_with_cuda():
+        return {}
+    cupy = array_module(CUDAPlace(0))
+    cudnn, exchange = convolutions.library(), nccl.library(cupy)
+    return {
+        "kernels": f"CuPy {cupy.__version__}",
+        "convolutions": f"cuDNN {cudnn.backend_version()}" if cudnn else "products of matrices",
+        "sums": f"NCCL {exchange.get_version()}" if exchange.available else "peer copies",
+    }

@@ -1,0 +1,65 @@
+"""Convolutions by cuDNN: the same numbers as products of matrices, on the current stream."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.kernels.gpu import convolutions, kernel_of
+from tests.fakes.cudnn import Cudnn
+from tests.fakes.cupy import install
+from tests.ops.test_contract_on_gpus import compared
+from tests.runtime.gpu.programs import trained
+from tests.runtime.nets import AllReduce, Net
+
+TYPES = ["conv2d", "depthwise_conv2d"]
+
+
+@pytest.fixture
+def cudnn(monkeypatch):
+    cupy = install(monkeypatch, 2)
+    found = Cudnn(cupy.machine)
+    found.cupy = cupy
+    monkeypatch.setattr(convolutions, "library", lambda: found)
+    return found
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_results_and_gradients_are_those_of_products(cudnn, type):
+    compared(type, cudnn.cupy, 1e-4, kernel_of)
+    assert len(cudnn.plans) >= 6
+    assert all("tensor cores" in plan.barred for plan in cudnn.plans)
+    assert not any("other bits" in plan.barred for plan in cudnn.plans)
+
+
+def test_sizes_without_a_plan_are_products(cudnn):
+    cudnn.declines = True
+    compared("conv2d", cudnn.cupy, 1e-4, kernel_of)
+    assert not cudnn.plans
+
+
+def images():
+    """A net of two convolutions."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2, 6, 6], "float32")
+        hidden = fluid.layers.conv2d(x, 4, 3, stride=2, padding=1, act="relu")
+        loss = fluid.layers.mean(fluid.layers.square(fluid.layers.conv2d(hidden, 3, 2)))
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return Net(main, startup, loss, main, None)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_replicas_train_and_keep_their_plans(cudnn, graphs, monkeypatch):
+    monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((4, 2, 6, 6), "f4")} for _ in range(4)]
+    net = images()
+    expected = trained(net, [fluid.CPUPlace()] * 2, AllReduce, feeds)
+    gpus = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    found = trained(net, gpus, AllReduce, feeds, allow_cuda_graph_capture=graphs)
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(found[1][name], value, 1e-4, 1e-6, err_msg=name)
+    # two results and three gradients (none of the batch), on either GPU, once
+    assert len(cudnn.plans) == 5 * 2
+    assert all("other bits" in plan.barred for plan in cudnn.plans)
