@@ -33,7 +33,7 @@ class Traffic:
             counted is the one on whose track it stands.
         shared: What was put into memory that several processes see.
         inside: What collectives read in a run of one process.
-        unknown: How many collectives ran whose size is unknown, as that of sparse values is.
+        unknown: How many collectives ran whose size is unknown: of sparse values, in old traces.
     """
 
     between: float

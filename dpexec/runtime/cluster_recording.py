@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,7 @@ import numpy as np
 
 from dpexec.runtime.memory_use import Life, lives
 from dpexec.runtime.recording import Recording
-from dpexec.runtime.records import Around, Layout, Ran, StepRecord
+from dpexec.runtime.records import Around, Layout, Moved, Ran, StepRecord
 from dpexec.trace.events import Allocation
 from dpexec.trace.recorder import Notes, Row
 
@@ -41,24 +41,21 @@ class Noted:
         stamps: the times that steps noted.
         ran: when tasks ran; None for those that ran elsewhere.
         transfers: what came from other workers.
-        moved: in a gang, the bytes that collectives moved, by number of the task.
+        moved: the bytes that collectives moved, by id of the node.
     """
 
     worker: str
     stamps: np.ndarray[Any, Any]
     ran: Sequence[Ran | None]
     transfers: Sequence[Around]
-    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    moved: Moved = field(default_factory=dict)
 
 
-def noted_on_worker(
-    recording: Recording, moved: Mapping[int, Mapping[str, int]] | None = None
-) -> Noted:
+def noted_on_worker(recording: Recording) -> Noted:
     """What this worker has noted of the step that it records.
 
     Args:
         recording: of the worker's binding.
-        moved: the bytes that the collectives of a gang moved, by number of the task.
     """
     from distributed import get_worker
 
@@ -66,7 +63,7 @@ def noted_on_worker(
     stamps, ran, _, around = recording.noted
     began = around[0][2]
     transfers = list(_transfers(worker, began))
-    return Noted(str(worker.name), stamps, list(ran), transfers, moved or {})
+    return Noted(str(worker.name), stamps, list(ran), transfers, recording.moved)
 
 
 def _transfers(worker: Any, began: float) -> Iterator[Around]:

@@ -13,7 +13,7 @@ from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.code_run import CodeRun
 from dpexec.runtime.code_sizes import Computed, OpenParts
-from dpexec.runtime.code_sums import NotCodeError, TaskSums, divided, parts_of
+from dpexec.runtime.code_sums import Joined, NotCodeError, TaskSums, divided, parts_of
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
@@ -68,6 +68,7 @@ class Items:
         threads: per item, the thread that is to look at it first.
         parts: per item, its task and what it does.
         open: what depends on how many rows there are.
+        joined: sums whose size only a run tells.
         kept: what must live as long as the code.
     """
 
@@ -79,6 +80,7 @@ class Items:
         self.threads: list[int] = []
         self.parts: list[tuple[Task, list[Part]]] = []
         self.open = OpenParts()
+        self.joined: list[Joined] = []
         self.kept: list[Any] = []
         self._plan = plan
         self._limits = limits
@@ -174,6 +176,7 @@ class Items:
                 for target in targets:
                     self.computed[target][made] = total
                     self.open.forget(target, made)
+        self.joined += sums.joined
         self.kept += sums.kept
         home = task.device
         threads = self._number_of_threads if home is None else 1

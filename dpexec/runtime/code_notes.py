@@ -49,6 +49,7 @@ class CodeNotes:
         "_idents",
         "_layout",
         "_lives",
+        "_rows",
         "_stamps",
         "binding",
         "count",
@@ -70,12 +71,19 @@ class CodeNotes:
         width = max(code.schedule.width, 1)
         self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.most, width), np.int64)
+        self._rows = np.empty((self.most, len(code.joined)), np.int64)
         self.times = memoryview(np.zeros(2 * self.most, np.int64).data)  # makes no objects
 
     @property
     def address(self) -> int:
         """Where the next run, and those that follow, are to note something."""
         return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
+
+    def end_run(self) -> None:
+        """A run is over, and has noted what it did."""
+        for index, joined in enumerate(self._code.joined):
+            self._rows[self.count, index] = joined.number[0]
+        self.count += 1
 
     def record(self, row: int) -> StepRecord:
         """What a step recorded.
@@ -91,7 +99,11 @@ class CodeNotes:
             ("Feed", "feed", began, start, self._idents[0], {}),
             ("Fetch", "fetch", stop, ended, self._idents[0], {}),
         ]
-        return StepRecord(self._layout, self._lives, tasks, (), around)
+        moved = {
+            joined.node.id: {"bytes": int(count) * joined.row_bytes}
+            for joined, count in zip(self._code.joined, self._rows[row], strict=True)
+        }
+        return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 
     def _tasks(self, row: int) -> Iterator[TaskSpans]:
         """The tasks that ran, one for each thread that worked on it, with what they did."""

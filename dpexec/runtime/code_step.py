@@ -57,6 +57,7 @@ class CodeStep:
 
     Attributes:
         parts: per item of the schedule, its task and what that does.
+        joined: sums whose size only a run tells.
         notes: where runs note when their kernels run.
 
     Raises:
@@ -74,6 +75,7 @@ class CodeStep:
         self._lates: Any = None  # words are their addresses; the first ones live in what is kept
         self._kept = made.kept
         self.parts = made.parts
+        self.joined = made.joined
         self._updates = [
             item for item, (task, _) in enumerate(made.parts) if task.id in plan.updates
         ]

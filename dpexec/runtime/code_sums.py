@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from dpexec.runtime.code_sizes import Computed
 from dpexec.runtime.partition import Task
 from dpexec.runtime.records import Part
 
-__all__ = ["NotCodeError", "Row", "TaskSums", "divided", "parts_of"]
+__all__ = ["Joined", "NotCodeError", "Row", "TaskSums", "divided", "parts_of"]
 
 _SHARED_FROM = 16_384
 """Elements: dividing a smaller sum among threads does not pay (it takes some 2 microseconds)."""
@@ -27,6 +27,20 @@ _LINE = 16
 
 Row = tuple[OpNode, Kernel, Sequence[int]]
 """What it is for, a kernel and its arguments."""
+
+
+class Joined(NamedTuple):
+    """Sparse rows of all devices, one behind the other; how many there are, a run tells.
+
+    Args:
+        node: what puts them together.
+        number: where it says how many there are.
+        row_bytes: of each, with its number.
+    """
+
+    node: OpNode
+    number: np.ndarray[Any, Any]
+    row_bytes: int
 
 
 class NotCodeError(Exception):
@@ -43,11 +57,13 @@ class TaskSums:
 
     Attributes:
         rows: the calls.
+        joined: the sparse ones.
         kept: what must live as long as the code.
     """
 
     def __init__(self, task: Task, memory: Memory, limits: Sequence[Mapping[str, int]]) -> None:
         self.rows: list[Row] = []
+        self.joined: list[Joined] = []
         self.kept: list[Any] = []
         self._task, self._memory, self._limits = task, memory, limits
 
@@ -99,6 +115,8 @@ class TaskSums:
         for index, arrays in enumerate(values):
             addresses = [a.ctypes.data for a in (*arrays, *out)]
             self.rows.append((node, collectives.join, (index, like.width, room, *addresses)))
+        row_bytes = made.rows.dtype.itemsize + like.width * made.value.dtype.itemsize
+        self.joined.append(Joined(node, out[-1], row_bytes))
         return made, out
 
     def _array(self, name: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:

@@ -21,7 +21,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step
 from dpexec.trace.events import Allocation, MemoryKind
 
-__all__ = ["Life", "Measured", "lives", "measure", "stored"]
+__all__ = ["Life", "Measured", "lives", "measure", "nbytes_of", "stored"]
 
 Measured = dict[VarNode, int]
 """How many bytes results on NumPy really take; a view takes none."""
@@ -73,6 +73,11 @@ def measure(node: OpNode, envs: Sequence[Env], measured: Measured) -> None:
         }
         measured[var] = sum(array.nbytes for key, array in arrays.items() if key not in seen)
         seen.update(arrays)
+
+
+def nbytes_of(value: Any) -> int:
+    """How many bytes the arrays have that a value consists of."""
+    return sum(int(array.nbytes) for array in _arrays(value))
 
 
 def _arrays(value: Any) -> list[Any]:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dpexec.graph.ssa import OpNode
 from dpexec.runtime.code_notes import CodeNotes
 from dpexec.runtime.env import Env
-from dpexec.runtime.memory_use import Life, Measured, lives, measure
+from dpexec.runtime.memory_use import Life, Measured, lives, measure, nbytes_of
 from dpexec.runtime.partition import Task
-from dpexec.runtime.records import Around, Inner, Layout, Ran, StepRecord, marks_of
+from dpexec.runtime.records import Around, Inner, Layout, Moved, Ran, StepRecord, marks_of
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Kind
 from dpexec.trace.recorder import Notes
@@ -42,8 +43,8 @@ class Recording:
         binding: the plan with its steps and specs.
 
     Attributes:
-        moved: the bytes that collectives of the step moved between processes, by number of the
-            task; set by who knows.
+        moved: the bytes that collectives of the step moved, by id of the node, as far as that is
+            known of this step alone.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -60,7 +61,7 @@ class Recording:
         self._room: CodeNotes | None = None  # for steps of code
         self._notes: CodeNotes | None = None  # of the latest step; None: its tasks ran one by one
         self.began = 0
-        self.moved: Mapping[int, Mapping[str, int]] = {}
+        self.moved: Moved = {}
         at = 0
         self._steps: list[list[Step]] = []
         self._first: list[int] = []
@@ -134,7 +135,7 @@ class Recording:
             done = crew.run(code.schedule)
         finally:
             if done:
-                notes.count += 1
+                notes.end_run()
             else:
                 code.note(None)
         return done
@@ -147,6 +148,20 @@ class Recording:
         code.note(self._room)
         self._notes, self._ran = self._room, []
         return self._room
+
+    def note_moved(self, moved: Moved) -> None:
+        """Note what collectives moved between processes.
+
+        Args:
+            moved: bytes by number of the task, whose first node does the work of all; other
+                numbers are of no task.
+        """
+        for task in self.binding.plan.tasks:
+            if task.id in moved:
+                self._note_size(task.nodes[0], moved[task.id])
+
+    def _note_size(self, node: OpNode, sizes: Mapping[str, int]) -> None:
+        self.moved[node.id] = {**self.moved.get(node.id, {}), **sizes}
 
     def note(self, name: str, kind: Kind, start: int, **facts: Any) -> None:
         """Note something around the tasks that ended now.
@@ -197,8 +212,12 @@ class Recording:
             call: Any = partial(step.code.run, stamps=self._stamps, at=at)
             return Step(step.node, call, step.drops)
         node = step.node
-        has_body = node.op is not None and node.op.bodies and not node.is_collective
-        run = self._listening(step, task) if has_body else step.call
+        run: Any = step.call
+        if node.is_collective:
+            if "bytes" not in self.layout.facts[node]:
+                run = self._weighing(step)
+        elif node.op is not None and node.op.bodies:
+            run = self._listening(step, task)
         stamps, clock = self._stamps, perf_counter_ns
         unknown = any(var.kind == "var" for var in node.outputs)
 
@@ -211,6 +230,17 @@ class Recording:
                 measure(node, self._envs, self._measured)
 
         return Step(node, call_and_note, step.drops)
+
+    def _weighing(self, step: Step) -> Callable[[Sequence[Env]], None]:
+        """A call of a collective whose size only a run tells, that notes it."""
+        made = {var.name: var for var in step.node.outputs if var.kind == "var"}.values()
+
+        def call(envs: Sequence[Env]) -> None:
+            step.call(envs)  # type: ignore[arg-type]
+            values = [envs[var.device].get(var.name) for var in made]
+            self._note_size(step.node, {"bytes": sum(map(nbytes_of, values))})
+
+        return call
 
     def _listening(self, step: Step, task: Task) -> Callable[[Env], None]:
         """A call that tells what the operators of its bodies take."""
@@ -238,7 +268,7 @@ class _TaskNotes:
         ran: when tasks ran.
         inner: operators of bodies.
         around: what was fed and fetched.
-        moved: the bytes that collectives moved between processes, by number of the task.
+        moved: the bytes that collectives moved, by id of the node.
     """
 
     recording: Recording
@@ -246,7 +276,7 @@ class _TaskNotes:
     ran: Sequence[Ran | None]
     inner: Sequence[Inner]
     around: Sequence[Around]
-    moved: Mapping[int, Mapping[str, int]]
+    moved: Moved
     count: ClassVar[int] = 1
 
     @property

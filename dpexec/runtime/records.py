@@ -30,6 +30,7 @@ __all__ = [
     "Layout",
     "Mark",
     "Marks",
+    "Moved",
     "Part",
     "Ran",
     "StepRecord",
@@ -53,6 +54,9 @@ Span = tuple[list[OpNode], float, float, Share]
 
 TaskSpans = tuple[Task, Ran, list[Span]]
 """A task, when it ran, and what it did."""
+
+Moved = dict[int, dict[str, int]]
+"""Bytes by what happened to them, of each of some collectives."""
 
 Around = tuple[str, Kind, float, float, int, dict[str, Any]]
 """Name, kind, start and end in nanoseconds, thread, facts."""
@@ -189,7 +193,8 @@ class StepRecord:
         around: further events: what was fed and fetched.
         worker: where it ran; None for this process.
         shift: seconds to add to all times, for another process's clock.
-        moved: the bytes that collectives moved between processes, by number of the task.
+        moved: the bytes that collectives moved, by id of the node, as far as that is known of this
+            step alone.
     """
 
     layout: Layout
@@ -199,7 +204,7 @@ class StepRecord:
     around: Sequence[Around] = ()
     worker: str | None = None
     shift: float = 0.0
-    moved: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    moved: Moved = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
         """The events: tasks, what they did, and what was fed and fetched."""
@@ -209,10 +214,10 @@ class StepRecord:
         for task, (start, stop, thread), spans in self.tasks():
             key, seconds = task_key(task), self._seconds(start, stop)
             yield (task.key[0], "task", task.device, key, *seconds, thread, where, None)
-            for index, (nodes, begin, end, share) in enumerate(spans):
+            for nodes, begin, end, share in spans:
                 name, facts = self._about(nodes, share)
-                if not index and task.id in self.moved:  # the first node does the work of all
-                    facts = {**facts, **self.moved[task.id]}
+                if nodes[0].id in self.moved:
+                    facts = {**facts, **self.moved[nodes[0].id]}
                 kind = "collective" if nodes[0].is_collective else "op"
                 seconds = self._seconds(begin, end)
                 about = {**where, **facts}

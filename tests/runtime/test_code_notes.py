@@ -1,11 +1,12 @@
 """Recorded steps of code: every step has its own notes, whatever comes between."""
 
+import numpy as np
 import pytest
 
 from dpexec import kernels
 from dpexec.runtime import code_notes
 from dpexec.trace import Recorder
-from tests.runtime.nets import batches
+from tests.runtime.nets import AllReduce, Reduce, batches, word_batches
 from tests.runtime.test_code_step import Training
 
 if not kernels.available():
@@ -58,3 +59,24 @@ def test_two_recorders_keep_the_steps_they_saw():
     starts = [event.start for event in always.trace() if event.name == "Feed"]
     seen = [event.start for event in late.trace() if event.name == "Feed"]
     assert seen == [starts[2], starts[3], starts[5]]
+
+
+@pytest.mark.parametrize("mode", [AllReduce, Reduce])
+def test_sums_of_sparse_gradients_say_what_they_moved(mode):
+    row = 5 * 4 + 8  # of the embedding, with its number
+    feeds = word_batches(4)
+    for feed in feeds[1::2]:
+        feed["x"][:] = 7  # a single word
+    expected = [row * sum(len(np.unique(x)) for x in np.split(feed["x"], 2)) for feed in feeds]
+    for whole in (True, False):
+        training = Training("sparse", mode=mode, whole=whole)
+        for feed in feeds[:2]:
+            training.step(feed)
+        engine, recorder = training.program._engine, Recorder()
+        engine.recorder = recorder
+        for feed in feeds:
+            training.step(feed)
+        assert bool(training.whole_steps) == whole
+        events = [event for event in recorder.trace() if event.kind == "collective"]
+        sizes = [event.args["bytes"] for event in events if event.name in ("all_reduce", "reduce")]
+        assert [size for size in sizes if size not in (12, 60)] == expected  # bias and weights

@@ -198,7 +198,8 @@ class _Seat:
         if step.recorded:
             from dpexec.runtime.cluster_recording import noted_on_worker
 
-            outcome.noted = noted_on_worker(bound.binding.recording, group.moved)
+            bound.binding.recording.note_moved(group.moved)
+            outcome.noted = noted_on_worker(bound.binding.recording)
 
     def _bind(
         self, replicas: WorkerReplicas, step: GangStep, mirrored: Sequence[Collection[str]]

@@ -207,7 +207,7 @@ class TrainerRunner(LocalRunner):
             self._step = self._agreed.popleft()
             results = super().step(binding, feeds, shards, merged, recording)
         if recording is not None:
-            recording.moved = self.group.moved
+            recording.note_moved(self.group.moved)
         return results
 
     @contextlib.contextmanager
