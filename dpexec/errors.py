@@ -19,6 +19,7 @@ __all__ = [
     "SchedulerLostError",
     "StateLostError",
     "WorkerLostError",
+    "mistake_behind",
     "similar",
 ]
 
@@ -68,6 +69,16 @@ class StateLostError(ClusterError):
 
 class SchedulerLostError(ClusterError):
     """The scheduler of the cluster does not answer."""
+
+
+def mistake_behind(error: EnforceNotMet) -> BaseException | None:
+    """What caused an operator's error, if that tells more than the error does.
+
+    Kernels refuse values by a ValueError, whose text the operator's error has. Any other cause is a
+    mistake in a kernel.
+    """
+    cause = error.__cause__
+    return None if isinstance(cause, EnforceNotMet | ValueError) else cause
 
 
 def similar(name: str, known: Iterable[str]) -> str:

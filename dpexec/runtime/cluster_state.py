@@ -27,6 +27,7 @@ from dpexec.runtime.cluster_worker import (
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.gang.members import leave
 from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
+from dpexec.runtime.worker_log import leave_out_told_errors
 
 __all__ = [
     "Held",
@@ -71,6 +72,7 @@ def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
         step: the last one that is complete.
         spec: how program and plans are compiled.
     """
+    leave_out_told_errors()
     keep(WorkerReplicas(epoch, spec), get_worker().address)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
-from dpexec.errors import EnforceNotMet
+from dpexec.errors import EnforceNotMet, mistake_behind
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
@@ -189,21 +189,27 @@ class Engine:
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
-        with self._busy:
-            self.local.begin()
-            batches = [self.bindings.with_inner(feeds) for feeds in batches]
-            ready = [self._prepare(feeds, tuple(fetch), merged) for feeds in batches]
-            strategy = self.execution_strategy
-            if strategy is not None and strategy._dry_run:
-                return [None for _ in fetch]
-            with one_kernel_thread():
-                if self._on_cluster:
-                    results = self._cluster_steps(ready, batches, merged)
-                else:
-                    for binding, feeds in zip(ready, batches, strict=True):
-                        results = self._step(binding, feeds, merged)
-            self._count_towards_drop()
-            return results
+        try:
+            with self._busy:
+                return self._run(batches, tuple(fetch), merged)
+        except EnforceNotMet as error:  # it says all; what it came through, nothing
+            raise error.with_traceback(None) from mistake_behind(error)
+
+    def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
+        self.local.begin()
+        batches = [self.bindings.with_inner(feeds) for feeds in batches]
+        ready = [self._prepare(feeds, fetch, merged) for feeds in batches]
+        strategy = self.execution_strategy
+        if strategy is not None and strategy._dry_run:
+            return [None for _ in fetch]
+        with one_kernel_thread():
+            if self._on_cluster:
+                results = self._cluster_steps(ready, batches, merged)
+            else:
+                for binding, feeds in zip(ready, batches, strict=True):
+                    results = self._step(binding, feeds, merged)
+        self._count_towards_drop()
+        return results
 
     def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run."""

@@ -25,6 +25,7 @@ Homes = Mapping[str, Sequence[int]]
 """Addresses of workers, with the replicas that live there."""
 
 _LOOK = 0.25  # seconds between looks at who is still there
+_LEFT = "has left the cluster"
 _PING = os.getpid  # answered by who is alive, also by a worker that is still importing dpexec
 DASK_GAVE_UP = (CancelledError, CommClosedError, KilledWorker, NoValidWorkerError)
 """Errors of tasks that say nothing about what the tasks did, but that their worker is lost."""
@@ -168,12 +169,15 @@ class Contact:
     async def _reach(
         self, function: Callable[..., Any], args: Sequence[Any], homes: Homes, what: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
+        there = await self._present(what)  # dask would try for long to reach who has left
+        lost = {address: _LEFT for address in homes if address not in there}
         calls = {
             address: asyncio.ensure_future(self._call(address, function, args, what))
             for address in homes
+            if address in there
         }
         try:
-            lost = await self._wait(calls, what)
+            lost |= await self._wait(calls, what)
         finally:
             for call in calls.values():
                 call.cancel()
@@ -213,7 +217,7 @@ class Contact:
             there = await self._present(what) if waiting else ()
             for address in [a for a in waiting if a not in there or not left]:
                 silent = f"did not answer for {self.limit:g} s"
-                lost[address] = silent if address in there else "has left the cluster"
+                lost[address] = silent if address in there else _LEFT
                 del waiting[address]
         return lost
 
@@ -247,7 +251,8 @@ class Contact:
             await self._look(homes, what)
             raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
         finally:
-            watching.cancel()
+            if not (watching.cancel() or watching.cancelled()):
+                watching.exception()  # else asyncio says that nobody has looked at it
             if not results.done():
                 await self._give_up(futures, results)
 
