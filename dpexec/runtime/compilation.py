@@ -105,8 +105,14 @@ class Compilation:
             collectives: if the devices are those of workers, how these exchange values.
 
         Raises:
-            RuntimeError: it asks for products of another precision than the devices have.
+            RuntimeError: it asks for products of another precision than the devices have, or the
+                devices are GPUs of a cluster.
         """
+        if collectives is not None and _on_gpus(places):
+            raise RuntimeError(
+                "replicas on GPUs run in one process, which drives all GPUs that it sees: set "
+                "ExecutionStrategy.scheduler = 'threads' while there is a dask client"
+            )
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.runtime.compilation import Compilation
 from tests.fakes.cupy import install
 from tests.runtime.gpu.programs import (
     NETS,
@@ -171,6 +172,12 @@ def test_times_of_a_trace_are_those_of_the_gpus(cupy):
     for event in operators:
         ticks = event.duration * 1e6  # the GPUs that do not exist take a microsecond for a kernel
         assert abs(ticks - round(ticks)) < 0.01
+
+
+def test_gpus_of_a_cluster_are_refused(cupy):
+    net, places = regression(), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    with pytest.raises(RuntimeError, match="GPUs run in one process.*scheduler = 'threads'"):
+        Compilation.of(net.main, places, fluid.BuildStrategy(), True, "tasks")
 
 
 def test_fused_programs_are_fewer_launches(cupy):
