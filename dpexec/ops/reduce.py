@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
-from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.ops._shapes import as_ints, require_axis, spread
 
 Dims = Sequence[int] | int
@@ -60,10 +60,11 @@ def _infer_logical(
 def _reduce(
     function: Callable[..., Any],
     x: Any,
-    dim: Dims,
-    keep_dim: bool,
-    reduce_all: bool,
-    out_dtype: int,
+    *,
+    dim: Dims = (0,),
+    keep_dim: bool = False,
+    reduce_all: bool = False,
+    out_dtype: int = -1,
 ) -> Any:
     """Apply an array function over the axes and give the result fluid's shape."""
     if out_dtype >= 0:
@@ -107,20 +108,13 @@ def _samples(known: float) -> Callable[[SampleRng], list[Sample]]:
 
 
 @op("reduce_sum", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(12.0))
-def reduce_sum(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
     """Sums over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_sum``.
     """
-    return _reduce(_typed(xp.sum), x, dim, keep_dim, reduce_all, out_dtype)
+    return _reduce(_typed(xp.sum), x, **attrs)
 
 
 def _typed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,21 +134,13 @@ reduce_sum_grad.grad_is(reduce_sum)
 
 
 @op("reduce_mean", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(3.0))
-def reduce_mean(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
     """Means over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Means of integers are truncated. Source: Paddle op ``reduce_mean``.
     """
-    return _reduce(lambda x, axis: x.mean(axis=axis).astype(x.dtype, copy=False),
-                   x, dim, keep_dim, reduce_all, out_dtype)  # fmt: skip
+    return _reduce(lambda x, axis: x.mean(axis=axis).astype(x.dtype, copy=False), x, **attrs)
 
 
 @reduce_mean.grad("X", "Out@GRAD")
@@ -170,37 +156,23 @@ reduce_mean_grad.grad_is(reduce_mean)
 
 
 @op("reduce_max", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(6.0))
-def reduce_max(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     """Maxima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_max``.
     """
-    return _reduce(xp.max, x, dim, keep_dim, reduce_all, out_dtype)
+    return _reduce(xp.max, x, **attrs)
 
 
 @op("reduce_min", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(1.0))
-def reduce_min(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     """Minima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_min``.
     """
-    return _reduce(xp.min, x, dim, keep_dim, reduce_all, out_dtype)
+    return _reduce(xp.min, x, **attrs)
 
 
 def _chosen_grad(xp: Any, x: Any, out: Any, d_out: Any, dim: Dims, reduce_all: bool) -> Any:
@@ -234,20 +206,13 @@ def _prod_samples(r: SampleRng) -> list[Sample]:
 
 
 @op("reduce_prod", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_prod_samples)
-def reduce_prod(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def reduce_prod(xp: Any, x: Any, **attrs: Any) -> Any:
     """Products over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
     Source: Paddle op ``reduce_prod``.
     """
-    return _reduce(_typed(xp.prod), x, dim, keep_dim, reduce_all, out_dtype)
+    return _reduce(_typed(xp.prod), x, **attrs)
 
 
 @reduce_prod.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
@@ -283,23 +248,14 @@ def reduce_prod_grad(
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
     ],
 )
-def frobenius_norm(
-    xp: Any,
-    x: Any,
-    *,
-    dim: Dims = (0,),
-    keep_dim: bool = False,
-    reduce_all: bool = False,
-    out_dtype: int = -1,
-) -> Any:
+@passes_on(_reduce)
+def frobenius_norm(xp: Any, x: Any, **attrs: Any) -> Any:
     """The root of the sum of squares over the dimensions ``dim``, or all.
 
     Right also where ``dim`` names three dimensions (Paddle gives 0 then). Source: Paddle op
     ``frobenius_norm``.
     """
-    return _reduce(
-        lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, dim, keep_dim, reduce_all, out_dtype
-    )
+    return _reduce(lambda x, axis: xp.sqrt((x * x).sum(axis=axis)), x, **attrs)
 
 
 @frobenius_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
@@ -337,7 +293,7 @@ def reduce_all(
     xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
 ) -> Any:
     """Whether all are true over the dimensions ``dim``. Source: Paddle op ``reduce_all``."""
-    return _reduce(xp.all, x, dim, keep_dim, reduce_all, -1)
+    return _reduce(xp.all, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
 
 
 @op(
@@ -353,4 +309,4 @@ def reduce_any(
     xp: Any, x: Any, *, dim: Dims = (0,), keep_dim: bool = False, reduce_all: bool = False
 ) -> Any:
     """Whether any is true over the dimensions ``dim``. Source: Paddle op ``reduce_any``."""
-    return _reduce(xp.any, x, dim, keep_dim, reduce_all, -1)
+    return _reduce(xp.any, x, dim=dim, keep_dim=keep_dim, reduce_all=reduce_all)
