@@ -2,8 +2,8 @@
 
 from dpexec.memory import memory_optimize, release_memory
 from dpexec.transpiler.config import DistributeTranspilerConfig
-from dpexec.transpiler.dispatchers import HashName, RoundRobin
 from dpexec.transpiler.distribute_transpiler import DistributeTranspiler
+from dpexec.transpiler.ps_dispatcher import HashName, RoundRobin
 
 __all__ = [
     "DistributeTranspiler",

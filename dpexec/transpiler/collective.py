@@ -42,18 +42,23 @@ def transpile_collective(
             f"current_endpoint {current_endpoint!r} must be number {trainer_id} (trainer_id) of "
             f"the trainers {', '.join(endpoints)}"
         )
+    _check_mode(config, len(endpoints))
     if config.mode == "collective":
-        if len(endpoints) == 1:
+        program._trainer_id = trainer_id
+    program._trainers_endpoints = endpoints
+
+
+def _check_mode(config: DistributeTranspilerConfig, trainers: int) -> None:
+    if config.mode == "collective":
+        if trainers == 1:
             raise ValueError("invalid trainer number in distributed: 1")
         if config.collective_mode != "grad_allreduce":
             raise EnforceNotMet(
                 f"DistributeTranspilerConfig.collective_mode {config.collective_mode!r} is not "
                 "supported; there is 'grad_allreduce'"
             )
-        program._trainer_id = trainer_id
     elif config.mode != "nccl2":
         raise EnforceNotMet(
             f"DistributeTranspilerConfig.mode {config.mode!r} is not supported; there are "
             "'pserver', 'nccl2' and 'collective'"
         )
-    program._trainers_endpoints = endpoints

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.errors import EnforceNotMet
-from dpexec.ir.operator import op_error
+from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
-from dpexec.transpiler.dispatchers import RoundRobin
+from dpexec.transpiler.ps_dispatcher import RoundRobin
 from dpexec.transpiler.updates import Updates
 
 __all__ = ["Shard", "Split", "rows_of_blocks", "split_parameters"]
@@ -122,17 +122,27 @@ def split_parameters(
     block = program.global_block()
     made = []
     for param, grad in pairs:
-        by_norm = updates.optimizers[param].type in _NEED_THE_WHOLE
-        if param in tables and by_norm:
-            optimizer = updates.optimizers[param]
-            raise op_error(optimizer, "it needs the whole of a table with is_distributed=True", {})
-        whole = by_norm or (not config.slice_var_up and param not in tables)
-        count = 1 if whole else len(endpoints)
-        smallest = 1 if param in tables else config.min_block_size
-        rows = rows_of_blocks(block.var(param).shape, count, smallest)
+        rows = _rows(block.var(param), updates.optimizers[param], config, len(endpoints), tables)
         shards = _shards(block.var(param), grad, rows, dispatcher)
         made.append(Split(param, grad, shards))
     return made
+
+
+def _rows(
+    var: Variable,
+    optimizer: Operator,
+    config: DistributeTranspilerConfig,
+    servers: int,
+    tables: frozenset[str],
+) -> list[int]:
+    """How many rows of a parameter the blocks have."""
+    if optimizer.type in _NEED_THE_WHOLE:
+        if var.name in tables:
+            raise op_error(optimizer, "it needs the whole of a table with is_distributed=True", {})
+        return [var.shape[0]]
+    if var.name in tables:
+        return rows_of_blocks(var.shape, servers, 1)
+    return rows_of_blocks(var.shape, servers if config.slice_var_up else 1, config.min_block_size)
 
 
 def _shards(param: Variable, grad: str, rows: list[int], dispatcher: Any) -> tuple[Shard, ...]:
