@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Spec
+from dpexec.ir.opdef import OpDef, Spec
 
 
 def xshape_spec(x: Spec) -> Spec:
@@ -29,3 +29,12 @@ def infer_from_xshape(xshape: Spec, d_out: Spec) -> Spec:
 def restored(xshape: Any, d_out: Any) -> Any:
     """The gradient in the shape of X."""
     return d_out.reshape(xshape.shape[1:])
+
+
+def with_double_gradient(gradient: OpDef) -> None:
+    """Declare the gradient of the gradient of an operator that reshapes."""
+
+    @gradient.double_grad("DOut", "DDX", outputs="DDOut", infer=lambda d_out, ddx: d_out)
+    def double(xp: Any, d_out: Any, ddx: Any) -> Any:
+        """What flows in, in the shape of the output; a view."""
+        return ddx.reshape(d_out.shape)

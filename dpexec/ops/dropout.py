@@ -106,3 +106,16 @@ def dropout_grad(
 ) -> Any:
     """The same mask on the gradient."""
     return _masked(d_out, mask, dropout_prob, dropout_implementation)
+
+
+@dropout_grad.double_grad("Mask", "DDX", outputs="DDOut", infer=lambda mask, ddx: ddx)
+def dropout_grad_grad(
+    xp: Any,
+    mask: Any,
+    ddx: Any,
+    *,
+    dropout_prob: float = 0.5,
+    dropout_implementation: str = "downgrade_in_infer",
+) -> Any:
+    """The same mask again."""
+    return _masked(ddx, mask, dropout_prob, dropout_implementation)

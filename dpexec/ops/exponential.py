@@ -26,6 +26,14 @@ def exp_grad(xp: Any, out: Any, d_out: Any) -> Any:
     return d_out * out
 
 
+@exp_grad.double_grad(
+    "Out", "DOut", "DDX", outputs="Out@GRAD DDOut", infer=lambda out, d_out, ddx: (out, d_out)
+)
+def exp_grad_grad(xp: Any, out: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+    """``d_out * ddx`` for Out and ``ddx * out`` for ``d_out``."""
+    return d_out * ddx, exp_grad(xp, out, ddx)
+
+
 @unary(
     "log",
     lambda r: r.uniform(0.5, 2.0, (3, 4)),
@@ -41,6 +49,14 @@ def log(xp: Any, x: Any) -> Any:
 def log_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``d_out / x``."""
     return d_out / x
+
+
+@log_grad.double_grad(
+    "X", "DOut", "DDX", outputs="X@GRAD DDOut", infer=lambda x, d_out, ddx: (x, d_out)
+)
+def log_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+    """``-d_out * ddx / x**2`` for X and ``ddx / x`` for ``d_out``."""
+    return -d_out * ddx / (x * x), log_grad(xp, x, ddx)
 
 
 @unary(

@@ -157,3 +157,41 @@ def _product(xp: Any, a: Any, b: Any, swap: bool, ndim: int) -> Any:
         return xp.matmul(b.T, a.T) if swap else xp.matmul(a, b)
     total = xp.matmul(a, b).reshape(-1, a.shape[-2], b.shape[-1]).sum(axis=0)
     return total.T if swap else total
+
+
+@matmul_grad.double_grad(
+    "X",
+    "Y",
+    "DOut",
+    "DDX?",
+    "DDY?",
+    outputs="DX DY DDOut",
+    infer=lambda x, y, d_out, ddx, ddy: (x, y, d_out),
+)
+def matmul_grad_grad(
+    xp: Any,
+    x: Any,
+    y: Any,
+    d_out: Any,
+    ddx: Any,
+    ddy: Any,
+    *,
+    transpose_X: bool = False,
+    transpose_Y: bool = False,
+    alpha: float = 1.0,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Any, Any, Any]:
+    """``d_out @ ddy.T`` for X, ``ddx.T @ d_out`` for Y and ``ddx @ y + x @ ddy`` for ``d_out``."""
+    given = {"transpose_X": transpose_X, "transpose_Y": transpose_Y, "alpha": alpha}
+    dx = dy = None
+    if needs[0]:
+        dx = xp.zeros_like(x)
+        if ddy is not None:
+            dx = matmul_grad(xp, x, ddy, d_out, **given, needs=(True, False))[0]
+    if needs[1]:
+        dy = xp.zeros_like(y)
+        if ddx is not None:
+            dy = matmul_grad(xp, ddx, y, d_out, **given, needs=(False, True))[1]
+    pairs = [(a, b) for a, b in ((ddx, y), (x, ddy)) if a is not None and b is not None]
+    ddout = sum(matmul(xp, *pair, **given) for pair in pairs) if needs[2] else None
+    return dx, dy, ddout

@@ -9,7 +9,13 @@ import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._shapes import product, shape_attribute
-from dpexec.ops._xshape import infer_from_xshape, restored, xshape_array, xshape_spec
+from dpexec.ops._xshape import (
+    infer_from_xshape,
+    restored,
+    with_double_gradient,
+    xshape_array,
+    xshape_spec,
+)
 
 Shape = Sequence[int]
 
@@ -109,10 +115,7 @@ def reshape2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
     return restored(xshape, d_out)
 
 
-@reshape2_grad.double_grad("DOut", "DDX", outputs="DDOut", infer=lambda d_out, ddx: d_out)
-def reshape2_grad_grad(xp: Any, d_out: Any, ddx: Any) -> Any:
-    """What flows in, in the shape of the output; a view."""
-    return ddx.reshape(d_out.shape)
+with_double_gradient(reshape2_grad)
 
 
 def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
@@ -142,3 +145,6 @@ def flatten2(xp: Any, x: Any, *, axis: int = 1) -> Any:
 def flatten2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
     """The gradient in the shape of X; a view."""
     return restored(xshape, d_out)
+
+
+with_double_gradient(flatten2_grad)

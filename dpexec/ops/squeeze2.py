@@ -9,7 +9,13 @@ import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._shapes import as_ints, require_axis
-from dpexec.ops._xshape import infer_from_xshape, restored, xshape_array, xshape_spec
+from dpexec.ops._xshape import (
+    infer_from_xshape,
+    restored,
+    with_double_gradient,
+    xshape_array,
+    xshape_spec,
+)
 
 
 def infer_squeeze(x: Spec, *, axes: Sequence[int] = ()) -> tuple[Spec, Spec]:
@@ -55,6 +61,9 @@ def squeeze2(xp: Any, x: Any, *, axes: Sequence[int] = ()) -> Any:
 def squeeze2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
     """The gradient in the shape of X; a view."""
     return restored(xshape, d_out)
+
+
+with_double_gradient(squeeze2_grad)
 
 
 def _unsqueezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
@@ -110,3 +119,6 @@ def unsqueeze2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence
 def unsqueeze2_grad(xp: Any, xshape: Any, d_out: Any) -> Any:
     """The gradient in the shape of X; a view."""
     return restored(xshape, d_out)
+
+
+with_double_gradient(unsqueeze2_grad)

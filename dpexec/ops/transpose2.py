@@ -47,3 +47,9 @@ def transpose2(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
 def transpose2_grad(xp: Any, xshape: Any, d_out: Any, *, axis: Sequence[int] = ()) -> Any:
     """The dimensions in their old order; a view."""
     return d_out.transpose(np.argsort(axis).tolist())
+
+
+@transpose2_grad.double_grad("DOut", "DDX", outputs="DDOut", infer=lambda d_out, ddx: d_out)
+def transpose2_grad_grad(xp: Any, d_out: Any, ddx: Any, *, axis: Sequence[int] = ()) -> Any:
+    """What flows in, with the dimensions in their new order; a view."""
+    return ddx.transpose(axis)

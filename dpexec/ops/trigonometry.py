@@ -26,6 +26,14 @@ def sin_grad(xp: Any, x: Any, d_out: Any) -> Any:
     return d_out * xp.cos(x)
 
 
+@sin_grad.double_grad(
+    "X", "DOut", "DDX", outputs="X@GRAD DDOut", infer=lambda x, d_out, ddx: (x, d_out)
+)
+def sin_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+    """``-d_out * ddx * sin(x)`` for X and ``ddx * cos(x)`` for ``d_out``."""
+    return -d_out * ddx * xp.sin(x), sin_grad(xp, x, ddx)
+
+
 @unary(
     "cos",
     lambda r: r.normal((3, 4)),
@@ -41,6 +49,14 @@ def cos(xp: Any, x: Any) -> Any:
 def cos_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``-d_out * sin(x)``."""
     return -d_out * xp.sin(x)
+
+
+@cos_grad.double_grad(
+    "X", "DOut", "DDX", outputs="X@GRAD DDOut", infer=lambda x, d_out, ddx: (x, d_out)
+)
+def cos_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+    """``-d_out * ddx * cos(x)`` for X and ``-ddx * sin(x)`` for ``d_out``."""
+    return -d_out * ddx * xp.cos(x), cos_grad(xp, x, ddx)
 
 
 @unary(
