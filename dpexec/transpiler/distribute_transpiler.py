@@ -6,7 +6,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program, default_startup_program
 from dpexec.transpiler.collective import transpile_collective
-from dpexec.transpiler.config import DistributeTranspilerConfig
+from dpexec.transpiler.config import DistributedMode, DistributeTranspilerConfig
 from dpexec.transpiler.server_program import ServerSource, server_program, server_startup
 from dpexec.transpiler.shards import Shard, split_parameters
 from dpexec.transpiler.tables import distributed_tables, fetch_rows
@@ -19,7 +19,7 @@ from dpexec.transpiler.trainer_program import (
 )
 from dpexec.transpiler.updates import Updates
 
-__all__ = ["DistributeTranspiler"]
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "DistributedMode"]
 
 _MIN_BLOCK = 8192
 

@@ -54,7 +54,12 @@ CONFIG.sync_mode = False
 
 @pytest.mark.parametrize(
     "strategy",
-    [None, StrategyFactory.create_async_strategy, StrategyFactory.create_half_async_strategy],
+    [
+        None,
+        StrategyFactory.create_async_strategy,
+        StrategyFactory.create_half_async_strategy,
+        lambda: StrategyFactory.create_geo_strategy(2),
+    ],
 )
 def test_a_trainer_and_its_server_compute_what_one_process_does(fleets, strategy):
     strategy = strategy and strategy()
