@@ -22,7 +22,7 @@ from dpexec.core.ranges import Check, looking_later
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.steps import Step, overwrites, run_steps
+from dpexec.runtime.steps import Step, run_steps
 
 __all__ = ["GraphPiece", "Pieces", "pieces_of"]
 
@@ -46,7 +46,7 @@ def pieces_of(plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> P
         begin: begins a check of a step, whose inputs it is told.
     """
     pieces: Pieces = []
-    for fits, found in _split(steps):
+    for fits, found in _split(plan, steps):
         if fits and len(found) >= _FEWEST_STEPS:
             pieces.append(GraphPiece(plan, device, found, begin))
         else:
@@ -54,21 +54,26 @@ def pieces_of(plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> P
     return pieces
 
 
-def _split(steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]]]:
+def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]]]:
+    """Neighbours that fit into a graph, or do not; the first update begins anew."""
+    first = next((step for step in steps if _updates(plan, step)), None)
     found: list[Step] = []
-    kind = None
-    overwritten = False
+    kind = False
     for step in steps:
         fits = step.code is None and step.node.op is not None and is_capturable(step.node.op)
-        first = not overwritten and step.node.op is not None and bool(overwrites(step.node.op))
-        overwritten = overwritten or first
-        if found and (fits != kind or first):
-            yield bool(kind), found
+        if found and (fits != kind or step is first):
+            yield kind, found
             found = []
         kind = fits
         found.append(step)
     if found:
-        yield bool(kind), found
+        yield kind, found
+
+
+def _updates(plan: Plan, step: Step) -> bool:
+    """Whether a step overwrites something that the plan keeps."""
+    op, device = step.node.op, step.node.device
+    return op is not None and any((device, n) in plan.overwritten for n in op.output_arg_names)
 
 
 class GraphPiece:
@@ -95,7 +100,7 @@ class GraphPiece:
         self.overwritten = {name for _, name in plan.overwritten}
         self._staged = {name for number, name in plan.commits if number == device}
         self._kept = {*self.overwritten, *plan.reads[device]} - self._staged
-        self.updates = any(overwrites(step.node.op) for step in steps if step.node.op is not None)
+        self.updates = any(_updates(plan, step) for step in steps)
         self._drops = {name for step in steps for name in step.drops}
         self._begin = begin
         self._runs = self._captures = 0
@@ -184,10 +189,11 @@ class _Captured:
         self.results = {name: inner[name] for name in piece.writes if name in inner}
 
     def fits(self, env: Env) -> bool:
-        """Whether what it reads where it is lies there, and numbers it has are right."""
+        """Whether what it reads where it is lies there, and sizes and numbers are the same."""
         if (env.shard.weight, env.shard.share) != self._seed:
             return False
-        return all(env.find(name) is value for name, value in self._kept.items())
+        sizes = all(_form(env.find(name)) == _form(copy) for name, copy in self._copies.items())
+        return sizes and all(env.find(name) is value for name, value in self._kept.items())
 
     def launch(self, env: Env) -> None:
         """Enqueue it on the current stream.
@@ -199,6 +205,10 @@ class _Captured:
             copy[...] = env[name]
         self._graph.launch()
         env.update(self.results)
+
+
+def _form(value: Any) -> Any:
+    return getattr(value, "shape", None), getattr(value, "dtype", None)
 
 
 def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:

@@ -176,7 +176,7 @@ def test_times_of_a_trace_are_those_of_the_gpus(cupy):
 
 def test_gpus_of_a_cluster_are_refused(cupy):
     net, places = regression(), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
-    with pytest.raises(RuntimeError, match="GPUs run in one process.*scheduler = 'threads'"):
+    with pytest.raises(RuntimeError, match=r"GPUs run in one process.*scheduler = 'threads'"):
         Compilation.of(net.main, places, fluid.BuildStrategy(), True, "tasks")
 
 
