@@ -59,11 +59,13 @@ class Piece(NamedTuple):
     """A part of a value.
 
     Args:
+        number: which of the values of its bucket.
         total: the value.
         place: where it lies in the layout of the bucket.
         part: which of the bytes of the value it is.
     """
 
+    number: int
     total: Sum
     place: slice
     part: slice
@@ -120,10 +122,10 @@ class Bucket:
 
     def pieces(self, low: int, high: int) -> Iterator[Piece]:
         """What lies between two positions of the layout, padding left out."""
-        for total, start in zip(self.sums, self.layout.starts, strict=True):
+        for number, (total, start) in enumerate(zip(self.sums, self.layout.starts, strict=True)):
             first, end = max(start, low), min(start + total.nbytes, high)
             if first < end:
-                yield Piece(total, slice(first, end), slice(first - start, end - start))
+                yield Piece(number, total, slice(first, end), slice(first - start, end - start))
 
     @property
     def is_large(self) -> bool:

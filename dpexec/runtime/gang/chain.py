@@ -11,13 +11,13 @@ comes around is one tick later at every next member.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpexec.runtime.env import Env
-from dpexec.runtime.gang.buckets import Bucket, Sum
+from dpexec.runtime.gang.buckets import Bucket
 from dpexec.runtime.gang.payload import arrays_in, bytes_of, checked, hand_out
 from dpexec.runtime.gang.shared import Bytes
 from dpexec.runtime.gang.wire import Tag, into
@@ -30,7 +30,7 @@ __all__ = ["Chained", "sends_less"]
 _PIECE = 1 << 19
 """Bytes of a piece: two system calls take a small part of the time in which it travels."""
 
-_Flat = Mapping[Sum, Sequence[Bytes]]
+_Flat = Sequence[Sequence[Bytes]]
 """The bytes of every value, of each device that is at home here."""
 
 
@@ -68,10 +68,10 @@ class Chained:
         """Add up the bucket, see :meth:`Reducer.run`."""
         bucket = self._bucket
         memory = self._group.own(("chain", bucket.key), bucket.layout.size)
-        flat = {
-            total: [bytes_of(checked(envs[device], total, device)) for device in self._mine]
+        flat = [
+            [bytes_of(checked(envs[device], total, device)) for device in self._mine]
             for total in bucket.sums
-        }
+        ]
         last = len(self._group.members) - 1
         for tick in range(len(self._cuts) + max(2 * last, 1)):
             self._tick(tick, memory, flat, tag)
@@ -102,9 +102,9 @@ class Chained:
 
     def _add(self, piece: slice, memory: Bytes, flat: _Flat) -> None:
         """Add the replicas at home here to what the members before this one have added up."""
-        for total, place, part in self._bucket.pieces(piece.start, piece.stop):
+        for number, total, place, part in self._bucket.pieces(piece.start, piece.stop):
             out = memory[place].view(total.dtype)
-            for index, value in enumerate(flat[total]):
+            for index, value in enumerate(flat[number]):
                 mine = value[part].view(total.dtype)
                 if self._group.rank or index:
                     np.add(out, mine, out=out)

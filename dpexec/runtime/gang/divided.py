@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, Sum
-from dpexec.runtime.gang.payload import PADDING, Item, arrays_in, bytes_of, checked, hand_out, typed
+from dpexec.runtime.gang.payload import PADDING, arrays_in, bytes_of, checked, hand_out, typed
 from dpexec.runtime.gang.shared import Bytes
 from dpexec.runtime.gang.wire import Tag, into
 
@@ -22,6 +22,9 @@ _BLOCK = 1 << 16  # bytes; what is added up at once, so that it stays in the cac
 
 _Addition = Sequence[np.ndarray[Any, Any]]
 """Where a sum goes, and what is added up, in order."""
+
+_Flat = Mapping[int, Sequence[Bytes]]
+"""By device, the bytes of every value."""
 
 
 class DividedInMemory:
@@ -74,7 +77,7 @@ class DividedInMemory:
                 array[place].view(total.dtype)
                 for array in (result, *(parts[d] for d in total.sources))
             ]
-            for total, place, _ in bucket.pieces(low, high)
+            for _, total, place, _ in bucket.pieces(low, high)
         ]
         self._results = arrays_in(result, bucket)
 
@@ -97,9 +100,8 @@ class DividedByWire:
         group, bucket = self._group, self._bucket
         low, high = self._shares[group.rank]
         flat = {
-            (total, device): bytes_of(checked(envs[device], total, device))
+            device: [bytes_of(checked(envs[device], total, device)) for total in bucket.sums]
             for device in self._mine
-            for total in bucket.sums
         }
         came = {
             other: group.own(("share", bucket.key, other), (high - low) * len(member.devices))
@@ -121,29 +123,29 @@ class DividedByWire:
         )
         hand_out(bucket, arrays_in(result, bucket), envs, self._mine)
 
-    def _share_of(self, flat: Mapping[Item, Bytes], other: int) -> Iterator[memoryview]:
+    def _share_of(self, flat: _Flat, other: int) -> Iterator[memoryview]:
         """What another member is to add up, of all devices that are at home here."""
         low, high = self._shares[other]
         for device in self._mine:
             at = low
-            for total, place, part in self._bucket.pieces(low, high):
+            for number, _, place, part in self._bucket.pieces(low, high):
                 yield PADDING[: place.start - at]
-                yield flat[total, device][part].data
+                yield flat[device][number][part].data
                 at = place.stop
             yield PADDING[: high - at]
 
     def _additions(
-        self, flat: Mapping[Item, Bytes], came: Mapping[int, Bytes], result: Bytes
+        self, flat: _Flat, came: Mapping[int, Bytes], result: Bytes
     ) -> Iterator[_Addition]:
         """The sums that fall to this member, of its own values and of those that came."""
         members, home = self._group.members, self._group.home
         low, high = self._shares[self._group.rank]
-        for total, place, part in self._bucket.pieces(low, high):
+        for number, total, place, part in self._bucket.pieces(low, high):
             arrays = [result[place]]
             for device in total.sources:
                 rank = home[device]
                 if rank == self._group.rank:
-                    arrays.append(flat[total, device][part])
+                    arrays.append(flat[device][number][part])
                 else:
                     at = members[rank].devices.index(device) * (high - low) - low
                     arrays.append(came[rank][at + place.start : at + place.stop])

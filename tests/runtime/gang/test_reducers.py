@@ -1,4 +1,4 @@
-"""Sums along the members of a gang: the bits of a sum in order, with little to send."""
+"""Sums of a gang through sockets: the bits of a sum in order, with little to send."""
 
 import itertools
 import socket
@@ -11,6 +11,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang import chain
 from dpexec.runtime.gang.buckets import Bucket, Sum
 from dpexec.runtime.gang.chain import Chained, sends_less
+from dpexec.runtime.gang.divided import DividedByWire
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.reducers import reducer_of
 from dpexec.runtime.gang.rendezvous import Member
@@ -63,20 +64,28 @@ def some_envs(number):
     return envs
 
 
+def assert_sums(devices, kind):
+    number = sum(map(len, devices))
+    envs, groups, bucket = some_envs(number), groups_of(devices), bucket_of(number)
+    expected = {name: sum((env[name] for env in envs[1:]), start=envs[0][name]) for name in envs[0]}
+    assert all(isinstance(reducer_of(group, bucket), kind) for group in groups)
+    add_up(groups, bucket, envs)
+    for env, (name, value) in itertools.product(envs, expected.items()):
+        np.testing.assert_array_equal(env[name], value)
+
+
 @pytest.mark.parametrize("piece", [4096, 1 << 19])
 @pytest.mark.parametrize(
     "devices", [[[0, 1], [2, 3]], [[0], [1, 2, 3]], [[0, 1], [2], [3, 4]], [[0, 1], [2], [3], [4]]]
 )
 def test_sums_go_in_the_order_of_the_replicas(devices, piece, monkeypatch):
     monkeypatch.setattr(chain, "_PIECE", piece)
-    number = sum(map(len, devices))
-    envs, groups = some_envs(number), groups_of(devices)
-    expected = {name: sum((env[name] for env in envs[1:]), start=envs[0][name]) for name in envs[0]}
-    bucket = bucket_of(number)
-    assert all(isinstance(reducer_of(group, bucket), Chained) for group in groups)
-    add_up(groups, bucket, envs)
-    for env, (name, value) in itertools.product(envs, expected.items()):
-        np.testing.assert_array_equal(env[name], value)
+    assert_sums(devices, Chained)
+
+
+@pytest.mark.parametrize("devices", [[[0], [1]], [[0, 2], [1, 3]], [[0], [1], [2]]])
+def test_what_members_divide_has_the_same_bits(devices):
+    assert_sums(devices, DividedByWire)
 
 
 def test_values_are_sent_once_however_many_replicas_there_are():
