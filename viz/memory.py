@@ -116,7 +116,7 @@ def _replay(device: int, rows: Sequence[Allocation]) -> DeviceMemory:
     reserved = np.cumsum(np.where(kinds == "arena", sizes, 0))[last]
     times = moments[last]
     alive = np.sum(list(course.values()), axis=0)
-    top = int(alive.argmax())
+    top = len(alive) - 1 - int(alive[::-1].argmax())  # the last one: rarely of a step of warming up
     held: dict[tuple[str, str], int] = {}
     for row in rows[: int(np.searchsorted(moments, times[top], "right"))]:
         if row.kind != "arena":
@@ -193,11 +193,16 @@ class Memory(View):
         }
 
     def _view(self) -> tuple[int, int]:
-        """The steps that count, and the peaks, in nanoseconds: warming up takes longer than all."""
-        steps, start = Schedule(self._trace).counted, self._trace.span[0]
-        times = [used.peak.time for used in self.devices]
-        times += [steps[0].start, steps[-1].stop]
-        return round((min(times) - start) * _NANO), round((max(times) - start) * _NANO)
+        """The steps that count, and those of the peaks, in nanoseconds.
+
+        Warming up takes longer than all others together.
+        """
+        schedule, start = Schedule(self._trace), self._trace.span[0]
+        peaks = [used.peak.time for used in self.devices]
+        shown = list(schedule.counted)
+        shown += [s for s in schedule.steps if any(s.start <= t <= s.stop for t in peaks)]
+        begin, end = min(step.start for step in shown), max(step.stop for step in shown)
+        return round((begin - start) * _NANO), round((end - start) * _NANO)
 
     def _device(self, used: DeviceMemory) -> DeviceMemoryData:
         kept = thinned(used.alive, _POINTS)

@@ -39,7 +39,7 @@ export function memoryView(data: MemoryData, context: Context): Panel {
       ),
     ),
     data.devices.some((device) => device.reserved)
-      ? h("li", {}, h("i", { class: "reserved" }), "reserved")
+      ? h("li", {}, h("i", { class: "reserved" }), "reserved for machine code")
       : null,
   );
   const sections = data.devices.map((device, number) => {
