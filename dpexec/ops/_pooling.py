@@ -61,6 +61,15 @@ class Axis:
         start = k * self.stride - self.before
         return max(start, 0), min(start + self.kernel, self.size)
 
+    def lengths(self, xp: Any) -> Any:
+        """How many elements of the image each window covers; computed where it is needed."""
+        windows = xp.arange(self.output)
+        if not self.kernel:
+            ends = -(-(windows + 1) * self.size // self.output)
+            return ends - windows * self.size // self.output
+        starts = windows * self.stride - self.before
+        return xp.minimum(starts + self.kernel, self.size) - xp.maximum(starts, 0)
+
     @property
     def reach(self) -> int:
         """Elements that all windows cover together, padding included."""
@@ -183,9 +192,8 @@ class Pooling:
         """What the sum of each window is divided by, in the shape of the output."""
         counts = xp.ones((), dtype=dtype)
         for axis in self.axes:
-            bounds = [axis.bounds(k) for k in range(axis.output)]
-            along = [b - a if self.exclusive else axis.kernel for a, b in bounds]
-            counts = counts[..., None] * xp.asarray(along, dtype=dtype)
+            along = axis.lengths(xp) if self.exclusive else xp.full(axis.output, axis.kernel)
+            counts = counts[..., None] * along.astype(dtype)
         return counts
 
     def maximum_grad(self, xp: Any, x: Any, out: Any, d_out: Any) -> Any:
