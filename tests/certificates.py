@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import dask
 import pytest
 from distributed.security import Security
 
@@ -27,3 +29,13 @@ def security_in(folder: Path) -> Security:
     for role in ("client", "scheduler", "worker"):
         settings |= {f"tls_{role}_cert": str(cert), f"tls_{role}_key": str(key)}
     return Security(**settings)
+
+
+def requiring_encryption(folder: Path) -> AbstractContextManager[None]:
+    """Let dask's configuration require encryption, with a certificate that is made in a folder."""
+    security = security_in(folder)
+    settings = {"require-encryption": True, "tls.ca-file": security.tls_ca_file}
+    for role in ("worker", "scheduler", "client"):
+        settings[f"tls.{role}.cert"] = security.tls_worker_cert
+        settings[f"tls.{role}.key"] = security.tls_worker_key
+    return dask.config.set({f"distributed.comm.{name}": v for name, v in settings.items()})

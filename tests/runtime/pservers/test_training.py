@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.certificates import requiring_encryption
 from tests.fixtures import pserver_cases as cases
 from tests.runtime.nets import AllReduce, Reduce
 from tests.runtime.pservers.runs import train, train_alone
@@ -27,6 +28,12 @@ def test_losses_and_parameters_are_those_of_paddle(name):
     for member in team:
         for parameter, value in recorded["parameters"].items():
             np.testing.assert_allclose(member.parameters[parameter], value, atol=1e-7)
+
+
+def test_where_dask_requires_encryption_servers_do(tmp_path):
+    plain = train("one_trainer", trainers=1)
+    with requiring_encryption(tmp_path):
+        assert_same_bits(train("one_trainer", trainers=1), plain)
 
 
 @pytest.mark.parametrize("name", ["adam", "sparse"])

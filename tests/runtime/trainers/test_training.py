@@ -2,14 +2,13 @@
 
 import threading
 
-import dask
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.gang.wire import GangError
-from tests.certificates import security_in
+from tests.certificates import requiring_encryption
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, train, word_batches, words
 from tests.runtime.trainers.pair import Trainer, free_endpoint, rows_of, together, two
 
@@ -222,13 +221,8 @@ def test_a_recorded_run_is_the_same_run(endpoints):
 
 def test_where_dask_requires_encryption_trainers_encrypt(endpoints, tmp_path):
     net = classifier()
-    security = security_in(tmp_path)
-    settings = {"require-encryption": True, "tls.ca-file": security.tls_ca_file}
-    for role in ("worker", "scheduler", "client"):
-        settings[f"tls.{role}.cert"] = security.tls_worker_cert
-        settings[f"tls.{role}.key"] = security.tls_worker_key
     there = [endpoints[0], free_endpoint("127.0.0.2")]
-    with dask.config.set({f"distributed.comm.{name}": v for name, v in settings.items()}):
+    with requiring_encryption(tmp_path):
         trainers = two(net, there)
         check_same(net, batches(STEPS, ROWS), trainers)
     channels = trainers[0].compiled._engine.local.group.channels.values()
