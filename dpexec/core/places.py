@@ -11,7 +11,7 @@ import contextlib
 import functools
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = [
     "gpu_stream",
     "is_compiled_with_cuda",
     "on_device",
+    "on_gpus",
     "transfers",
     "why_no_gpu",
 ]
@@ -140,6 +141,11 @@ def why_no_gpu() -> str:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"CuPy finds no GPU: {error}; see whether nvidia-smi lists one, and its driver"
     return "CuPy finds no GPU: see whether nvidia-smi lists one"
+
+
+def on_gpus(places: Iterable[Place]) -> bool:
+    """Whether some devices are GPUs."""
+    return any(isinstance(place, CUDAPlace) for place in places)
 
 
 def array_module(place: Place) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.places import CUDAPlace, Place
+from dpexec.core.places import CUDAPlace, Place, on_gpus
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
@@ -275,7 +275,7 @@ def _as_places(places: Any) -> Variable:
             f"ParallelDo takes what get_places returns, or a list of places, not {places!r}"
         )
     attrs: dict[str, Any] = {"device_count": len(places), "device_type": "CPU"}
-    if any(isinstance(place, CUDAPlace) for place in places):
+    if on_gpus(places):
         if not all(isinstance(place, CUDAPlace) for place in places):
             raise TypeError(f"the places of a ParallelDo must be of one kind, not {places!r}")
         attrs.update(device_type="CUDA", device_ids=[place.device_id for place in places])

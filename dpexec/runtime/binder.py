@@ -13,7 +13,7 @@ from typing import Any
 
 from dpexec.core.kept import Kept
 from dpexec.core.memory import no_cycles_sought
-from dpexec.core.places import CUDAPlace
+from dpexec.core.places import on_gpus
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.sizes import Rows, Size
 from dpexec.ir.spec import Spec
@@ -49,8 +49,8 @@ class Binder:
         self._graph = graph
         self._compilation = compilation
         self._replicas = replicas
-        on_gpus = any(isinstance(place, CUDAPlace) for place in graph.places)
-        self._opens = opens and bool(compilation.native) and not graph.bodies and not on_gpus
+        on_cpus = not on_gpus(graph.places)
+        self._opens = opens and bool(compilation.native) and not graph.bodies and on_cpus
         self._rules = Rules()
         self._families: Kept[Any, _Family] = Kept(_FAMILIES_KEPT)
 

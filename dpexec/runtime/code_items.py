@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.places import CUDAPlace
+from dpexec.core.places import on_gpus
 from dpexec.graph.ssa import OpNode
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.binding import Binding, Memory
@@ -211,7 +211,7 @@ def items_of(binding: Binding, threads: int) -> Items:
         NotCodeError: some of it is not code.
     """
     plan = binding.plan
-    if any(isinstance(place, CUDAPlace) for place in plan.graph.places):
+    if on_gpus(plan.graph.places):
         raise NotCodeError
     items = Items(plan, threads, row_limits(plan.nodes, plan.missing, binding.given))
     for task, steps in zip(plan.tasks, binding.steps, strict=True):

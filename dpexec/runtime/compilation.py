@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
-from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus
+from dpexec.core.places import CUDAPlace, Place, array_module, available_cpus, on_gpus
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.graph.dot import write_graphviz
 from dpexec.graph.operators import Operators
@@ -108,7 +108,7 @@ class Compilation:
             RuntimeError: it asks for products of another precision than the devices have, or the
                 devices are GPUs of a cluster.
         """
-        if collectives is not None and _on_gpus(places):
+        if collectives is not None and on_gpus(places):
             raise RuntimeError(
                 "replicas on GPUs run in one process, which drives all GPUs that it sees: set "
                 "ExecutionStrategy.scheduler = 'threads' while there is a dask client"
@@ -130,7 +130,7 @@ class Compilation:
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
-            captured=strategy.allow_cuda_graph_capture and _on_gpus(places),
+            captured=strategy.allow_cuda_graph_capture and on_gpus(places),
             branches=_has_free_cores(places, options, collectives),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
@@ -190,7 +190,7 @@ def _replication(
     """How a strategy has the program replicated; for the rest see :meth:`Compilation.of`."""
     reduce = strategy.reduce_strategy == BuildStrategy.ReduceStrategy.Reduce
     customized = BuildStrategy.GradientScaleStrategy.Customized
-    one_memory = not on_cluster and not any(isinstance(place, CUDAPlace) for place in places)
+    one_memory = not on_cluster and not on_gpus(places)
     return ReplicationOptions(
         mode="reduce" if reduce else "all_reduce",
         merge_rows=True,
@@ -205,7 +205,7 @@ def _has_free_cores(
     places: Sequence[Place], options: ReplicationOptions, collectives: str | None
 ) -> bool:
     """Whether there are cores in this process that no replica uses."""
-    here = collectives is None and options.trainers == 1 and not _on_gpus(places)
+    here = collectives is None and options.trainers == 1 and not on_gpus(places)
     return here and len(places) < available_cpus()
 
 
@@ -222,13 +222,9 @@ def _bucket_bytes(
     return exchange.bucket_bytes
 
 
-def _on_gpus(places: Sequence[Place]) -> bool:
-    return any(isinstance(place, CUDAPlace) for place in places)
-
-
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:
     """Whether CPUs are to compute products in bfloat16; refuses what they do not have."""
-    if _on_gpus(places) or strategy.product_precision == "float32":
+    if on_gpus(places) or strategy.product_precision == "float32":
         return False
     if strategy.product_precision == "tf32":
         raise RuntimeError("BuildStrategy.product_precision = 'tf32' is for GPUs: CPUs have none")
@@ -242,7 +238,7 @@ def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[st
 
 def _rounding(strategy: BuildStrategy, places: Sequence[Place]) -> str | None:
     """What GPUs round operands of products to; refuses those that cannot."""
-    if strategy.product_precision == "float32" or not _on_gpus(places):
+    if strategy.product_precision == "float32" or not on_gpus(places):
         return None
     for place in places:
         if not isinstance(place, CUDAPlace):

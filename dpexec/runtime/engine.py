@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import CUDAPlace, Place
+from dpexec.core.places import Place, on_gpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet, mistake_behind
 from dpexec.ir.program import Program
@@ -154,8 +154,7 @@ class Engine:
         threads = 0 if self.scheduler == "sync" else self.num_threads
         strategy, execution = self.build_strategy, self.execution_strategy
         if strategy is None or strategy.num_trainers == 1 or not self.is_training:
-            on_gpus = any(isinstance(place, CUDAPlace) for place in self.places)
-            runner = GpuRunner if on_gpus else LocalRunner
+            runner = GpuRunner if on_gpus(self.places) else LocalRunner
             return runner(execution, threads, self.replicas, self.label)
         if self._on_cluster:
             raise EnforceNotMet(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpexec.core.places import CUDAPlace
+from dpexec.core.places import on_gpus
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
@@ -81,7 +81,7 @@ class TrainerRunner(LocalRunner):
         program: Program,
     ) -> None:
         super().__init__(strategy, num_threads, replicas, label)
-        if any(isinstance(place, CUDAPlace) for place in replicas.places):
+        if on_gpus(replicas.places):
             raise EnforceNotMet("BuildStrategy.num_trainers > 1 is for CPU devices only")
         self.party = party_for(build_strategy, label)
         self.group: Group
