@@ -120,7 +120,7 @@ def test_stopped_worker_is_replaced_and_does_no_harm_when_it_goes_on(
     monkeypatch.setattr(ReplicaGroup, "regroup", spy)
     stopped = mortals.addresses()[1]
     faults = {2: lambda: mortals.stop(stopped), 4: lambda: mortals.go_on(stopped)}
-    run = survives(mortals, faults, Reduce, collectives, collective_timeout=2)
+    run = survives(mortals, faults, Reduce, collectives, collective_timeout=3)
     assert_same_bits(run, undisturbed)
     assert known[0] == {stopped}  # who is known to be silent is not waited for again
 

@@ -33,8 +33,8 @@ def test_answers_by_address(pair):
 
 
 def test_slow_tasks_are_not_silent(pair):
-    contact, homes = Contact(pair.client, 3.0), homes_of(pair)
-    nap = 4.0
+    contact, homes = Contact(pair.client, 2.0), homes_of(pair)
+    nap = 2.5
     futures = [pair.client.submit(time.sleep, nap, workers=[w], pure=False) for w in homes]
     assert contact.gather(futures, homes, "for a nap") == [None, None]
 
