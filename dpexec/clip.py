@@ -11,7 +11,8 @@ from dpexec import layers
 from dpexec.core.dtypes import VarType
 from dpexec.ir import roles
 from dpexec.ir.block import Block
-from dpexec.ir.program import Program, default_main_program, name_scope
+from dpexec.ir.guards import name_scope
+from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Parameter, Variable
 
 __all__ = [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from dpexec.core.dtypes import VarType, as_var_type
@@ -17,12 +15,12 @@ from dpexec.core.places import (
     is_compiled_with_cuda,
 )
 from dpexec.ir.block import Block
+from dpexec.ir.guards import device_guard, name_scope
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import (
     Program,
     default_main_program,
     default_startup_program,
-    name_scope,
     program_guard,
     switch_main_program,
     switch_startup_program,
@@ -72,21 +70,6 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
 def in_dygraph_mode() -> bool:
     """Always False: dpexec has programs, no eager mode."""
     return False
-
-
-@contextlib.contextmanager
-def device_guard(device: str | None = None) -> Iterator[None]:
-    """Mark operators for a device; only the default, None, is supported.
-
-    Raises:
-        ValueError: a device is named: dpexec places operators by replica.
-    """
-    if device is not None:
-        raise ValueError(
-            f"device_guard({device!r}) is not supported: dpexec runs every operator on the device "
-            "of its replica; only device_guard(None) is accepted"
-        )
-    yield
 
 
 def require_version(min_version: str, max_version: str | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
-from dpexec.ir.program import name_scope
+from dpexec.ir.guards import name_scope
 from dpexec.ir.variable import Parameter, Variable
 
 __all__ = [

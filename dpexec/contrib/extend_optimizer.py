@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dpexec import layers
+from dpexec.ir.guards import name_scope
 from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, name_scope
+from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dpexec.ir import roles
 from dpexec.ir.block import Block
+from dpexec.ir.guards import current_device, current_name_scope
 from dpexec.ir.operator import Operator
 from dpexec.ir.prune import Prunable
 from dpexec.ir.variable import Parameter, Variable
@@ -21,7 +21,6 @@ __all__ = [
     "Program",
     "default_main_program",
     "default_startup_program",
-    "name_scope",
     "program_guard",
     "switch_main_program",
     "switch_startup_program",
@@ -129,7 +128,7 @@ class Program(Prunable):
         attrs: dict[str, Any] = {
             roles.ROLE: self._op_role,
             roles.NAME_SCOPE: current_name_scope(),
-            roles.DEVICE: "",
+            roles.DEVICE: current_device(),
         }
         if self._op_role_var:
             attrs[roles.ROLE_VAR] = list(self._op_role_var)
@@ -324,40 +323,3 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
         switch_main_program(old_main)
         if old_startup is not None:
             switch_startup_program(old_startup)
-
-
-class _NameScope:
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._used: defaultdict[str, int] = defaultdict(int)
-
-    def child(self, prefix: str) -> _NameScope:
-        number = self._used[prefix]
-        self._used[prefix] += 1
-        return _NameScope(f"{self.path}{prefix}{f'_{number}' if number else ''}/")
-
-
-_name_scopes = [_NameScope("/")]
-
-
-def current_name_scope() -> str:
-    """The path of the enclosing name scopes, ``"/"`` outside any."""
-    return _name_scopes[-1].path
-
-
-@contextlib.contextmanager
-def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Group the operators built inside for views; variable names do not change.
-
-    Args:
-        prefix: appended to the enclosing path; a second use gets ``_1``, and so on.
-
-    Raises:
-        AssertionError: no prefix.
-    """
-    assert prefix, "name_scope prefix can not be empty."
-    _name_scopes.append(_name_scopes[-1].child(prefix))
-    try:
-        yield
-    finally:
-        _name_scopes.pop()

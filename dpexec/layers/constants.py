@@ -321,7 +321,7 @@ def full(
         fill_value: a number, or a variable with one.
         out: variable that takes the result.
         dtype: element type; None for float32.
-        device: None; naming one is not supported.
+        device: noted as by :func:`~dpexec.device_guard`; None notes none.
         stop_gradient: whether gradients stop at it.
         name: prefix of names.
 

@@ -213,7 +213,7 @@ def randint(
         shape: dimensions; numbers, variables with one, or a variable with all; None for 1.
         out: variable that takes the result.
         dtype: int32 or int64; None for int64.
-        device: None; naming one is not supported.
+        device: noted as by :func:`~dpexec.device_guard`; None notes none.
         stop_gradient: whether gradients stop here.
         seed: the same numbers in every run; 0 for others each time.
         name: of the output, if given.
@@ -266,7 +266,7 @@ def randn(
         shape: dimensions.
         out: variable that takes the result.
         dtype: float32 or float64; None for float32.
-        device: None; naming one is not supported.
+        device: noted as by :func:`~dpexec.device_guard`; None notes none.
         stop_gradient: whether gradients stop here.
         name: prefix of names.
 
@@ -301,7 +301,7 @@ def randperm(
         n: how many.
         out: variable that takes the result.
         dtype: int32 or int64.
-        device: None; naming one is not supported.
+        device: noted as by :func:`~dpexec.device_guard`; None notes none.
         stop_gradient: whether gradients stop here.
         seed: the same order in every run; 0 for another each time.
 
@@ -309,7 +309,7 @@ def randperm(
         A vector. Source: Paddle op ``randperm``.
 
     Raises:
-        ValueError: ``n`` is not positive, or a device is named.
+        ValueError: ``n`` is not positive, or the device is something else.
     """
     if n < 1:
         raise ValueError(f"n of randperm must be positive, but is {n}")

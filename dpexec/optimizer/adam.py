@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.clip import GradientClipBase
 from dpexec.ir.block import Block
-from dpexec.ir.program import name_scope
+from dpexec.ir.guards import name_scope
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer, ParamGrad, State
 from dpexec.regularizer import WeightDecayRegularizer

@@ -16,7 +16,8 @@ from dpexec import layers
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
-from dpexec.ir.program import Program, default_main_program, name_scope, program_guard
+from dpexec.ir.guards import name_scope
+from dpexec.ir.program import Program, default_main_program, program_guard
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
 from dpexec.regularizer import WeightDecayRegularizer

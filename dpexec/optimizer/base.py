@@ -14,8 +14,9 @@ from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.initializer import Constant
 from dpexec.ir.block import Block
+from dpexec.ir.guards import name_scope
 from dpexec.ir.operator import Operator
-from dpexec.ir.program import Program, default_main_program, name_scope, program_guard
+from dpexec.ir.program import Program, default_main_program, program_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.regularizer import WeightDecayRegularizer, append_regularization_ops

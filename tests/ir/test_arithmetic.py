@@ -164,3 +164,14 @@ def test_operators_follow_the_current_role_and_name_scope():
     with fluid.name_scope("part"):
         _ = v + 1
     assert ops()[0].attr("op_namescope") == "/part/"
+
+
+def test_device_guard_is_noted_on_operators_and_on_their_gradients():
+    v = fluid.layers.relu(x())
+    with fluid.device_guard(None), fluid.device_guard("gpu"):
+        w = v * 2.0
+    fluid.gradients(w, v)
+    noted = [(op.type, op.attr("op_device")) for op in ops() if op.attr("op_device")]
+    assert noted == [("scale", "gpu")] * 2
+    with pytest.raises(ValueError, match="received 'tpu'"), fluid.device_guard("tpu"):
+        pass
