@@ -63,11 +63,11 @@ class Graph:
 
     def launch(self, stream=None):
         queue = stream._queue if stream is not None else self._machine.stream()
-        log = self._machine.log[:]
         for name, reads, writes, again in self._work:
             used = [[memory() for memory, _ in found] for found in (reads, writes)]
             if any(memory() is None and pool is None for memory, pool in (*reads, *writes)):
                 raise AssertionError(f"{name} of a graph uses memory that may be somebody else's")
-            self._machine.enqueue(name, *([m for m in found if m] for found in used), queue)
+            alive = ([m for m in found if m] for found in used)
+            self._machine.enqueue(name, *alive, queue, logged=False)
             again()
-        self._machine.log[:] = [*log, (queue.device, queue.name, "graph")]
+        self._machine.log.append((queue.device, queue.name, "graph"))

@@ -99,7 +99,7 @@ class Machine:
         place = (ctypes.c_char * (end - ptr)).from_address(ptr)
         return np.frombuffer(place, dtype, count), array._memory
 
-    def enqueue(self, name, reads=(), writes=(), stream=None, again=None):
+    def enqueue(self, name, reads=(), writes=(), stream=None, again=None, logged=True):
         """Note a piece of work; returns its stream and number.
 
         Args:
@@ -108,6 +108,7 @@ class Machine:
             writes: memory.
             stream: None: the current one.
             again: does it, when a graph that it was captured in is launched.
+            logged: whether the log has it.
 
         Raises:
             Race: it reads or writes what another stream may still write or read.
@@ -128,7 +129,8 @@ class Machine:
                 memory.uses[stream.number] = entry[1]
             for memory in writes:
                 memory.written, memory.uses = entry, dict([entry])
-            self.log.append((stream.device, stream.name, name))
+            if logged:
+                self.log.append((stream.device, stream.name, name))
             return stream, entry
 
     def perform(self, name, reads, writes, work):

@@ -5,10 +5,10 @@ second time it is captured on a stream of its own, and from then on only launche
 not wait for the null stream, since work of anybody there would break the capture; and what is
 allocated meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
 
-Variables that the plan keeps (parameters, the state of optimizers) and results of other pieces are
-used where they are, and if one has moved the piece is captured again. Anything else that a piece
-reads (feeds, sums, what an operator made that runs by itself) is copied into memory of the piece
-in front of every launch.
+Variables that the plan keeps (parameters, the state of optimizers), results of other pieces, and
+sums that come in the same array twice are used where they are, and if one has moved the piece is
+captured again. Anything else that a piece reads (feeds, other sums, what an operator made that runs
+by itself) is copied into memory of the piece in front of every launch.
 """
 
 from __future__ import annotations
@@ -101,9 +101,18 @@ class GraphPiece:
         self._staged = {name for number, name in plan.commits if number == device}
         self._kept = {*self.overwritten, *plan.reads[device]} - self._staged
         self.updates = any(_updates(plan, step) for step in steps)
+        self._sums = {
+            var.name
+            for task in plan.tasks
+            if task.is_collective
+            for node in task.nodes
+            for var in node.outputs
+            if var.device == device and var.name in self._reads
+        }
         self._drops = {name for step in steps for name in step.drops}
         self._begin = begin
         self._runs = self._captures = 0
+        self._before: dict[str, Any] = {}  # sums of the first run
         self._captured: _Captured | None = None
 
     def run(self, env: Env, usual: Callable[[Sequence[Step]], None], fixed: dict[str, Any]) -> None:
@@ -116,7 +125,10 @@ class GraphPiece:
         """
         self._runs += 1
         if self._captured is None or not self._captured.fits(env):
-            self._captured = self._capture(env, fixed) if self._runs > 1 else None
+            known = {**self._before, **fixed}
+            self._captured = self._capture(env, known) if self._runs > 1 else None
+        first = self._runs == 1
+        self._before = {name: env.find(name) for name in self._sums} if first else {}
         if self._captured is None:
             usual(self.steps)
             return
@@ -129,8 +141,13 @@ class GraphPiece:
         for check, step, inputs in self._captured.checks:
             self._begin(check, step, inputs)
 
-    def _capture(self, env: Env, fixed: Mapping[str, Any]) -> _Captured | None:
-        """What is launched from now on; None if it cannot be captured."""
+    def _capture(self, env: Env, known: Mapping[str, Any]) -> _Captured | None:
+        """What is launched from now on; None if it cannot be captured.
+
+        Args:
+            env: the values of the device.
+            known: values that stay where they are, unless they are others by now.
+        """
         given = {name: env.find(name) for name in self._reads}
         given = {name: value for name, value in given.items() if value is not None}
         arrays = all(isinstance(value, self.xp.ndarray) for value in given.values())
@@ -138,7 +155,7 @@ class GraphPiece:
             return None
         self._captures += 1
         try:
-            stay = {name for name in given if name in self._kept or given[name] is fixed.get(name)}
+            stay = {name for name in given if name in self._kept or given[name] is known.get(name)}
             return _Captured(self, env, given, stay)
         except Exception as error:  # whatever is wrong with the steps, running them says it
             self._captures = _MOST_CAPTURES

@@ -23,6 +23,7 @@ from dpexec.runtime.binding import Binding
 from dpexec.runtime.collectives import bind_collective, sums_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.partition import SUMS, Task
+from dpexec.runtime.plan import Plan
 
 __all__ = ["exchanging", "is_chosen", "library"]
 
@@ -76,9 +77,7 @@ def exchanging(binding: Binding) -> Binding:
     """
     plan = binding.plan
     served = [task for task in plan.tasks if {node.kind for node in task.nodes} <= _KINDS]
-    return binding.calling(
-        {task.id: _Exchange(task, plan.graph.places, plan.missing) for task in served}
-    )
+    return binding.calling({task.id: _Exchange(task, plan) for task in served})
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,17 @@ class _Part:
 
 
 class _Exchange:
-    """A collective task as a few groups of calls of NCCL, on the streams that are current."""
+    """A collective task as a few groups of calls of NCCL, on the streams that are current.
 
-    def __init__(self, task: Task, places: Sequence[Place], missing: set[VarNode]) -> None:
-        self._places = places
+    Sums are in the same arrays at every step, so that CUDA graphs can read them there; but not
+    values of variables, which outlive the step.
+    """
+
+    def __init__(self, task: Task, plan: Plan) -> None:
+        self._places, missing = plan.graph.places, plan.missing
+        self._variables = plan.graph.program.global_block().vars
+        self._made: dict[tuple[int, str], Any] = {}
+        places = self._places
         self._groups = [
             [(sums_of(node, missing), bind_collective(node, places, missing)) for node in nodes]
             for nodes in _independent(task.nodes)
@@ -124,7 +130,7 @@ class _Exchange:
 
     def _parts(self, found: Sum, envs: Sequence[Env]) -> list[_Part]:
         """What goes from where to where; ranks are in the order of the devices."""
-        name, devices, _, receivers = found
+        name, devices, kept_as, receivers = found
         like = envs[devices[0]][name]
         parts = []
         for device in sorted({*devices, *receivers}):
@@ -133,13 +139,22 @@ class _Exchange:
             xp = array_module(place)
             with on_device(place):
                 gives, gets = device in devices, device in receivers
-                made = xp.empty(like.shape, like.dtype) if gets else None
+                made = self._array(xp, device, kept_as, like) if gets else None
                 given = xp.ascontiguousarray(envs[device][name]) if gives else made
                 if len(devices) == 1 and gives:
                     made = given  # it keeps what it hands on
                 stream = xp.cuda.get_current_stream().ptr
             parts.append(_Part(device, place.device_id, given, made, stream))
         return parts
+
+    def _array(self, xp: Any, device: int, name: str, like: Any) -> Any:
+        """What a device gets something in."""
+        made = self._made.get((device, name))
+        if made is None or (made.shape, made.dtype) != (like.shape, like.dtype):
+            made = xp.empty(like.shape, like.dtype)
+        if not self._variables[name].persistable:
+            self._made[device, name] = made
+        return made
 
 
 def _enqueue(cupy: Any, calls: Sequence[tuple[Sum, Sequence[_Part]]]) -> None:

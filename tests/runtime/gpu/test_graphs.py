@@ -37,10 +37,13 @@ def compiled(net, places):
     )
 
 
-@pytest.mark.parametrize("numbers", [[0], [0, 1], [0, 0]], ids=str)
+@pytest.mark.parametrize(
+    ("numbers", "nccl"), [([0], False), ([0, 1], False), ([0, 1], True), ([0, 0], False)], ids=str
+)
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", NETS)
-def test_graphs_compute_what_processors_do(cupy, name, mode, numbers):
+def test_graphs_compute_what_processors_do(cupy, name, mode, numbers, nccl):
+    cupy.cuda.nccl.available = nccl
     net, feeds = NETS[name](), feeds_of(name, 5)
     expected = trained(net, [fluid.CPUPlace()] * len(numbers), mode, feeds)
     found = trained(net, gpus(numbers), mode, feeds, allow_cuda_graph_capture=True)
@@ -61,6 +64,20 @@ def test_steps_are_few_launches(cupy):
     assert "graph" not in launches[0] and len(launches[0]) > 30
     for names in launches[1:]:  # the batch, statistics of batch_norm in and out, two graphs
         assert names.count("graph") == 2 and len(names) <= 2 + 6 + 2
+
+
+def test_sums_of_nccl_are_read_where_they_are(cupy):
+    cupy.cuda.nccl.available = True
+    net, log = regression(), cupy.machine.log
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program = compiled(net, gpus([0, 1]))
+        for feed in without_labels(4):
+            log.clear()
+            exe.run(program, feed, [])
+    copies = [name for *_, name in log].count("setitem")
+    assert copies == 2 * 3  # the batch and two statistics of batch_norm, on either GPU
 
 
 @pytest.mark.parametrize("numbers", [[0], [0, 1]], ids=str)
