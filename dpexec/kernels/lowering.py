@@ -202,10 +202,8 @@ class Lowering:
         """Emit the calls; False: the operator must run on NumPy."""
         if self.layout != "own":
             values = list(flat(inputs))
-            same_shape = bool(values) and all(v.shape == values[0].shape for v in values)
-            last = (
-                self.layout == "pointwise" and same_shape and any(v.channels_last for v in values)
-            )
+            last = self.layout == "pointwise" and any(v.channels_last for v in values)
+            last = last and all(v.shape == values[0].shape for v in values)
             inputs = [_each(item, lambda value: code.laid(value, last)) for item in inputs]
             for value in flat(outputs):
                 if last and value.shape == values[0].shape:
