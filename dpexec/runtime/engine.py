@@ -24,6 +24,7 @@ from dpexec.runtime.feed import Feeds, single_feed, split_feed
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
+from dpexec.runtime.observers import Observers
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
@@ -34,7 +35,7 @@ from dpexec.runtime.splitter import Splitter
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.traces import trace_of
-from dpexec.trace import live, profile
+from dpexec.trace import live
 from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -90,12 +91,11 @@ class Engine:
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         recorded = self.execution_strategy is not None and self.execution_strategy.trace
-        self.recorder = Recorder() if recorded else None
+        self.observers = Observers(Recorder() if recorded else None)
         self.plan: Plan | None = None
         self.local = self._make_runner()
         alone = not self._on_cluster and self.graph.trainers == 1
         self.bindings = Bindings(self.graph, self.compilation, self.replicas, opens=alone)
-        self._sampled: list[Recorder] = []
         self.monitor: Any = None  # of who watches: see trace.live
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
@@ -217,66 +217,37 @@ class Engine:
         return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        watchers = live.watchers()
-        if not watchers:
+        if not live.watchers():
             return self._one_step(binding, feeds, merged)
-        for watcher in watchers:
-            recorder = watcher.begin(self, binding)
-            if recorder is not None:
-                self._sampled.append(recorder)
+        self.observers.begin(self, binding)
         results = None
         try:
             results = self._one_step(binding, feeds, merged)
             return results
         finally:
-            self._sampled.clear()
-            for watcher in watchers:
-                watcher.end(self, feeds.samples, results)
+            self.observers.end(self, [(binding, feeds)], int(results is not None), results)
 
     def _cluster_steps(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
     ) -> list[Any]:
         """All steps of a run together; one after another while somebody records them."""
         self._cluster_runner()  # brings a watcher along
+        steps = list(zip(bindings, batches, strict=True))
         results: list[Any] = []
-        watchers, at = live.watchers(), 0
-        while at < len(bindings):
-            samplers = [watcher.begin(self, bindings[at]) for watcher in watchers]
-            self._sampled += [sampler for sampler in samplers if sampler is not None]
-            alone = self._sampled or self.recorder is not None or profile.active() is not None
-            end = at + 1 if alone else len(bindings)
-            done, complete = self._runs(), False
+        at = 0
+        while at < len(steps):
+            self.observers.begin(self, bindings[at])
+            end = at + 1 if self.observers.record else len(steps)
+            before, made = self._runs(), None
             try:
-                if alone:
-                    results = self._one_step(bindings[at], batches[at], merged)
+                if self.observers.record:
+                    made = self._one_step(bindings[at], batches[at], merged)
                 else:
-                    results = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
-                complete = True
+                    made = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
             finally:
-                self._sampled.clear()
-                done = self._runs() - done
-                self._tell(watchers, bindings[at:end], batches[at:end], done, results, complete)
-            at = end
+                self.observers.end(self, steps[at:end], self._runs() - before, made)
+            results, at = made, end
         return results
-
-    def _tell(
-        self,
-        watchers: Sequence[live.Watcher],
-        bindings: Sequence[Binding],
-        batches: Sequence[Feeds],
-        done: int,
-        results: list[Any],
-        complete: bool,
-    ) -> None:
-        """Tell watchers, who know that the first step began, of steps made together."""
-        for index in range(min(done + (not complete), len(bindings))):
-            unknown = [None for _ in bindings[index].plan.fetch]
-            for watcher in watchers:
-                if index:
-                    watcher.begin(self, bindings[index])
-                last = complete and index == done - 1
-                told = results if last else unknown if index < done else None
-                watcher.end(self, batches[index].samples, told)
 
     def _runs(self) -> int:
         return self.replicas.scope.run_count(self.label)
@@ -296,21 +267,14 @@ class Engine:
         return results
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        profiler = profile.active()
-        if self.recorder is None and profiler is None and not self._sampled:
+        if not self.observers.record:
             return self._run_step(binding, feeds, merged, None)
         recording: Recording | ClusterRecording = (
             binding.recording if self._cluster is None else self._cluster.recording(binding)
         )
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        kept = recording.end()
-        if self.recorder is not None:
-            self.recorder.keep(kept)
-        if profiler is not None:
-            profiler.keep(kept)
-        for sampler in self._sampled:
-            sampler.keep(kept)
+        self.observers.keep(recording.end())
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:
@@ -391,6 +355,6 @@ class Engine:
         Raises:
             RuntimeError: recording was not switched on.
         """
-        if self.recorder is None:
+        if self.observers.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
-        return trace_of(self, self.recorder)
+        return trace_of(self, self.observers.recorder)
