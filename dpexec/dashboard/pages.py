@@ -6,6 +6,7 @@ called so and opens it as a panel of JupyterLab.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 from dpexec.dashboard.board import Board
 from dpexec.dashboard.monitor import INTERVAL
 
-__all__ = ["PLOTS", "REQUIREMENT", "Source", "applications"]
+__all__ = ["PLOTS", "REQUIREMENT", "Drawings", "Source", "applications"]
 
 REQUIREMENT = "bokeh is not installed in this environment: pip install 'dpexec[dashboard]'"
 
@@ -43,23 +44,52 @@ class Source(Protocol):
         """Somebody closed a page."""
 
 
+class Drawings:
+    """The panels, drawn twice a second at most however many pages show them.
+
+    Args:
+        source: where pages get what they show.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._drawn: dict[str, str] = {}
+        self._board = Board()
+        self._since = -INTERVAL
+
+    def panel(self, name: str) -> str:
+        """A panel as HTML.
+
+        Args:
+            name: of the panel.
+        """
+        now = time.perf_counter()
+        if now - self._since > 0.9 * INTERVAL:
+            self._board, self._since = self.source.refresh(), now
+            self._drawn.clear()
+        if name not in self._drawn:
+            self._drawn[name] = draw(self._board, name)
+        return self._drawn[name]
+
+
 def applications(source: Source) -> dict[str, Callable[..., None]]:
     """The pages by path: functions of (server, template variables, document).
 
     Args:
         source: where they get what they show.
     """
-    pages = {path: partial(_plot, source, name.split()[1]) for name, path in PLOTS.items()}
-    return {"/dpexec": partial(_page, source), **pages}
+    drawings = Drawings(source)
+    pages = {path: partial(_plot, drawings, name.split()[1]) for name, path in PLOTS.items()}
+    return {"/dpexec": partial(_page, drawings), **pages}
 
 
-def _plot(source: Source, name: str, _server: Any, _extra: Any, doc: Any) -> None:
+def _plot(drawings: Drawings, name: str, _server: Any, _extra: Any, doc: Any) -> None:
     doc.title = f"dpexec: {name}"
     doc.template = f"{{% block postamble %}}{_BODY}{{% endblock %}}"
-    doc.add_root(_panels(source, doc, [name])[name])
+    doc.add_root(_panels(drawings, doc, [name])[name])
 
 
-def _page(source: Source, _server: Any, extra: dict[str, Any], doc: Any) -> None:
+def _page(drawings: Drawings, _server: Any, extra: dict[str, Any], doc: Any) -> None:
     from bokeh.layouts import column, row
 
     doc.title = "dpexec"
@@ -70,14 +100,14 @@ def _page(source: Source, _server: Any, extra: dict[str, Any], doc: Any) -> None
         body = f"{{% block extra_resources %}}{_BODY}{{% endblock %}}"
         doc.template = env.from_string(f'{{% extends "simple.html" %}}{body}')
         doc.template_variables.update(extra)
-    panels = _panels(source, doc, ["figures", "graph", *_CURVES, "lanes"])
+    panels = _panels(drawings, doc, ["figures", "graph", *_CURVES, "lanes"])
     side = column(*(panels[name] for name in _CURVES), width=480)
     main = column(panels["graph"], panels["lanes"], sizing_mode="stretch_width")
     upper = row(main, side, sizing_mode="stretch_width", spacing=24)
     doc.add_root(column(panels["figures"], upper, sizing_mode="stretch_width", margin=12))
 
 
-def _panels(source: Source, doc: Any, names: Sequence[str]) -> dict[str, Any]:
+def _panels(drawings: Drawings, doc: Any, names: Sequence[str]) -> dict[str, Any]:
     """Panels that follow the source until the page is closed; only what changed is sent."""
     from bokeh.models.css import InlineStyleSheet
     from bokeh.models.widgets import Div
@@ -86,14 +116,13 @@ def _panels(source: Source, doc: Any, names: Sequence[str]) -> dict[str, Any]:
     panels = {name: Div(sizing_mode="stretch_width", stylesheets=[style]) for name in names}
 
     def update() -> None:
-        board = source.refresh()
         for name, div in panels.items():
-            text = draw(board, name)
+            text = drawings.panel(name)
             if text != div.text:
                 div.text = text
 
-    source.opened()
-    doc.on_session_destroyed(lambda _: source.closed())
+    drawings.source.opened()
+    doc.on_session_destroyed(lambda _: drawings.source.closed())
     doc.add_periodic_callback(update, int(INTERVAL * 1000))
     update()
     return panels

@@ -1,10 +1,11 @@
 """What the live view costs: ``python -m tests.benchmarks.live_view``.
 
 Two replicas train. Recording alone is switched at every other step; an open page, which a browser's
-stand-in in another process follows, at every other second. So both kinds of steps share code,
-memory and moments of other load. Printed are the step, and by how much it is slower: the median
-over all pairs, with the interval that holds it in 19 of 20 cases. Two figures depend less on other
-load: the processor time of the thread that calls run, and that of the page's thread.
+stand-in in another process follows, at every other half second, in which it is updated once. So
+both kinds of steps share code, memory and moments of other load. Printed are the step, and by how
+much it is slower: the median over all pairs, with the interval that holds it in 19 of 20 cases.
+Two figures depend less on other load: the processor time of the thread that calls run, and that of
+the page's thread. Only while that one works, it can keep the other one from Python.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard import pages
 from dpexec.dashboard.hub import HUB
+from dpexec.dashboard.monitor import INTERVAL
 from dpexec.trace import live
 
 BATCH, HIDDEN = 64, 200
@@ -85,43 +87,77 @@ def recording(step: Callable[[], None], pairs: int) -> None:
     say("recording, processor time of the calling thread", processor)
 
 
-def page(program: Any, step: Callable[[], None], pairs: int, seconds: float) -> None:
-    """Seconds with an open page against seconds in which the page stands still."""
-    draw, texts, still = pages.draw, {}, True
+class Blocks:
+    """Blocks of steps, in turns with an open page and with one that stands still.
 
-    def draw_or_not(board: Any, name: str) -> str:
+    Args:
+        step: makes one.
+        seconds: of a block: those between two updates of a page, so that each has one.
+    """
+
+    def __init__(self, step: Callable[[], None], seconds: float) -> None:
+        self._step, self._seconds = step, seconds
+        self.wall: list[tuple[float, float]] = []
+        self.processor: list[tuple[float, float]] = []
+        self.busy = 0.0  # seconds that the page's thread worked more while the page was open
+
+    def pair(self, first: bool, open_page: Callable[[bool], None], clock: int) -> None:
+        """Two blocks.
+
+        Args:
+            first: whether the first of them is the one with the page.
+            open_page: lets the page follow, or stand still.
+            clock: of the page's thread.
+        """
+        took = {}
+        for on in (first, not first):
+            open_page(on)
+            before, start, used = time.clock_gettime(clock), time.perf_counter(), time.thread_time()
+            count = 0
+            while time.perf_counter() - start < self._seconds:
+                self._step()
+                count += 1
+            wall, own = time.perf_counter() - start, time.thread_time() - used
+            took[on] = wall / count, own / count
+            self.busy += (time.clock_gettime(clock) - before) * (1 if on else -1)
+        self.wall.append((took[False][0], took[True][0]))
+        self.processor.append((took[False][1], took[True][1]))
+
+
+def page(program: Any, step: Callable[[], None], pairs: int, seconds: float) -> None:
+    """Blocks with an open page against blocks in which the page stands still."""
+    panel, still = pages.Drawings.panel, False
+    texts: dict[str, str] = {}
+
+    def panel_or_not(drawings: pages.Drawings, name: str) -> str:
         if not still or name not in texts:
-            texts[name] = draw(board, name)
+            texts[name] = panel(drawings, name)
         return texts[name]
 
-    pages.draw = draw_or_not
+    def open_page(on: bool) -> None:
+        nonlocal still
+        still = not on
+        (live.add if on else live.remove)(HUB)
+
+    blocks = Blocks(step, seconds)
+    pages.Drawings.panel = panel_or_not  # type: ignore[method-assign]
     with dashboard.serve(program) as server:
-        refresh = server._source.refresh
-        board = refresh()
-        server._source.refresh = lambda: board if still else refresh()
         viewer = subprocess.Popen(
             [sys.executable, "-c", VIEWER, server.url], stdout=subprocess.PIPE, text=True
         )
-        assert viewer.stdout is not None and viewer.stdout.readline() == "open\n"
-        clock = time.pthread_getcpuclockid(server._thread.ident or 0)
-        found, busy = [], 0.0
-        for index in range(pairs):
-            took = {}
-            for on in (index % 2 == 0, index % 2 == 1):
-                still = not on
-                (live.add if on else live.remove)(HUB)
-                before, start, count = time.clock_gettime(clock), time.perf_counter(), 0
-                while time.perf_counter() - start < seconds:
-                    step()
-                    count += 1
-                took[on] = (time.perf_counter() - start) / count
-                busy += (time.clock_gettime(clock) - before) * (1 if on else -1)
-            found.append((took[False], took[True]))
-        viewer.kill()
-        viewer.wait()
-    pages.draw = draw
-    say("open page", found)
-    print(f"the page's thread takes {busy / pairs / seconds:.2%} of a processor")
+        try:
+            assert viewer.stdout is not None and viewer.stdout.readline() == "open\n"
+            clock = time.pthread_getcpuclockid(server._thread.ident or 0)
+            for index in range(pairs):
+                blocks.pair(index % 2 == 0, open_page, clock)
+        finally:
+            viewer.kill()
+            viewer.wait()
+            pages.Drawings.panel = panel  # type: ignore[method-assign]
+    say("open page", blocks.wall)
+    say("open page, processor time of the calling thread", blocks.processor)
+    share = blocks.busy / pairs / seconds
+    print(f"the page's thread takes {share:.2%} of a processor: that much it can hold training up")
 
 
 def say(what: str, found: Sequence[tuple[float, float]]) -> None:
@@ -140,8 +176,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=4000, help="of steps, for recording alone")
-    parser.add_argument("--blocks", type=int, default=40, help="pairs of blocks, for the page")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a block")
+    parser.add_argument("--blocks", type=int, default=120, help="pairs of blocks, for the page")
+    parser.add_argument("--seconds", type=float, default=INTERVAL, help="of a block")
     options = parser.parse_args()
     program, step = trainer()
     recording(step, options.pairs)

@@ -45,6 +45,26 @@ def test_pages_panels_and_metrics_are_served():
         get(server.url)
 
 
+def test_panels_are_drawn_once_for_all_pages(monkeypatch):
+    class Source:
+        refreshed = 0
+
+        def refresh(self):
+            self.refreshed += 1
+            return self.refreshed
+
+    source, clock, drawn = Source(), [10.0], []
+    monkeypatch.setattr(pages.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(pages, "draw", lambda board, name: drawn.append(name) or f"{name} {board}")
+    drawings = pages.Drawings(source)
+    for _ in range(3):
+        assert [drawings.panel(name) for name in ("loss", "graph")] == ["loss 1", "graph 1"]
+        clock[0] += 0.1
+    assert (source.refreshed, drawn) == (1, ["loss", "graph"])
+    clock[0] += pages.INTERVAL
+    assert drawings.panel("loss") == "loss 2"
+
+
 def test_server_without_an_executor_shows_what_trains():
     with dashboard.serve() as server:
         assert "dpexec_steps_total{" not in get(server.url.replace("dpexec", "metrics"))
