@@ -16,7 +16,7 @@ def test_convolution_without_onednn(type, monkeypatch):
     monkeypatch.setattr(onednn, "available", lambda: False)
     taken = []
     for op, before, after in calls(type):
-        found = run_code(op, before, after)
+        found = run_code([op], before, after)
         if found is None:
             continue
         taken.append(op.type)
