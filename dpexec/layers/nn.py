@@ -82,7 +82,7 @@ def embedding(
         input: int64 ids ``(..., 1)``.
         size: ``[rows, width]`` of the table.
         is_sparse: let the gradient hold only the rows that were read.
-        is_distributed: accepted for fluid's sake.
+        is_distributed: with parameter servers, no trainer holds the table; needs is_sparse.
         padding_idx: this id (counted from the end if negative) reads zeros and gets no gradient.
         param_attr: attributes of the table.
         dtype: element type of the table.
