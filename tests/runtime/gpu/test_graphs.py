@@ -38,13 +38,14 @@ def compiled(net, places):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "nccl"), [([0], False), ([0, 1], False), ([0, 1], True), ([0, 0], False)], ids=str
+    ("numbers", "mode", "nccl"),
+    [([0], AllReduce, False), ([0, 1], AllReduce, True), ([0, 0], Reduce, False)],
+    ids=str,
 )
-@pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", NETS)
-def test_graphs_compute_what_processors_do(cupy, name, mode, numbers, nccl):
+def test_graphs_compute_what_processors_do(cupy, name, numbers, mode, nccl):
     cupy.cuda.nccl.available = nccl
-    net, feeds = NETS[name](), feeds_of(name, 5)
+    net, feeds = NETS[name](), feeds_of(name)
     expected = trained(net, [fluid.CPUPlace()] * len(numbers), mode, feeds)
     found = trained(net, gpus(numbers), mode, feeds, allow_cuda_graph_capture=True)
     assert_same_bits(found, expected)
