@@ -24,7 +24,7 @@ from dpexec.runtime.collectives import LEFT_OUT
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Exports", "Part", "Storing", "Takes", "Work", "fetch", "run_job"]
+__all__ = ["Exports", "Job", "Part", "Storing", "Takes", "Work", "fetch", "run_jobs"]
 
 Takes = tuple[tuple[int, Value, Value], ...]
 """Values of other jobs: of which of those that it waits for, which one, and in whose place."""
@@ -92,15 +92,45 @@ class Work(NamedTuple):
     storing: Storing | None
 
 
-def run_job(
-    step: StepOf, key: BindingKey, work: Work, *after: Any
-) -> Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]:
-    """A dask task of a step.
+_Result = Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]
+
+
+class Job(NamedTuple):
+    """A job of a step.
 
     Args:
         step: the step.
         key: the binding.
         work: what is done.
+    """
+
+    step: StepOf
+    key: BindingKey
+    work: Work
+
+
+def run_jobs(jobs: Sequence[Job], *after: Any) -> _Result:
+    """A dask task: the job that ends a step for a replica may be followed by that of the next step.
+
+    Args:
+        jobs: what is done.
+        after: what the first of them waits for.
+
+    Returns:
+        The result of the last one.
+    """
+    *before, last = jobs
+    for job in before:
+        _run(job, after)
+        after = ()
+    return _run(last, after)
+
+
+def _run(job: Job, after: Sequence[Any]) -> _Result:
+    """Run a job.
+
+    Args:
+        job: what is done.
         after: results of the jobs that it waits for; the first job of a replica waits for none
             but the blocks that it is fed.
 
@@ -108,6 +138,7 @@ def run_job(
         The values that others need; of a job that stores, what is mirrored, or what is fetched
         and was noted.
     """
+    step, key, work = job
     device, feeding, parts, gives, storing = work
     with at_work(step.epoch) as replicas:
         plan = replicas.binding(key).plan

@@ -40,6 +40,32 @@ def test_graphs_have_so_many_steps_at_most(pair, monkeypatch, mode):
         np.testing.assert_array_equal(run.state[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize(
+    ("mode", "devices", "tasks"),
+    [
+        (AllReduce, 2, {"all_reduce", *(f"optimizer_forward_backward_dev{d}" for d in (0, 1))}),
+        (AllReduce, 3, {"all_reduce", "optimizer_forward_backward_dev2"}),  # others share a worker
+        (Reduce, 2, {"commit_dev0", "mirror_dev0", "forward_backward_dev0"}),
+    ],
+)
+def test_replica_goes_on_in_the_task_that_ends_a_step_unless_others_wait_for_that(
+    pair, monkeypatch, mode, devices, tasks
+):
+    net, (feed, *_) = NETS["mlp"]()
+    sent = []
+    send = task_runner.TaskRunner._send
+    monkeypatch.setattr(
+        task_runner.TaskRunner,
+        "_send",
+        lambda self, graphs: sent.extend(graphs) or send(self, graphs),
+    )
+    run = train(net, [feed], devices, mode, scheduler=pair, num_iteration_per_run=4)
+    names = {name.partition("-")[0] for name, _ in sent[-2].tasks}
+    assert tasks <= names
+    assert not any(f"optimizer_forward_backward_dev{d}" in names - tasks for d in range(devices))
+    np.testing.assert_array_equal(run.losses, train(net, [feed] * 4, devices).losses[-1:])
+
+
 @both_modes
 def test_failed_step_leaves_what_the_steps_before_it_made(pair, mode):
     net, (feed, *_) = NETS["mlp"]()

@@ -7,7 +7,7 @@ from dpexec.runtime.bucket_size import Exchange
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.schedulers import adding
 from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.jobs import jobs_of
+from dpexec.runtime.schedulers.jobs import jobs_of, joined_names
 from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
 
 PAIR = ("a", "b")
@@ -112,3 +112,9 @@ def test_sums_for_an_owner_end_at_its_worker_where_they_can(monkeypatch):
     assert parts_of_sums(found, "reduce") == [0, 0]  # for the owners 2 and 3; it pays for no other
     owners = [name for name in named(found) if name.startswith("reduce_optimizer")]
     assert sorted(owners) == [f"reduce_optimizer_broadcast_dev{device}" for device in range(4)]
+
+
+def test_names_of_tasks_that_do_two_things_say_both_and_where():
+    assert joined_names("optimizer_dev0-4", "forward_dev0-0") == "optimizer_forward_dev0-4-0"
+    assert joined_names("forward_dev1-3", "forward_dev1-5") == "forward_dev1-3-5"
+    assert joined_names("all_reduce-2", "optimizer_dev0-3") == "all_reduce_optimizer_dev0-2-3"

@@ -8,6 +8,7 @@ and serve all steps.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.adding import Adder, adders_of
 from dpexec.runtime.schedulers.home_table import HomeTable
 
-__all__ = ["Job", "Jobs", "home_of", "jobs_of"]
+__all__ = ["Job", "Jobs", "home_of", "jobs_of", "joined_names"]
 
 
 @dataclass(frozen=True)
@@ -279,12 +280,21 @@ def _job(chain: Sequence[_Unit], place: Mapping[_Unit, int], gives: Iterable[Val
 
 def _name(chain: Sequence[_Unit]) -> str:
     """What groups a job on dask's pages, that is what its tasks do and where, and their numbers."""
-    labels = [unit.label for unit in chain if unit.task is not None] or [chain[0].label]
-    numbers = "".join(f"-{unit.task.id}" for unit in chain if unit.task is not None)
-    if len(labels) == 1:
-        return labels[0] + numbers
-    where = f"_dev{chain[0].device}"
-    return "_".join(dict.fromkeys(label.removesuffix(where) for label in labels)) + where + numbers
+    tasks = [f"{unit.label}-{unit.task.id}" for unit in chain if unit.task is not None]
+    return functools.reduce(joined_names, tasks) if tasks else chain[0].label
+
+
+def joined_names(one: str, other: str) -> str:
+    """The name of a dask task that does what two jobs of a replica do.
+
+    Args:
+        one: the name of the first.
+        other: of the second.
+    """
+    (label, *numbers), (more, *others) = one.split("-"), other.split("-")
+    if label != more:
+        more = f"{label.rpartition('_dev')[0] or label}_{more}"
+    return "-".join((more, *numbers, *others))
 
 
 def _flows(units: Sequence[_Unit]) -> bool:

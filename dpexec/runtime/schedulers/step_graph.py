@@ -2,13 +2,14 @@
 
 What only one replica has goes on to the worker that mirrors it. In a graph of several steps, a
 replica begins one when it has stored what the one before made, and its worker the mirrors that it
-keeps; where that is not enough, when all have.
+keeps; where that is not enough, when all have. With nothing else to wait for, it does so in the
+task that stores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
@@ -19,12 +20,28 @@ from dpexec.runtime.cluster_worker import BindingKey, Feeding, StepOf
 from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.jobs import Job, Jobs
+from dpexec.runtime.schedulers.jobs import Job, Jobs, joined_names
 from dpexec.runtime.steps import Shard
 
 __all__ = ["StepGraph"]
 
 _Key = tuple[str, str]
+
+
+class _Ended(NamedTuple):
+    """The task that ends a step for a replica.
+
+    Args:
+        key: of the task.
+        name: of the job.
+        jobs: what the task runs.
+        refs: what it waits for.
+    """
+
+    key: _Key
+    name: str
+    jobs: list[cluster_jobs.Job]
+    refs: list[TaskRef]
 
 
 class StepGraph:
@@ -62,6 +79,8 @@ class StepGraph:
         self.where: dict[_Key, str] = {}
         self.ends: dict[int, _Key] = {}
         self.mirrors: dict[int, _Key] = {}
+        self._keys: list[_Key] = []
+        self._ended: dict[int, _Ended] = {}
         self._plan, self._jobs, self._key, self._step = plan, jobs, key, step
         self._homes, self._own, self._before, self._last = homes, own, before, last
         self._tag = f"{step.epoch.token[:8]}-{step.epoch.number}-{step.number}"
@@ -81,20 +100,51 @@ class StepGraph:
             shards: every device's part of the run.
             recorded: whether to note when tasks run.
         """
-        keys: list[_Key] = []
         for job in self._jobs.found:
-            feeding, refs = None, [TaskRef(keys[index]) for index in job.after]
+            feeding, refs = None, [TaskRef(self._keys[index]) for index in job.after]
             if job.feeds:
                 fed, shard = feeds[job.device], shards[job.device]
                 feeding = Feeding(shard, fed.values, fed.counts, recorded)
-                refs = [*(TaskRef(block.key) for block in fed.blocks), *self._stored(job.device)]
+                refs = [TaskRef(block.key) for block in fed.blocks]
             storing = self._storing(job, sorted(persistable))
             work = Work(job.device, feeding, job.parts, job.gives, storing)
-            worker, run = self._homes.address[job.device], cluster_jobs.run_job
-            keys.append(self._add(job.name, worker, run, self._key, work, *refs))
+            self._add_job(job, work, refs)
             if storing is not None:
-                self._end(job.device, keys[-1])
+                self._end(job.device)
         return self
+
+    def _add_job(self, job: Job, work: Work, refs: list[TaskRef]) -> None:
+        """Add a job as a task, or to the one with which its replica ended the step before."""
+        name, jobs = job.name, [cluster_jobs.Job(self._step, self._key, work)]
+        if job.feeds and self._before is not None:
+            if self._goes_on(job, refs):
+                ended = self._before.take_end(job.device)
+                name, refs = joined_names(ended.name, name), ended.refs
+                jobs = [*ended.jobs, *jobs]
+            else:
+                refs += self._stored(job.device)
+        worker = self._homes.address[job.device]
+        self._keys.append(self._add(name, worker, cluster_jobs.run_jobs, jobs, *refs))
+        if work.storing is not None:
+            self._ended[job.device] = _Ended(self._keys[-1], job.name, jobs, refs)
+
+    def _goes_on(self, job: Job, blocks: Sequence[TaskRef]) -> bool:
+        """Whether a replica has nothing to wait for but itself before it begins the step."""
+        assert self._before is not None
+        alone = len(self._homes.workers[self._homes.address[job.device]]) == 1
+        free = self._flows and not self._before.mirrors and not blocks
+        return alone and free and job.stores is None
+
+    @property
+    def _flows(self) -> bool:
+        assert self._before is not None
+        return self._jobs.flows and self._before._jobs.flows
+
+    def take_end(self, device: int) -> _Ended:
+        """Take the last job of a replica out of this step, to run it with the next one's first."""
+        ended = self._ended[device]
+        del self.tasks[ended.key], self.where[ended.key]
+        return ended
 
     def _stored(self, device: int) -> list[TaskRef]:
         """What says that enough of the step before is stored for a replica to begin this one.
@@ -102,18 +152,18 @@ class StepGraph:
         A mirror also says so for its replica. None of these tasks has a result that is worth
         mentioning.
         """
-        if self._before is None:
-            return []
+        assert self._before is not None
         mirrors, ends = self._before.mirrors, self._before.ends
-        if not self._jobs.flows:
+        if not self._flows:
             return [TaskRef(mirrors.get(device, end)) for device, end in ends.items()]
         worker = self._homes.address[device]
-        keys = [*ends.values(), *mirrors.values()]
-        return [TaskRef(key) for key in keys if self._before.where[key] == worker]
+        stored = [ends[other] for other in self._homes.workers[worker]]
+        kept = [key for other, key in mirrors.items() if self._homes.buddy(other) == worker]
+        return [TaskRef(key) for key in (*stored, *kept)]
 
     def _add(self, name: str, worker: str, function: Any, *args: Any) -> _Key:
         key = (name, self._tag)
-        self.tasks[key] = DaskTask(key, function, self._step, *args)
+        self.tasks[key] = DaskTask(key, function, *args)
         self.where[key] = worker
         return key
 
@@ -131,7 +181,7 @@ class StepGraph:
     def _is_mirrored(self, device: int) -> bool:
         return self._homes.buddy(device) is not None and bool(self._own[device])
 
-    def _end(self, device: int, stored: _Key) -> None:
+    def _end(self, device: int) -> None:
         """What comes after the last job of a replica.
 
         If something is mirrored, the mirror takes its result, and another task what is fetched:
@@ -139,12 +189,12 @@ class StepGraph:
         wants.
         """
         worker, buddy = self._homes.address[device], self._homes.buddy(device)
-        self.ends[device] = stored
+        stored = self.ends[device] = self._ended[device].key
         if self._is_mirrored(device):
             assert buddy is not None
             name, made = f"mirror_dev{device}", TaskRef(stored)
-            self.mirrors[device] = self._add(name, buddy, cluster_state.mirror, device, made)
+            mirror = cluster_state.mirror, self._step, device, made
+            self.mirrors[device] = self._add(name, buddy, *mirror)
             if self._last:
-                args = self._key, device, made
-                fetch = f"fetch_dev{device}"
-                self.ends[device] = self._add(fetch, worker, cluster_jobs.fetch, *args)
+                fetch = cluster_jobs.fetch, self._step, self._key, device, made
+                self.ends[device] = self._add(f"fetch_dev{device}", worker, *fetch)
