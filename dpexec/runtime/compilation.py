@@ -39,8 +39,8 @@ from dpexec.passes import (
     SyncBatchNorm,
 )
 from dpexec.runtime.bucket_size import GANG, TASKS, THREADS
-from dpexec.runtime.partition import Busy
-from dpexec.runtime.plan import Plan, PlanOptions, make_plan
+from dpexec.runtime.partition import Busy, PlanOptions
+from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.strategy import BuildStrategy
 
 __all__ = ["Compilation"]

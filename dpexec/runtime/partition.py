@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import to_numpy
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.runtime.branches import Stage, multiplications, stages_of
+from dpexec.runtime.bucket_size import THREADS
 
-__all__ = ["SUMS", "Busy", "Task", "live_nodes", "partition"]
+__all__ = ["SUMS", "Busy", "PlanOptions", "Task", "live_nodes", "partition"]
 
 SUMS = frozenset({"all_reduce", "all_sum", "reduce"})
 """Kinds of collectives that add up values of all devices."""
@@ -55,6 +56,34 @@ class Task:
     def is_collective(self) -> bool:
         """Whether values of several devices meet here."""
         return self.nodes[0].is_collective
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """How a graph becomes a plan.
+
+    Args:
+        granularity: ``"segment"``, or ``"op"`` for a task per operator.
+        skip_dead: leave out what nobody reads.
+        in_place: let optimizers overwrite parameters and their state; else these are computed
+            aside and stored when the run is over.
+        drop: free a temporary after its last use; else when the run is over.
+        bucket_bytes: of gradients that a collective task aggregates, see :mod:`.bucket_size`; 0
+            makes a task of every aggregation.
+        rounding: what GPUs round the operands of matrix products to, see
+            :mod:`dpexec.kernels.gpu.products`; None: they do not.
+        captured: whether GPUs launch pieces of tasks as CUDA graphs.
+        branches: whether expensive branches are tasks of their own: there are cores for them.
+    """
+
+    granularity: str = "segment"
+    skip_dead: bool = False
+    in_place: bool = True
+    drop: bool = True
+    bucket_bytes: int = THREADS.bucket_bytes
+    rounding: str | None = None
+    captured: bool = False
+    branches: bool = False
 
 
 def live_nodes(
@@ -103,9 +132,7 @@ def partition(
     graph: SSAGraph,
     nodes: list[OpNode],
     in_place: set[OpNode],
-    granularity: str,
-    bucket_bytes: int,
-    branches: bool = False,
+    options: PlanOptions,
 ) -> list[Task]:
     """Group nodes into tasks.
 
@@ -116,19 +143,18 @@ def partition(
         graph: the graph.
         nodes: those of its nodes that run, in order.
         in_place: nodes that overwrite persistable variables.
-        granularity: ``"segment"``, or ``"op"`` for a task per node.
-        bucket_bytes: of gradients that are aggregated in one task; see :class:`PlanOptions`.
-        branches: whether expensive branches of a segment are tasks of their own.
+        options: how it is planned.
 
     Returns:
         Tasks in a topological order.
     """
+    granularity = options.granularity
     if granularity == "op":
         stages: list[Stage] = [[[node]] for node in nodes]
     else:
-        cuts = _cuts(graph, nodes, bucket_bytes)
+        cuts = _cuts(graph, nodes, options.bucket_bytes)
         segments = _segments(nodes, in_place, cuts, graph.trainers > 1)
-        parted = (_stages(nodes, in_place) if branches else [[nodes]] for nodes in segments)
+        parted = (_stages(nodes, in_place) if options.branches else [[nodes]] for nodes in segments)
         stages = [stage for segment in parted for stage in segment]
     numbers = itertools.count()
     made = [[_task(next(numbers), group, granularity) for group in stage] for stage in stages]

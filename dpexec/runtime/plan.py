@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core.places import array_module
+from dpexec.core.places import Place, array_module
 from dpexec.graph.describe import describe
 from dpexec.graph.drawable import Drawable
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
@@ -16,40 +16,11 @@ from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.kernels.gpu.products import PRODUCTS, RoundingProducts
 from dpexec.passes import needed_nodes
-from dpexec.runtime.bucket_size import THREADS
 from dpexec.runtime.collectives import bind_collective
-from dpexec.runtime.partition import Busy, Task, live_nodes, partition
+from dpexec.runtime.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
-__all__ = ["Plan", "PlanOptions", "make_plan"]
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """How a graph becomes a plan.
-
-    Args:
-        granularity: ``"segment"`` or ``"op"``.
-        skip_dead: leave out what nobody reads.
-        in_place: let optimizers overwrite parameters and their state; else these are computed
-            aside and stored when the run is over.
-        drop: free a temporary after its last use; else when the run is over.
-        bucket_bytes: of gradients that a collective task aggregates, see :mod:`.bucket_size`; 0
-            makes a task of every aggregation.
-        rounding: what GPUs round the operands of matrix products to, see
-            :mod:`dpexec.kernels.gpu.products`; None: they do not.
-        captured: whether GPUs launch pieces of tasks as CUDA graphs.
-        branches: whether expensive branches are tasks of their own: there are cores for them.
-    """
-
-    granularity: str = "segment"
-    skip_dead: bool = False
-    in_place: bool = True
-    drop: bool = True
-    bucket_bytes: int = THREADS.bucket_bytes
-    rounding: str | None = None
-    captured: bool = False
-    branches: bool = False
+__all__ = ["Plan", "make_plan"]
 
 
 @dataclass(eq=False)
@@ -167,9 +138,7 @@ def make_plan(
     live, missing = live_nodes(graph, idle, fed, busy)
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
     in_place = _in_place_nodes(block, nodes) if options.in_place and not checked else set()
-    tasks = partition(
-        graph, nodes, in_place, options.granularity, options.bucket_bytes, options.branches
-    )
+    tasks = partition(graph, nodes, in_place, options)
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
@@ -180,9 +149,7 @@ def make_plan(
         if node.device is None or node.is_collective:
             call = bind_collective(node, graph.places, missing)
         else:
-            xp = array_module(graph.places[node.device])
-            if options.rounding and node.op is not None and node.op.type in PRODUCTS:
-                xp = RoundingProducts(xp, options.rounding)
+            xp = _module(graph.places[node.device], node, options)
             call = bind_step(node, xp, node in in_place, late, checked)
         return Step(node, call, drops.get(node, ()))
 
@@ -202,6 +169,14 @@ def make_plan(
         checked=checked,
         captured=options.captured and not checked,
     )
+
+
+def _module(place: Place, node: OpNode, options: PlanOptions) -> Any:
+    """What a node computes with on a device."""
+    xp = array_module(place)
+    if options.rounding and node.op is not None and node.op.type in PRODUCTS:
+        return RoundingProducts(xp, options.rounding)
+    return xp
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
