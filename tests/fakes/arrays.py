@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import operator
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -86,7 +87,7 @@ class ndarray:
             return out
         out = np.empty_like(value) if out is None else out
         out.view(np.uint8).fill(0xEE) if out.flags.c_contiguous and out.ndim else None
-        self.machine.pending.append((entry, lambda: np.copyto(out, value)))
+        self.machine.pending.append((entry, weakref.ref(out), value))
         return out
 
     def _look(self, what):

@@ -155,8 +155,10 @@ class Machine:
             self.reads.append(name)
             done = [item for item in self.pending if self.host.covers(*item[0])]
             self.pending = [item for item in self.pending if not self.host.covers(*item[0])]
-        for _, deliver in done:
-            deliver()
+        for _, out, value in done:
+            if out() is None:
+                raise Race("page-locked memory was given away before the copy into it was done")
+            np.copyto(out(), value)
 
     def synchronize(self):
         """The host waits for everything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,10 @@ from dpexec.core.places import CUDAPlace, array_module
 from dpexec.core.tensors import SelectedRows
 
 __all__ = ["to_host"]
+
+_landing: list[tuple[Any, Any]] = []
+"""Copies on their way, with their events: CuPy would give memory that nobody holds to others."""
+_lock = threading.Lock()
 
 
 def to_host(place: CUDAPlace, value: Any) -> tuple[Any, Any]:
@@ -21,7 +26,11 @@ def to_host(place: CUDAPlace, value: Any) -> tuple[Any, Any]:
     """
     cuda = array_module(place).cuda
     host = _begun(cuda, value)
-    return host, cuda.get_current_stream().record(cuda.Event(disable_timing=True))
+    done = cuda.get_current_stream().record(cuda.Event(disable_timing=True))
+    with _lock:
+        _landing[:] = [(event, copy) for event, copy in _landing if not event.done]
+        _landing.append((done, host))
+    return host, done
 
 
 def _begun(cuda: Any, value: Any) -> Any:

@@ -118,6 +118,8 @@ def test_tensors_are_waited_for_when_they_are_read(cupy, mode):
         for (loss, _), (other,) in zip(fetched, expected, strict=True):
             np.testing.assert_array_equal(np.array(loss), other)
         assert set(reads) == {"event"}
+        exe.run(program, feeds[0], names, return_numpy=False)  # nobody reads it
+        cupy.machine.synchronize()  # its memory must not be somebody else's before
 
 
 @pytest.mark.parametrize("in_place", [True, False])
