@@ -100,15 +100,7 @@ class Engine:
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
-        if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
-            warnings.warn(
-                f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
-                "another; leave it at 0, or set it to the number of processors",
-                stacklevel=5,
-            )
-        for strategy in (self.build_strategy, self.execution_strategy):
-            if strategy is not None:
-                strategy.freeze("compilation")
+        self._seal()
 
     # ---- compilation
 
@@ -165,6 +157,18 @@ class Engine:
 
         assert execution is not None
         return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
+
+    def _seal(self) -> None:
+        """Take the strategies as they are, and warn of what cannot be meant."""
+        if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
+            warnings.warn(
+                f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
+                "another; leave it at 0, or set it to the number of processors",
+                stacklevel=6,
+            )
+        for strategy in (self.build_strategy, self.execution_strategy):
+            if strategy is not None:
+                strategy.freeze("compilation")
 
     # ---- running
 
