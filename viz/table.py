@@ -238,7 +238,11 @@ def table_of(
     steps: Iterable[int] | None = None,
     per_device: bool = False,
 ) -> Table:
-    """Add up what took how long in a trace; see `table`."""
+    """Add up what took how long in a trace; see `table`.
+
+    Raises:
+        ValueError: layers are asked for, and the trace has no graph.
+    """
     schedule = Schedule.of(trace, steps)
     if by == "layer" and schedule.facts is None:
         raise ValueError("the trace holds no graph, which would say what layer an operator is of")

@@ -9,6 +9,15 @@ from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Spec, require
 from dpexec.ops._shapes import require_integer
 
+REMOTE: dict[str, Any] = {
+    "remote_prefetch": False,
+    "trainer_id": 0,
+    "height_sections": [],
+    "epmap": [],
+    "table_names": [],
+}
+"""Attributes of operators that read rows of a table which may lie on parameter servers."""
+
 
 def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
     """Refuse row numbers outside a matrix.

@@ -9,19 +9,11 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.ops._rows import added_rows, check_rows
+from dpexec.ops._rows import REMOTE, added_rows, check_rows
 from dpexec.ops._shapes import require_same_dtype, require_same_shape
 
 LIMIT = 40.0
 """Decisions are cut off here on both sides, as in Paddle."""
-
-_DISTRIBUTED = {
-    "remote_prefetch": False,
-    "trainer_id": 0,
-    "height_sections": [],
-    "epmap": [],
-    "table_names": [],
-}
 
 
 def _infer(
@@ -117,7 +109,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     inputs="X W Label PathTable? PathCode? Bias?",
     outputs="Out PreOut W_Out",
     infer=_infer,
-    attrs=_DISTRIBUTED,
+    attrs=REMOTE,
     checks_values=True,
     samples=_samples,
 )

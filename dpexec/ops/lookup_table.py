@@ -7,18 +7,11 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.ops._rows import check_rows
+from dpexec.ops._rows import REMOTE, check_rows
 
 NO_PADDING = -1
 
-_DISTRIBUTED = {
-    "is_distributed": False,
-    "remote_prefetch": False,
-    "trainer_id": 0,
-    "height_sections": [],
-    "epmap": [],
-    "table_names": [],
-}
+_DISTRIBUTED = {"is_distributed": False, **REMOTE}
 
 
 def _check(table: Spec, ids: Spec) -> None:

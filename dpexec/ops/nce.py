@@ -12,17 +12,9 @@ from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops import _samplers
-from dpexec.ops._rows import added_rows, check_rows
+from dpexec.ops._rows import REMOTE, added_rows, check_rows
 from dpexec.ops._shapes import require_same_dtype
 from dpexec.ops.sigmoid import sigmoid_array
-
-_DISTRIBUTED = {
-    "remote_prefetch": False,
-    "trainer_id": 0,
-    "height_sections": [],
-    "epmap": [],
-    "table_names": [],
-}
 
 
 def _infer(
@@ -130,7 +122,7 @@ def _samples(r: SampleRng) -> list[Sample]:
     "CustomDistAliasProbs?",
     outputs="Cost SampleLogits SampleLabels",
     infer=_infer,
-    attrs={"is_sparse": False, **_DISTRIBUTED},
+    attrs={"is_sparse": False, **REMOTE},
     checks_values=True,
     samples=_samples,
 )

@@ -162,10 +162,15 @@ class Compilation:
         checked: bool,
         busy: Busy = (),
     ) -> Plan:
-        """The plan for a fetch list, fed names, devices without samples, FLAGS_check_nan_inf.
+        """A plan; if a variable is fetched that passes removed, of a graph that has it.
 
-        ``busy`` says how many devices of each ParallelDo get rows. If a variable is fetched that
-        passes removed, the plan is made from a graph that has it.
+        Args:
+            graph: made by :meth:`graph`.
+            fetch: names that are fetched.
+            fed: names that are fed.
+            idle: devices without samples.
+            checked: FLAGS_check_nan_inf.
+            busy: how many devices of each ParallelDo get rows.
         """
         if not graph.removed.isdisjoint(fetch):
             graph, _ = self.graph(kept=fetch)

@@ -95,6 +95,12 @@ def live_nodes(
     schedules, and updates from gradients that the other devices contributed to. Of the body of a
     ParallelDo it skips everything.
 
+    Args:
+        graph: the graph.
+        idle: devices without samples.
+        fed: names that are fed.
+        busy: how many devices of each ParallelDo get rows.
+
     Returns:
         The nodes that run, in order, and the variables that therefore have no value.
     """

@@ -149,7 +149,13 @@ class Replicas:
     # ---- results of runs
 
     def commit(self, device: int, name: str, value: Any) -> None:
-        """Store what a run computed for a persistable variable."""
+        """Store what a run computed for a persistable variable.
+
+        Args:
+            device: whose.
+            name: of the variable.
+            value: the array itself, not a copy.
+        """
         if self.shared or device == 0:
             var = self.scope.find_var(name) or self.scope.var(name)
         else:
@@ -163,7 +169,7 @@ class Replicas:
         tensor.array, tensor.place = value, self.places[device]
 
     def store(self, device: int, name: str, value: Any) -> None:
-        """Store a copy of what a run computed, in the array that is there if it fits."""
+        """Like :meth:`commit` with a copy of the value, in the array that is there if it fits."""
         tensor = self.tensor(device, name)
         array = None if tensor is None else tensor.array
         if isinstance(array, np.ndarray) and (array.shape, array.dtype) == _kind(value):

@@ -108,7 +108,19 @@ class Group:
         return self.moved.setdefault(tag.number, {"sent": 0, "received": 0, "shared": 0})
 
     def memory(self, key: Any, sizes: dict[int, int], tag: Tag) -> dict[int, Bytes]:
-        """Memory that all members see, by the rank of who provides it; the same for a key."""
+        """Memory that all members see; the same for a key.
+
+        Args:
+            key: names it; all members ask for it at the same time.
+            sizes: how many bytes each member provides, by rank.
+            tag: what it is for.
+
+        Returns:
+            The memory by the rank of who provides it.
+
+        Raises:
+            GangError: somebody did not answer.
+        """
         if key not in self._memory:
             self._memory[key] = share_memory(self.channels, sizes, self.rank, tag, self.limit)
         return self._memory[key]

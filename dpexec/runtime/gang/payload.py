@@ -46,7 +46,13 @@ PADDING = memoryview(bytes(64))
 
 
 def typed(memory: Bytes, start: int, total: Sum) -> np.ndarray[Any, Any]:
-    """The array of a value that lies somewhere in memory."""
+    """The array of a value that lies in memory.
+
+    Args:
+        memory: where.
+        start: at which byte it begins.
+        total: what it is.
+    """
     return memory[start : start + total.nbytes].view(total.dtype).reshape(total.shape)
 
 
@@ -63,6 +69,11 @@ def bytes_of(array: np.ndarray[Any, Any]) -> Bytes:
 
 def checked(env: Env, total: Sum, device: int) -> Any:
     """The value of a device, if it is what all members expect it to be.
+
+    Args:
+        env: the values of the device.
+        total: which one.
+        device: its number, for errors.
 
     Raises:
         GangError: it has another shape or type.
