@@ -1,18 +1,16 @@
 """DataLoader and PyReader: the expected feeds and errors are those of Paddle 1.8.5."""
 
-import contextlib
 import os
 import pickle
 import threading
 import traceback
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core import places as places_module
 from dpexec.io import DataLoader, PyReader
+from tests.fakes.cupy import install
 from tests.runtime.nets import classifier, persistables
 
 EnforceNotMet, EOFException = fluid.core.EnforceNotMet, fluid.core.EOFException
@@ -368,33 +366,15 @@ def test_a_generator_in_a_process_of_its_own(programs, y, total, iterable):
     assert len(set(found)) == 1 and os.getpid() not in found
 
 
-class FakeGPU(contextlib.AbstractContextManager):
-    """What is used of CuPy's devices and streams; notes who did what, on which thread."""
-
-    log = ()
-
-    def __init__(self, *args, **options):
-        self.what = ("device", *args) if args else ("stream", *options.items())
-
-    def __exit__(self, *error):
-        self.log.append((*self.what, threading.current_thread().name))
-
-    def synchronize(self):
-        self.log.append("synchronized")
-
-
 def test_batches_are_copied_to_the_gpus_ahead(y, monkeypatch):
-    cuda = SimpleNamespace(Device=FakeGPU, Stream=FakeGPU)
-    cupy = SimpleNamespace(asarray=np.asarray, cuda=cuda)
-    monkeypatch.setattr(places_module, "_cupy", lambda: cupy)
-    monkeypatch.setattr(places_module, "get_cuda_device_count", lambda: 2)
-    monkeypatch.setattr(FakeGPU, "log", [])
+    cupy = install(monkeypatch, 2)
     places = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
     loader = DataLoader.from_generator([y], 4).set_batch_generator(batches, places=places)
     feeds = [[feed["y"] for feed in step] for step in loader]
     assert [[tensor.place for tensor in step] for step in feeds] == [places, places]
-    assert [[int(tensor.array[0, 0]) for tensor in step] for step in feeds] == [[0, 1], [2, 3]]
-    stream = ("stream", ("non_blocking", True), "dpexec-prefetch")
-    inner = [("device", 0, "dpexec-prefetch"), "synchronized", stream]
-    assert FakeGPU.log[:4] == [*inner, ("device", 0, "dpexec-prefetch")]
-    assert ("device", 1, "dpexec-prefetch") in FakeGPU.log
+    copies = [(gpu, stream) for gpu, stream, name in cupy.machine.log if name == "asarray"]
+    feeding = [(gpu, cupy.machine.streams[2 + gpu].name) for gpu in (0, 1)]  # behind null streams
+    assert copies[:4] == feeding * 2
+    assert set(cupy.machine.reads) == {"stream"}  # the loader's thread waits, nobody else
+    found = [[int(tensor.numpy()[0, 0]) for tensor in step] for step in feeds]
+    assert found == [[0, 1], [2, 3]]

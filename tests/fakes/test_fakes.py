@@ -5,8 +5,9 @@ import gc
 import numpy as np
 import pytest
 
+from tests.fakes.arrays import NAMES
 from tests.fakes.cupy import make_cupy
-from tests.fakes.streams import Race
+from tests.fakes.streams import CaptureError, Race
 
 
 @pytest.fixture
@@ -133,3 +134,52 @@ def test_asynchronous_copies_give_garbage_before_their_end(cupy):
 def test_what_cupy_lacks_is_refused(cupy, call):
     with pytest.raises((AttributeError, TypeError, ValueError, NotImplementedError)):
         call(cupy, cupy.ones(3))
+
+
+@pytest.mark.parametrize("kind", ["Stream", "Event", "Device", "MemoryPool"])
+def test_objects_have_nothing_that_those_of_cupy_lack(cupy, kind):
+    ours = {name for name in vars(getattr(cupy.cuda, kind)) if not name.startswith("_")}
+    assert ours - {"machine"} <= set(NAMES["cuda"][kind])
+
+
+def test_a_captured_stream_notes_and_does_nothing(cupy):
+    stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
+    x = cupy.zeros(3)
+    cupy.cuda.Device(0).synchronize()
+    with stream, cupy.cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        x += 1
+        y = x * 2
+        with pytest.raises(CaptureError, match="get while a stream is captured"):
+            y.get()
+        with pytest.raises(CaptureError, match="takes values of the host"):
+            cupy.asarray([1.0])
+        graph = stream.end_capture()
+    assert x.get(stream).tolist() == [0, 0, 0]
+    graph.launch(stream)
+    graph.launch(stream)
+    assert (x.get(stream).tolist(), y.get(stream).tolist()) == ([2, 2, 2], [4, 4, 4])
+
+
+def test_ranks_of_nccl_meet_in_a_group(cupy):
+    ranks = cupy.cuda.nccl.NcclCommunicator.initAll([0, 1])
+    arrays = []
+    for gpu in (0, 1):
+        with cupy.cuda.Device(gpu):
+            arrays.append(cupy.ones(2, "float32"))
+    calls = [
+        (array.data.ptr, array.data.ptr, 2, cupy.cuda.nccl.NCCL_FLOAT32, 0, gpu + 1)
+        for gpu, array in enumerate(arrays)
+    ]
+    with pytest.raises(AssertionError, match="outside of a group"):
+        ranks[0].allReduce(*calls[0])
+    cupy.cuda.nccl.groupStart()
+    ranks[0].allReduce(*calls[0])
+    with pytest.raises(ValueError, match="zip"):  # the second rank is missing
+        cupy.cuda.nccl.groupEnd()
+    cupy.cuda.nccl.groupStart()
+    for rank, call in zip(ranks, calls, strict=True):
+        rank.allReduce(*call)
+    cupy.cuda.nccl.groupEnd()
+    with cupy.cuda.Device(1):
+        assert arrays[1].get().tolist() == [2, 2]
