@@ -75,11 +75,11 @@ def pairs(name: str, number: int, devices: int) -> list[tuple[float, float]]:
         for _ in range(WARM_UP):
             step()
         engine = program._engine
-        recorder, found = engine.recorder, []
+        recorder, found = engine.observers.recorder, []
         for index in range(number):
             took = {}
             for on in (index % 2 == 0, index % 2 == 1):
-                engine.recorder = recorder if on else None
+                engine.observers.recorder = recorder if on else None
                 step()
                 took[on] = statistics.median(step() for _ in range(BLOCK))
             found.append((took[False], took[True]))
