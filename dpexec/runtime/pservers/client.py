@@ -18,6 +18,7 @@ from dpexec.runtime.trainers.secret import secret_of
 __all__ = ["DEADLINE", "Servers", "limit_of_waiting"]
 
 DEADLINE = "FLAGS_rpc_deadline"
+_NEWS = 2.0  # seconds that servers have to say whom they have waited for in vain
 
 
 def limit_of_waiting() -> float:
@@ -85,7 +86,7 @@ class Servers:
             tag = Tag(self._requests, 0, f"request {self._requests} of trainer {self._trainer}")
             self._requests += 1
             try:
-                answers = ask(self._channels, tag, messages, limit_of_waiting())
+                answers = ask(self._channels, tag, messages, limit_of_waiting() + _NEWS)
             except GangError as error:
                 self.leave(str(error))
                 raise
