@@ -37,7 +37,9 @@ export function search(
     try {
       expression = new RegExp(pattern[1] as string, "im");
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      const why = error instanceof Error ? error.message : String(error);
+      const known = "Invalid regular expression: "; // said by some browsers, not by all
+      return why.startsWith(known) ? why : known + why;
     }
     for (let entry = 0; entry < total; entry++) if (expression.test(text(entry))) hits.push(entry);
     return hits;
