@@ -5,7 +5,8 @@ there: a run fails at the first operator that computes an infinity or a NaN. So 
 ``FLAGS_fuse_parameter_memory_size`` and ``FLAGS_fuse_parameter_groups_size`` when a program is
 compiled: they say how many gradients ``fuse_all_reduce_ops`` puts together. The others keep their
 values and change nothing, and the first assignment of another value than the default says so.
-Environment variables of their names set them at the start.
+Environment variables of their names set them at the start. ``FLAGS_cudnn_deterministic``, which the
+build for CPUs does not have, is an environment variable alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Flags", "get_flags", "globals", "set_flags"]
+__all__ = ["Flags", "asks_for_equal_runs", "get_flags", "globals", "set_flags"]
 
 # The flags of the build for CPUs. Those that are not public can be seen in core.globals() only.
 _DEFAULTS: dict[str, bool | int | float | str] = {
@@ -129,6 +130,12 @@ def _parsed(name: str, text: str, kind: type) -> Any:
 
 
 _FLAGS = Flags(os.environ)
+
+
+def asks_for_equal_runs() -> bool:
+    """Whether ``FLAGS_cudnn_deterministic`` is set: GPUs must give the same bits at every run."""
+    flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
+    return flag.lower() in ("1", "t", "true", "y", "yes")
 
 
 def globals() -> Flags:

@@ -97,6 +97,7 @@ class Machine:
         end = owner.ctypes.data + owner.nbytes
         assert ptr + count * dtype.itemsize <= end, "beyond the end of the array"
         place = (ctypes.c_char * (end - ptr)).from_address(ptr)
+        place.owner = owner  # it lives as long as somebody has elements of it
         return np.frombuffer(place, dtype, count), array._memory
 
     def enqueue(self, name, reads=(), writes=(), stream=None, again=None, logged=True):

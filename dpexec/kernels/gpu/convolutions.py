@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,21 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.flags import asks_for_equal_runs
 from dpexec.ops._convolution import Window
 from dpexec.ops._windows import has_channels_last, image_shape
 
-__all__ = ["asks_for_equal_runs", "convolution_of", "library"]
+__all__ = ["convolution_of", "library"]
 
 _TYPES = frozenset(["conv2d", "depthwise_conv2d"])
 _enqueuing = threading.Lock()  # a handle has one stream at a time
 
 Operands = tuple[Any, Any]
-
-
-def asks_for_equal_runs() -> bool:
-    """Whether ``FLAGS_cudnn_deterministic`` is set in the environment."""
-    flag = os.environ.get("FLAGS_cudnn_deterministic", "")  # noqa: SIM112 - Paddle's name
-    return flag.lower() in ("1", "t", "true", "y", "yes")
 
 
 @functools.cache

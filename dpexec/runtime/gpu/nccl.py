@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.core.flags import asks_for_equal_runs
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
-from dpexec.kernels.gpu.convolutions import asks_for_equal_runs
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.collectives import bind_collective, sums_of
 from dpexec.runtime.env import Env

@@ -216,6 +216,9 @@ def main():
             return value[0]
 
     def describe():
+        if request.on_gpu:
+            properties = importlib.import_module("cupy").cuda.runtime.getDeviceProperties(0)
+            about["gpu"] = properties["name"].decode()
         if request.mode == "parallel" and fluid.__name__ == "dpexec":
             about["dask_tasks"] = len(executor.plan.tasks) + 1  # one fetches
         return about

@@ -7,7 +7,7 @@ import dpexec as fluid
 from dpexec.kernels.gpu.products import PRECISIONS, PRODUCTS, RoundingProducts
 from tests.fakes.cupy import install
 from tests.ops.test_contract_on_gpus import compared
-from tests.runtime.gpu.programs import feeds_of, regression, trained
+from tests.runtime.gpu.programs import assert_same_bits, feeds_of, regression, trained
 
 HALF = {"bfloat16": 2.0**-9, "tf32": 2.0**-11}  # what rounding changes a number by at most
 
@@ -49,6 +49,8 @@ def test_programs_ask_for_them(monkeypatch, precision):
     for name, value in expected[1].items():
         np.testing.assert_allclose(found[1][name], value, 0.05, 0.05, err_msg=name)
     assert any(not np.array_equal(found[1][name], value) for name, value in expected[1].items())
+    options = {"product_precision": precision, "allow_cuda_graph_capture": True}
+    assert_same_bits(trained(net, [fluid.CUDAPlace(0)], feeds=feeds, **options), found)
 
 
 def test_devices_without_them_are_named(monkeypatch):
