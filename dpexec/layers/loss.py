@@ -42,12 +42,13 @@ def cross_entropy(
 
     Args:
         input: probabilities ``(..., classes)``, as softmax gives them.
-        label: class numbers, int64 ``(..., 1)``; or probabilities like ``input``.
+        label: class numbers, int64 ``(..., 1)`` or ``(...)``; or probabilities like ``input``.
         soft_label: whether labels are probabilities.
         ignore_index: samples with this label have loss 0.
 
     Returns:
-        Losses ``(..., 1)``. Source: Paddle ops ``cross_entropy2``, ``cross_entropy``.
+        Losses in the shape of class numbers, else ``(..., 1)``.
+        Source: Paddle ops ``cross_entropy2``, ``cross_entropy``.
     """
     op_type = "cross_entropy" if soft_label else "cross_entropy2"
     check_variable_and_dtype(input, "input", FLOATS, op_type)
@@ -78,7 +79,8 @@ def softmax_with_cross_entropy(
 
     Args:
         logits: any numbers ``(..., classes, ...)``.
-        label: class numbers with 1 in place of ``classes``; or probabilities like ``logits``.
+        label: class numbers with 1 in place of ``classes``, or along the last axis without it;
+            or probabilities like ``logits``.
         soft_label: whether labels are probabilities.
         ignore_index: samples with this label have loss 0.
         numeric_stable_mode: accepted for fluid's sake: it always is stable.
@@ -86,7 +88,8 @@ def softmax_with_cross_entropy(
         axis: where the classes are.
 
     Returns:
-        Losses, 1 in place of ``classes``. Source: Paddle op ``softmax_with_cross_entropy``.
+        Losses in the shape of class numbers, else 1 in place of ``classes``.
+        Source: Paddle op ``softmax_with_cross_entropy``.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
     softmax = helper.create_variable_for_type_inference(logits.dtype)

@@ -43,7 +43,7 @@ def _may_hold(numbers: Any, number: int) -> bool:
 
 
 def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:
-    """Check integer labels of the scores ``x`` and give the shape of the losses."""
+    """Check integer labels of the scores ``x`` and give the shape of the losses, the labels'."""
     require(x.rank, f"X {x} must have an axis of classes")
     require(
         label.dtype in (VarType.INT64, VarType.INT32),
@@ -60,7 +60,7 @@ def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:
     )
     return tuple(
         known if size < 0 else size
-        for size, known in zip(expected, _padded(label.shape, x.rank), strict=True)
+        for size, known in zip(expected[: label.rank], label.shape, strict=True)
     )
 
 
@@ -74,7 +74,3 @@ def check_soft(x: Spec, label: Spec) -> None:
 
 def _match(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return len(a) == len(b) and all(map(dims_match, a, b))
-
-
-def _padded(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return shape if len(shape) == rank else (*shape, 1)

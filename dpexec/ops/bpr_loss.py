@@ -40,7 +40,7 @@ def bpr_loss(xp: Any, x: Any, label: Any) -> Any:
     flat = x.reshape(-1, x.shape[-1])
     terms = xp.logaddexp(0, flat - flat[rows, columns][:, None])
     terms[rows, columns] = 0
-    return (terms.sum(axis=1) / x.dtype.type(x.shape[-1] - 1)).reshape(*x.shape[:-1], 1)
+    return (terms.sum(axis=1) / x.dtype.type(x.shape[-1] - 1)).reshape(label.shape)
 
 
 @bpr_loss.grad("X", "Label", "Y@GRAD", outputs="X@GRAD")

@@ -84,8 +84,7 @@ def softmax_with_cross_entropy(
     match = flat.reshape(-1, flat.shape[-1])[rows, columns]
     if ignored is not None:
         match[ignored] = 1
-    shape = (*logits.shape[:axis], 1, *logits.shape[axis + 1 :])
-    return softmax, negative_log(xp, match).reshape(shape)
+    return softmax, negative_log(xp, match).reshape(label.shape)
 
 
 def _infer_grad(softmax: Spec, label: Spec, d_loss: Spec) -> Spec:

@@ -156,6 +156,11 @@ def test_vectors_transpose_to_themselves():
         layers.t(fluid.data("y", [2, 3, 4]))
 
 
+def test_dimension_to_reduce_may_be_a_numpy_integer():
+    x = fluid.data("x", [None, 4, 6])
+    assert layers.reduce_sum(x, dim=np.int64(1)).shape == (-1, 6)
+
+
 def test_wrong_calls_are_refused():
     x = fluid.data("x", [None, 4])
     label = fluid.data("label", [None, 1], dtype="int64")

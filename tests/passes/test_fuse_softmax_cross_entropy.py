@@ -57,6 +57,26 @@ def test_soft_labels_and_other_axes_stay():
 
 
 @pytest.mark.parametrize("native", [True, False])
+def test_losses_of_labels_without_an_axis_have_none(native):
+    main = fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        x, y = fluid.data("x", [None, 4]), fluid.data("y", [None], "int64")
+        x.stop_gradient = False
+        loss = fluid.layers.cross_entropy(fluid.layers.softmax(x), y)
+        (slope,) = fluid.gradients(loss, x)
+    assert loss.shape == (-1,)
+    strategy = fluid.BuildStrategy()
+    strategy.native_kernels = native
+    compiled = fluid.CompiledProgram(main, build_strategy=strategy)
+    feed = {"x": np.eye(3, 4, dtype="float32"), "y": np.array([0, 0, 3])}
+    losses, slopes = fluid.Executor(fluid.CPUPlace()).run(compiled, feed, [loss, slope])
+    shares = np.exp(feed["x"]) / (3 + np.e)
+    hits = np.eye(4)[feed["y"]]
+    np.testing.assert_allclose(losses, -np.log((shares * hits).sum(1)), rtol=1e-6)
+    np.testing.assert_allclose(slopes, shares - hits, rtol=1e-5)
+
+
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(("mode", "devices"), [(AllReduce, 1), (AllReduce, 2), (Reduce, 2)])
 def test_losses_stay_within_rounding(mode, devices, native):
     options = {"native_kernels": native}
