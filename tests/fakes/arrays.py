@@ -298,6 +298,8 @@ def call(name, function, args, kwargs):
     if name not in ("array", "asarray", "ascontiguousarray"):
         _no_numpy([*args, *kwargs.values()], name)
     given = _arrays([*args, *(v for k, v in kwargs.items() if k != "out")])
+    if name in ("concatenate", "stack") and len(given) > 8:
+        ndarray.machine.from_host(f"a list of {len(given)} addresses")
     out = _arrays([kwargs.get("out")])
     hosts = [_hosts(value) for value in args]
     options = {key: _hosts(value) for key, value in kwargs.items()}

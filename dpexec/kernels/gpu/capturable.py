@@ -32,6 +32,8 @@ CAPTURABLE = frozenset(_TYPES.split())
 """Types; their gradients are meant, too."""
 
 _SHAPES = {"Shape", "ExpandTimes"}  # slots whose values the host looks at, as in ...Tensor
+_JOINS = {"concat": 8, "stack": 8}
+"""How many inputs they may have: for more CuPy makes a list of addresses on the host."""
 
 
 def is_capturable(op: Operator) -> bool:
@@ -41,6 +43,8 @@ def is_capturable(op: Operator) -> bool:
         op: the operator.
     """
     if op.type not in CAPTURABLE and op.type.removesuffix("_grad") not in CAPTURABLE:
+        return False
+    if len(op.input_arg_names) > _JOINS.get(op.type, len(op.input_arg_names)):
         return False
     given = {slot for slot, names in op.inputs.items() if names}
     if any(slot in _SHAPES or slot.endswith(("Tensor", "TensorList")) for slot in given):

@@ -1,12 +1,15 @@
 """Operators that CUDA graphs repeat: launched again, they compute from what is there then."""
 
 import numpy as np
+import pytest
 
 import dpexec.ops
 from dpexec.core.ranges import looking_later
 from dpexec.ir import opdef
+from dpexec.ir.opdef import Sample
 from dpexec.kernels.gpu.capturable import CAPTURABLE, is_capturable
 from tests.fakes.cupy import install
+from tests.fakes.streams import CaptureError
 from tests.ops.calls import SampleCall, samples
 from tests.ops.test_contract_on_gpus import compared
 
@@ -44,3 +47,24 @@ def test_graphs_repeat_what_their_operators_compute(monkeypatch):
         compared(type, cupy, 1e-4, in_a_graph)
     assert captured > CAPTURABLE - {"dropout_grad"}
     assert {opdef.get(type).is_random for type in captured} == {False}
+
+
+@pytest.mark.parametrize("type", ["concat", "stack"])
+@pytest.mark.parametrize("count", [8, 9])
+def test_long_lists_of_addresses_come_from_the_host(monkeypatch, type, count):
+    cupy = install(monkeypatch, 1)
+    sample = Sample({"X": [np.ones((2, 3), np.float32)] * count})
+    call = SampleCall(type, sample, np.float32)
+    assert is_capturable(call.op) == (count == 8)
+    call.xp = cupy
+    call.values = {name: cupy.asarray(value) for name, value in call.values.items()}
+    cupy.cuda.Device(0).synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream, cupy.cuda.using_allocator(cupy.cuda.MemoryPool().malloc):
+        stream.begin_capture()
+        if count == 8:
+            call.forward()
+        else:
+            with pytest.raises(CaptureError, match="a list of 9 addresses takes values of the"):
+                call.forward()
+        stream.end_capture()
