@@ -241,10 +241,11 @@ class Engine:
         at = 0
         while at < len(steps):
             self.observers.begin(self, bindings[at])
-            end = at + 1 if self.observers.record else len(steps)
+            recorded = bool(self.observers.recorders)
+            end = at + 1 if recorded else len(steps)
             before, made = self._runs(), None
             try:
-                if self.observers.record:
+                if recorded:
                     made = self._one_step(bindings[at], batches[at], merged)
                 else:
                     made = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
@@ -271,14 +272,17 @@ class Engine:
         return results
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if not self.observers.record:
+        recorders = self.observers.recorders
+        if not recorders:
             return self._run_step(binding, feeds, merged, None)
         recording: Recording | ClusterRecording = (
             binding.recording if self._cluster is None else self._cluster.recording(binding)
         )
         recording.begin()
         results = self._run_step(binding, feeds, merged, recording)
-        self.observers.keep(recording.end())
+        notes = recording.end()
+        for recorder in recorders:
+            recorder.keep(notes)
         return results
 
     def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.trace import live, profile
-from dpexec.trace.recorder import Notes, Recorder
+from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -65,12 +65,10 @@ class Observers:
                 watcher.end(engine, feeds.samples, told)
 
     @property
-    def record(self) -> bool:
-        """Whether somebody wants to have the next step recorded."""
-        return self.recorder is not None or profile.active() is not None or bool(self._samplers)
-
-    def keep(self, recorded: Notes) -> None:
-        """Give all that want it what a step recorded."""
-        for recorder in (self.recorder, profile.active(), *self._samplers):
-            if recorder is not None:
-                recorder.keep(recorded)
+    def recorders(self) -> Sequence[Recorder]:
+        """Those that want to have the next step recorded: usually nobody, or one."""
+        profiler = profile.active()
+        if profiler is None and not self._samplers:
+            return () if self.recorder is None else (self.recorder,)
+        wanted = (self.recorder, profiler, *self._samplers)
+        return [recorder for recorder in wanted if recorder is not None]
