@@ -37,7 +37,7 @@ def test_lost_workers_are_replaced_before_it_is_tried_again(runner):
 
 
 def test_a_step_that_loses_workers_again_and_again_is_an_error(runner):
-    with pytest.raises(WorkerLostError, match="lost 4 times at the same step.*loss 3") as caught:
+    with pytest.raises(WorkerLostError, match=r"lost 4 times at the same step.*loss 3") as caught:
         runner._surviving(failing(runner, 9))
     assert caught.value.lost == {"worker 3": "is gone"}
 
