@@ -48,7 +48,8 @@ def _resolve(name: str) -> ModuleType:
         return module
     raise ModuleNotFoundError(
         f"{name} is not supported: dpexec answers paddle.fluid and its modules, paddle.batch, "
-        "paddle.reader, paddle.version and paddle.dataset (cifar, imikolov, mnist, uci_housing)",
+        "paddle.reader, paddle.utils, paddle.version and paddle.dataset (cifar, imikolov, mnist, "
+        "uci_housing)",
         name=name,
     )
 
