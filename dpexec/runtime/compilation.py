@@ -6,6 +6,7 @@ cluster build the very graph and plans that the client has.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,7 +131,7 @@ class Compilation:
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
-            captured=strategy.allow_cuda_graph_capture and on_gpus(places),
+            captured=_captured(strategy, places),
             branches=_has_free_cores(places, options, collectives),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
@@ -225,6 +226,17 @@ def _bucket_bytes(
     if collectives == "gang" or options.trainers > 1:
         exchange = GANG
     return exchange.bucket_bytes
+
+
+def _captured(strategy: BuildStrategy, places: Sequence[Place]) -> bool:
+    """Whether GPUs are to launch CUDA graphs; says if there are no GPUs that could."""
+    if strategy.allow_cuda_graph_capture and not on_gpus(places):
+        warnings.warn(
+            "BuildStrategy.allow_cuda_graph_capture has no effect: no replica is on a GPU",
+            stacklevel=2,
+        )
+        return False
+    return strategy.allow_cuda_graph_capture
 
 
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:

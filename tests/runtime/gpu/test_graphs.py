@@ -31,7 +31,8 @@ def gpus(numbers):
 def compiled(net, places):
     """The program, to be run with graphs."""
     build, run_as = fluid.BuildStrategy(), fluid.ExecutionStrategy()
-    build.allow_cuda_graph_capture, run_as.scheduler = True, "threads"
+    build.allow_cuda_graph_capture = isinstance(places[0], CUDAPlace)
+    run_as.scheduler = "threads"
     return fluid.CompiledProgram(net.main).with_data_parallel(
         net.loss.name, build, run_as, places=places
     )
@@ -120,6 +121,22 @@ def test_a_refused_label_changes_nothing(cupy):
         assert np.isfinite(exe.run(program, feed, [net.loss])[0]).all()
 
 
+def test_recorded_steps_are_launched_one_by_one(cupy):
+    net, run_as, build = regression(), fluid.ExecutionStrategy(), fluid.BuildStrategy()
+    run_as.trace = build.allow_cuda_graph_capture = True
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, run_as, places=gpus([0])
+        )
+        for feed in without_labels(3):
+            exe.run(program, feed, [])
+    operators = [event for event in program.trace.events if event.kind == "op"]
+    assert len(operators) >= 3 * len(program.plan.nodes)
+    assert not any(name == "graph" for *_, name in cupy.machine.log)
+
+
 def test_what_cannot_be_captured_runs_and_says_so_once(cupy, monkeypatch):
     monkeypatch.setattr("dpexec.runtime.gpu.graphs.is_capturable", lambda op: True)
     net, feeds = NETS["sparse"](), feeds_of("sparse")
@@ -133,3 +150,10 @@ def test_memory_of_graphs_is_nobody_elses(cupy, monkeypatch):
     monkeypatch.setattr(cupy.cuda, "using_allocator", lambda allocator: contextlib.nullcontext())
     with pytest.raises(AssertionError, match=r"may still use|may be somebody else's"):
         trained(regression(), gpus([0]), feeds=without_labels(3), allow_cuda_graph_capture=True)
+
+
+def test_processors_have_no_graphs():
+    with pytest.warns(UserWarning, match="allow_cuda_graph_capture has no effect: no replica is"):
+        trained(
+            regression(), [fluid.CPUPlace()], feeds=without_labels(1), allow_cuda_graph_capture=True
+        )
