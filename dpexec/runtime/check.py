@@ -13,7 +13,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
+from dpexec.errors import EnforceNotMet, similar
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
 from dpexec.ir.block import Block
@@ -43,7 +43,7 @@ def check_fetch_names(block: Block, names: Iterable[str]) -> None:
             raise EnforceNotMet(
                 f"NotFound: Cannot find fetched variable({name}) in current computation graph. "
                 "Possible reasons: the name is misspelled; the variable belongs to another "
-                "program; it was created after the program was compiled"
+                f"program; it was created after the program was compiled{similar(name, block.vars)}"
             )
 
 

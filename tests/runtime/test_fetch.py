@@ -57,3 +57,10 @@ def test_what_is_returned_is_not_overwritten_by_later_runs(devices):
         batches = [np.full((4, 2), number, "float32") for number in range(4)]
         found = [exe.run(compiled, feed={"x": x}, fetch_list=[twice])[0] for x in batches]
     assert all(np.array_equal(out, 2 * x) for out, x in zip(found, batches, strict=True))
+
+
+def test_misspelled_name_is_told_what_was_meant(mean):
+    with pytest.raises(
+        fluid.core.EnforceNotMet, match=r"variable\(maen_0.tmp_0\).*; similar: mean"
+    ):
+        run("maen_0.tmp_0")
