@@ -40,7 +40,8 @@ class CodeNotes:
 
     Attributes:
         count: how many runs noted something so far.
-        most: how many there is room for.
+        joined: sums whose size only a run tells.
+        most: how many runs there is room for.
         times: when the step of each run began and was over, in nanoseconds.
     """
 
@@ -53,6 +54,7 @@ class CodeNotes:
         "_stamps",
         "binding",
         "count",
+        "joined",
         "most",
         "size",
         "times",
@@ -71,6 +73,7 @@ class CodeNotes:
         width = max(code.schedule.width, 1)
         self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.most, width), np.int64)
+        self.joined = code.joined
         self._rows = np.empty((self.most, len(code.joined)), np.int64)
         self.times = memoryview(np.zeros(2 * self.most, np.int64).data)  # makes no objects
 
@@ -79,11 +82,10 @@ class CodeNotes:
         """Where the next run, and those that follow, are to note something."""
         return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
 
-    def end_run(self) -> None:
-        """A run is over, and has noted what it did."""
-        for index, joined in enumerate(self._code.joined):
+    def keep_sizes(self) -> None:
+        """Keep how large sums were whose size only a run tells."""
+        for index, joined in enumerate(self.joined):
             self._rows[self.count, index] = joined.number[0]
-        self.count += 1
 
     def record(self, row: int) -> StepRecord:
         """What a step recorded.
@@ -101,7 +103,7 @@ class CodeNotes:
         ]
         moved = {
             joined.node.id: {"bytes": int(count) * joined.row_bytes}
-            for joined, count in zip(self._code.joined, self._rows[row], strict=True)
+            for joined, count in zip(self.joined, self._rows[row], strict=True)
         }
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 

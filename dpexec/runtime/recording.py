@@ -135,7 +135,9 @@ class Recording:
             done = crew.run(code.schedule)
         finally:
             if done:
-                notes.end_run()
+                if notes.joined:
+                    notes.keep_sizes()
+                notes.count += 1
             else:
                 code.note(None)
         return done
