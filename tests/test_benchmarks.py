@@ -189,4 +189,4 @@ def test_prediction_on_two_replicas_is_compared_with_one(net):
     name, rows, *numbers = prediction.compare(net, 2, 1, 0.01).split()
     one, two, ratio, *_ = (float(text.replace(",", "")) for text in numbers)
     assert (name, rows) == (net, "2")
-    assert ratio == pytest.approx(two / one, rel=0.02)
+    assert ratio == pytest.approx(two / one, rel=0.02, abs=0.006)  # it has two decimals
