@@ -23,7 +23,8 @@ from dpexec.ir.spec import Spec
 from dpexec.runtime.arena import Arena, arena_of
 from dpexec.runtime.binding import Memory
 from dpexec.runtime.code_table import CodeTable
-from dpexec.runtime.plan import Plan
+from dpexec.runtime.partition import Task
+from dpexec.runtime.plan import Plan, tasks_before
 from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step
 from dpexec.runtime.task_code import TaskCode
@@ -229,8 +230,8 @@ class _Facts:
 
     Args:
         chains: tasks of a device that run one after another, by the first of them.
-        readers: by task and name of a result, the last task that reads it; None if tasks of other
-            chains do, or if it is a result of the run.
+        readers: by task and name of a result, the last task of the chain that may run while it is
+            needed; None if it is needed when the run is over, or by collectives.
         kinds: by task.
     """
 
@@ -244,8 +245,10 @@ _known: weakref.WeakKeyDictionary[Plan, _Facts] = weakref.WeakKeyDictionary()
 
 def _facts(plan: Plan) -> _Facts:
     if plan not in _known:
-        chains, places = _chains(plan), _places_read(plan)
-        _known[plan] = _Facts(chains, _last_tasks(plan, chains, places), _kinds(plan, places))
+        before, places = tasks_before(plan.tasks), _places_read(plan)
+        chains = _chains(plan, before)
+        last = _last_tasks(plan, chains, places, before)
+        _known[plan] = _Facts(chains, last, _kinds(plan, places))
     return _known[plan]
 
 
@@ -263,16 +266,20 @@ def _kinds(plan: Plan, read: _Readers) -> dict[int, _Kind]:
     return found
 
 
-def _chains(plan: Plan) -> dict[int, list[int]]:
+def _chains(plan: Plan, before: Sequence[int]) -> dict[int, list[int]]:
+    """A task continues the first chain of its device whose last one has ended when it starts."""
     chains: dict[int, list[int]] = {}
-    latest: dict[int | None, list[int]] = {}
+    known: dict[int | None, list[list[int]]] = {}
     for task in plan.tasks:
         if task.is_collective:
             continue
-        before = latest.get(task.device)
-        if before is None or before[-1] not in task.after:
-            before = latest[task.device] = chains[task.id] = []
-        before.append(task.id)
+        own = known.setdefault(task.device, [])
+        ended = (chain for chain in own if before[task.id] >> chain[-1] & 1)
+        chain = next(ended, None)
+        if chain is None:
+            chain = chains[task.id] = []
+            own.append(chain)
+        chain.append(task.id)
     return chains
 
 
@@ -295,19 +302,31 @@ def _kept(plan: Plan) -> set[tuple[int, str]]:
 
 
 def _last_tasks(
-    plan: Plan, chains: Mapping[int, Sequence[int]], read: _Readers
+    plan: Plan, chains: Mapping[int, Sequence[int]], read: _Readers, before: Sequence[int]
 ) -> list[dict[str, int | None]]:
     found: list[dict[str, int | None]] = [{} for _ in plan.tasks]
     kept = _kept(plan)
     for chain in chains.values():
-        inside = set(chain)
         for number in chain:
             for var in (var for node in plan.tasks[number].nodes for var in node.outputs):
                 place = var.device, var.name
-                others = read.get(place, set())
-                alone = place not in kept and others <= inside
-                found[number][var.name] = max(others, default=-1) if alone else None
+                readers = [plan.tasks[index] for index in read.get(place, ())]
+                if place not in kept and not any(task.is_collective for task in readers):
+                    found[number][var.name] = _last_of(chain, readers, before)
+                else:
+                    found[number][var.name] = None
     return found
+
+
+def _last_of(chain: Sequence[int], readers: Sequence[Task], before: Sequence[int]) -> int | None:
+    """The last task of a chain that may run while a value has readers, some of other chains."""
+    last = max((task.id for task in readers if task.id in chain), default=-1)
+    others = sum(1 << task.id for task in readers if task.id not in chain)
+    if not others:
+        return last
+    after = (index for index, number in enumerate(chain) if not others & ~before[number])
+    first = next(after, None)  # it is not the first of all, since readers wait for the value
+    return None if first is None else max(last, chain[first - 1])
 
 
 def _read_elsewhere(plan: Plan, read: _Readers) -> dict[int, set[str]]:

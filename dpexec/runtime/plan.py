@@ -20,7 +20,7 @@ from dpexec.runtime.collectives import bind_collective
 from dpexec.runtime.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["Plan", "make_plan", "tasks_before"]
 
 
 @dataclass(eq=False)
@@ -272,8 +272,8 @@ def _writes(
 
 def _drops(block: Block, tasks: Sequence[Task], fetched: set[str]) -> dict[OpNode, tuple[str, ...]]:
     """After which node a temporary can go: the last that uses it, if all others come before."""
-    before = _tasks_before(tasks)
-    users: dict[tuple[int, str], set[int]] = {}
+    before = tasks_before(tasks)
+    users: dict[tuple[int, str], int] = {}  # tasks, a bit for each
     last: dict[tuple[int, str], OpNode] = {}
     home: dict[tuple[int, str], Task] = {}
     for task in tasks:
@@ -281,21 +281,28 @@ def _drops(block: Block, tasks: Sequence[Task], fetched: set[str]) -> dict[OpNod
             for var in (*node.inputs, *node.outputs):
                 if var.kind == "var":
                     place = (var.device, var.name)
-                    users.setdefault(place, set()).add(task.id)
+                    users[place] = users.get(place, 0) | 1 << task.id
                     last[place], home[place] = node, task
     drops: dict[OpNode, list[str]] = {}
     for place, node in last.items():
         name, task = place[1], home[place]
         declared = block.vars.get(name)
         stored = name in fetched or (declared is not None and declared.persistable)
-        if not (stored or task.is_collective) and users[place] <= before[task.id] | {task.id}:
+        others = users[place] & ~(before[task.id] | 1 << task.id)
+        if not (stored or task.is_collective or others):
             drops.setdefault(node, []).append(name)
     return {node: tuple(names) for node, names in drops.items()}
 
 
-def _tasks_before(tasks: Sequence[Task]) -> dict[int, set[int]]:
-    """Per task, the tasks that are sure to have ended when it starts."""
-    before: dict[int, set[int]] = {}
-    for task in tasks:  # in a topological order
-        before[task.id] = set(task.after).union(*(before[index] for index in task.after))
+def tasks_before(tasks: Sequence[Task]) -> list[int]:
+    """Per task, the tasks that are sure to have ended when it starts: a bit for each number.
+
+    Args:
+        tasks: in a topological order.
+    """
+    before: list[int] = []
+    for task in tasks:
+        before.append(0)
+        for index in task.after:
+            before[-1] |= before[index] | 1 << index
     return before

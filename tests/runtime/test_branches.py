@@ -15,19 +15,21 @@ from tests.runtime.nets import Net, assert_same_bits, batches, classifier, persi
 WIDTH = 1024  # of a layer: as many multiplications as make a branch expensive
 
 
-def towers(count=2, optimizer=None):
-    """Branches of one layer that meet in a classifier, which also counts its hits."""
+def towers(forks=1):
+    """Two branches of a layer, which meet, several times; a classifier, which counts its hits."""
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 5
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         x = fluid.data("x", [None, 8], "float32")
         y = fluid.data("y", [None, 1], "int64")
         stem = fluid.layers.fc(x, WIDTH, act="relu")
-        parts = [fluid.layers.dropout(fluid.layers.fc(stem, WIDTH), 0.2) for _ in range(count)]
-        prediction = fluid.layers.fc(fluid.layers.concat(parts, axis=1), 3, act="softmax")
+        for _ in range(forks):
+            parts = [fluid.layers.dropout(fluid.layers.fc(stem, WIDTH), 0.2) for _ in range(2)]
+            stem = fluid.layers.elementwise_add(*parts)
+        prediction = fluid.layers.fc(stem, 3, act="softmax")
         fluid.layers.accuracy(prediction, y)
         loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, y))
-        (optimizer or fluid.optimizer.Adam(0.01)).minimize(loss)
+        fluid.optimizer.Adam(0.01).minimize(loss)
     return Net(main, startup, loss, None, prediction)
 
 
@@ -51,7 +53,7 @@ def test_branches_give_the_bits_of_one_task(native, devices, cores):
     runs = []
     for count in (1, 8):
         cores(count)
-        runs.append(train(towers(), batches(5), devices, native_kernels=native, num_threads=4))
+        runs.append(train(towers(2), batches(5), devices, native_kernels=native, num_threads=4))
     assert_same_bits(*runs)
     serial, parallel = (run.compiled.plan for run in runs)
     assert (serial.width, parallel.width) == (devices, 2 * devices)
@@ -65,6 +67,16 @@ def test_both_passes_of_both_branches_are_tasks(cores):
     last = plan.tasks[-1]
     assert last.id in plan.updates
     assert set(last.after) >= {t.id for t in plan.tasks[:-1] if "backward" in t.key[0]}
+
+
+def test_branches_take_little_more_memory(cores):
+    taken = []
+    for count in (1, 2):
+        cores(count)
+        compiled = train(towers(forks=4), batches(1, rows=128)).compiled
+        sizes = compiled._engine.bindings.memory.sizes
+        taken.append(sum(nbytes for (use, *_), nbytes in sizes.items() if use == "arena"))
+    assert 0 < taken[1] < 1.15 * taken[0]
 
 
 def test_nothing_is_divided_without_free_cores_or_expensive_branches(cores):
