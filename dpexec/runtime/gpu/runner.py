@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -58,6 +59,11 @@ class GpuRunner(LocalRunner):
         self._late_before: list[Any] = []
         self._end: Any = None
         self._end_before: Any = None
+
+    def __del__(self) -> None:
+        end = getattr(self, "_end", None)
+        if end is not None and not sys.is_finalizing():
+            self._streams.wait("feed", end)  # who gets the memory of the feeds comes behind that
 
     def ready(self, binding: Binding, feeds: Feeds) -> Binding:
         """The same binding, with NCCL between the GPUs if it is chosen."""

@@ -1,5 +1,7 @@
 """Training on GPUs that do not exist: equal numbers, and no two streams in each other's way."""
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,21 @@ def test_batches_of_a_loader_go_ahead_on_the_stream_for_feeds(cupy):
             exe.run(program, batch, [])
         found = {name: np.array(scope.find_var(name).get_tensor()) for name in expected[1]}
     assert_same_bits(([], found), ([], expected[1]))
+
+
+def test_memory_of_a_program_that_goes_is_used_again_when_it_is_done(cupy):
+    net, scope = regression(), fluid.Scope()
+    with fluid.scope_guard(scope):
+        exe = fluid.Executor(fluid.CUDAPlace(0))
+        exe.run(net.startup)
+        for _ in range(3):
+            program = fluid.CompiledProgram(net.main).with_data_parallel(
+                net.loss.name, places=[fluid.CUDAPlace(0)]
+            )
+            for feed in without_labels(2):
+                exe.run(program, feed, [])
+            del program
+            gc.collect()
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
