@@ -127,9 +127,10 @@ class Comparison(View):
             "first. Operators meet by what they make and where."
         ]
         if before:
-            faster = after < before
-            share = percent(abs(after / before - 1))
-            notes.insert(0, f"A step takes {share} {'less' if faster else 'more'} time.")
+            change = percent(abs(after / before - 1))
+            more = "less" if after < before else "more"
+            same = before == after
+            notes.insert(0, f"A step takes {'as long' if same else f'{change} {more} time'}.")
         lone = len(self.only_before), len(self.only_after)
         if any(lone):
             notes.append(

@@ -153,10 +153,10 @@ export class GraphView implements Panel {
       text: (position) => this.model.text(position),
       entry: (position) => {
         const node = this.model.node(position);
-        const where = node.device === null ? "" : ` · device ${node.device}`;
+        const where = node.device === null ? "" : `device ${node.device} · `;
         return {
           title: node.name,
-          detail: this.model.detail(position) + where,
+          detail: where + this.model.detail(position), // which may be long, and be cut
           sign: SIGNS[node.role] ?? "",
           role: node.role,
         };

@@ -121,7 +121,7 @@ export class TimelineView implements Panel {
         `${model.name(slice)}\n${model.role(slice)}\n${model.trackOf(slice).group}\n${model.trackOf(slice).name}\nstep ${model.step(slice)}`.toLowerCase(),
       entry: (slice) => ({
         title: model.name(slice),
-        detail: `${nanoseconds(model.duration(slice))} at ${model.when(slice)} · ${model.trackOf(slice).group}`,
+        detail: `${model.trackOf(slice).group} · ${nanoseconds(model.duration(slice))} at ${model.when(slice)}`,
         sign: SIGNS[model.role(slice)] ?? "",
         role: model.role(slice),
       }),
