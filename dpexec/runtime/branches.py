@@ -17,7 +17,7 @@ from dpexec.ir.operator import Operator
 
 __all__ = ["Stage", "multiplications", "stages_of"]
 
-LEAST = 2**20
+_LEAST = 2**20
 """Multiplications for a sample that make a branch a task: with one sample they take 0.1 ms, and
 handing a task over some microseconds."""
 
@@ -26,7 +26,7 @@ Stage = list[list[OpNode]]
 
 
 def stages_of(
-    nodes: Sequence[OpNode], work: Callable[[OpNode], int], least: int = LEAST
+    nodes: Sequence[OpNode], work: Callable[[OpNode], int], least: int = _LEAST
 ) -> list[Stage]:
     """Take a segment apart.
 
@@ -36,7 +36,8 @@ def stages_of(
         least: how expensive a branch is at least.
 
     Returns:
-        One after another, the branches of each fork, and what lies between forks.
+        One after another, the branches of each fork, and what lies between forks. Without a fork
+        everything stays where it is.
     """
     head, middle, tail = _by_expensive_ones(nodes, work)
     stages: list[Stage] = [[head]]
@@ -46,6 +47,8 @@ def stages_of(
             stages += [branches, [[]]]
         else:
             stages[-1][0].extend(part)
+    if len(stages) == 1:
+        return [[list(nodes)]] if nodes else []
     stages[-1][0].extend(tail)
     return [stage for stage in stages if stage[0]]
 

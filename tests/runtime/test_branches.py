@@ -128,6 +128,9 @@ def test_a_fork_with_cheap_neighbours():
     costs = {0: 1, 1: 5, 2: 1, 3: 4, 4: 4, 6: 1}
     stages = stages_of([nodes[i] for i in order], lambda node: costs.get(node.id, 0), least=6)
     assert names(stages) == [[[7, 0]], [[9, 1, 2], [3, 4]], [[5, 6, 8]]]
+    assert names(stages_of(nodes, lambda node: costs.get(node.id, 0), least=9)) == [
+        [list(range(10))]
+    ]
 
 
 def test_stages_keep_all_nodes_and_their_order():
