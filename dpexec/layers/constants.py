@@ -162,20 +162,20 @@ def full_like(
         fill_value: the constant.
         out: variable that takes the result.
         dtype: element type; None for that of ``input``.
-        device: only None: operators run on the device of their replica.
+        device: noted as by :func:`~dpexec.device_guard`; None notes none.
         stop_gradient: whether gradients stop here.
         name: prefix of names.
 
     Returns:
         The tensor. Source: Paddle op ``fill_any_like``.
     """
-    check_type(device, "device", type(None), "full_like")
     target = input.dtype if dtype is None else as_var_type(dtype)
     check_dtype(target, "dtype", _FILLABLE, "full_like")
     attrs = {"value": float(fill_value), "dtype": target}
-    made = add_op(
-        "fill_any_like", {"X": input}, target, attrs, layer="full_like", name=name, out=out
-    )
+    with device_guard(device):
+        made = add_op(
+            "fill_any_like", {"X": input}, target, attrs, layer="full_like", name=name, out=out
+        )
     made.stop_gradient = stop_gradient
     return made
 

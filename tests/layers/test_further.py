@@ -172,8 +172,9 @@ def test_wrong_calls_are_refused():
         layers.hsigmoid(x, label, 4, is_custom=True)
     with pytest.raises(ValueError, match=r"\[0, 2\)"):
         layers.shard_index(label, index_num=10, nshards=2, shard_id=2)
-    with pytest.raises(ValueError, match="should be 'cpu', 'gpu' or None"):
-        layers.full([2], 1.0, device="tpu")
+    for make, like in ((layers.full, [2]), (layers.full_like, x)):
+        with pytest.raises(ValueError, match="should be 'cpu', 'gpu' or None"):
+            make(like, 1.0, device="tpu")
     with pytest.raises(NotImplementedError, match="ignored_tokens"):
         layers.edit_distance(label, label, ignored_tokens=[0])
     with pytest.raises(fluid.core.EnforceNotMet, match="HypsLength"):
