@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.core import tensors
+from dpexec.core.kept import Kept
 from dpexec.core.tensors import LoDTensor
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from dpexec.runtime.code_notes import CodeNotes
 
 __all__ = ["CodeStep", "code_step"]
+
+_ROWS_KEPT = 256
 
 
 def code_step(binding: Binding, feeds: Feeds, threads: int) -> CodeStep | None:
@@ -88,6 +91,8 @@ class CodeStep:
         self._gone: list[Any] = []  # those of them whose arrays are no more
         self._moves = -1
         self._numbered = False
+        self._rows = tuple(binding.rows)
+        self._told: Kept[tuple[int, ...], list[int]] = Kept(_ROWS_KEPT)
         self._written: dict[str, LoDTensor] = {}
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]
@@ -117,7 +122,11 @@ class CodeStep:
             self._computed[device][name] = self._open.value(device, name, binding.rows)
         if self._varying:
             self._results = self._lasting()
-        self._numbered = False
+        self._rows = tuple(binding.rows)
+        known = self._told.get(self._rows)
+        self._numbered = known is not None
+        if known is not None:
+            self._write_numbers(known)
         self.note(None)
 
     def bring(self, feeds: Feeds, replicas: Replicas) -> list[Any] | None:
@@ -153,10 +162,16 @@ class CodeStep:
         return found
 
     def number(self, shards: Sequence[Shard]) -> None:
-        """Tell the numbers that depend on the run."""
-        for device, position, number in self._numbers:
-            self._words[position] = word_of(number(shards[device]))
+        """Tell the numbers that depend on the run; but for random ones, they do on its rows."""
+        words = [word_of(number(shards[device])) for device, _, number in self._numbers]
+        self._write_numbers(words)
         self._numbered = True
+        if not self.is_random:
+            self._told[self._rows] = words
+
+    def _write_numbers(self, words: Sequence[int]) -> None:
+        for (_, position, _), word in zip(self._numbers, words, strict=True):
+            self._words[position] = word
 
     @property
     def needs_numbers(self) -> bool:

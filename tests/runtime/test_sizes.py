@@ -14,6 +14,7 @@ from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, classif
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec import kernels
+from dpexec.runtime.code_step import CodeStep
 
 SIZES = [12, 7, 9, 30, 2, 8, 40, 1, 5, 12, 33, 3, 6, 20, 64, 17]
 
@@ -209,3 +210,14 @@ def test_fewer_rows_than_devices_leave_some_idle():
     sizes = [12, 7, 2, 1, 9, 1, 5]
     trained = train(classifier(), feeds(sizes), 3)
     assert [len(loss) for loss in trained.losses] == [3, 3, 2, 1, 3, 1, 3]
+
+
+def test_a_size_that_was_seen_is_not_asked_about_again(monkeypatch):
+    told = []
+    number = CodeStep.number
+    monkeypatch.setattr(CodeStep, "number", lambda *a: told.append(1) or number(*a))
+    sizes = [12, 7, 9, 12, 7, 9, 11]  # uneven ones are weighted
+    trained = train(classifier(), feeds(sizes), 2)
+    assert len(told) == 4
+    closed(monkeypatch)
+    assert_same_bits(trained, train(classifier(), feeds(sizes), 2))
