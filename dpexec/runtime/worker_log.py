@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import re
 
+from dpexec.runtime.cluster_jobs import run_jobs
+
 __all__ = ["leave_out_told_errors"]
 
 _TOLD = re.compile(
-    r"Compute Failed\n.*\brun_job\(.*\nException: ['\"](EnforceNotMet|StaleTaskError)\(", re.DOTALL
+    rf"Compute Failed\n.*\b{run_jobs.__name__}\(.*"
+    r"\nException: ['\"](EnforceNotMet|StaleTaskError)\(",
+    re.DOTALL,
 )
 
 

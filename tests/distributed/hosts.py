@@ -83,6 +83,7 @@ class Host:
     def start(self, scheduler: Path) -> None:
         """Start the worker of the scheduler that a file names."""
         options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        options += ["--preload", "dpexec.runtime.native"]  # who imports it later may seem silent
         inside = ("ip", "netns", "exec", self.name)
         self.worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
 

@@ -65,7 +65,7 @@ def test_cut_link_loses_nothing():
 
         cutting = threading.Thread(target=cut)
         cutting.start()
-        options = {"collectives": "gang", "collective_timeout": 2, "num_iteration_per_run": STEPS}
+        options = {"collectives": "gang", "collective_timeout": 3, "num_iteration_per_run": STEPS}
         run = train(net, feeds, 2, scheduler=client, **options)
         cutting.join()
         homes = run.compiled._engine._cluster.address

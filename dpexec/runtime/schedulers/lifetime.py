@@ -23,6 +23,8 @@ from dpexec.runtime.gang.members import leave
 
 __all__ = ["ClientWatch", "begin_run", "forget"]
 
+_IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
+
 
 def begin_run(runner: object, client: Any, limit: float) -> str:
     """Name a run, and let workers forget it when its runner is gone.
@@ -38,7 +40,8 @@ def begin_run(runner: object, client: Any, limit: float) -> str:
     token = uuid.uuid4().hex
     watch = ClientWatch(client.id, token)
     try:
-        client.sync(client.register_plugin, watch, name=watch.name, callback_timeout=limit)
+        patience = max(limit, _IMPORT)
+        client.sync(client.register_plugin, watch, name=watch.name, callback_timeout=patience)
     except Exception as error:
         text = "workers will not notice if this process is killed, and keep its replicas"
         warnings.warn(f"{text}: the scheduler refused a plugin ({error!r})", stacklevel=2)
