@@ -229,7 +229,7 @@ class Engine:
             results = self._one_step(binding, feeds, merged)
             return results
         finally:
-            self.observers.end(self, [(binding, feeds)], int(results is not None), results)
+            self.observers.end(self, feeds, results)
 
     def _cluster_steps(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
@@ -250,7 +250,7 @@ class Engine:
                 else:
                     made = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
             finally:
-                self.observers.end(self, steps[at:end], self._runs() - before, made)
+                self.observers.end_all(self, steps[at:end], self._runs() - before, made)
             results, at = made, end
         return results
 

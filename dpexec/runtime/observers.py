@@ -36,17 +36,31 @@ class Observers:
             binding: what runs.
         """
         self._watchers = live.watchers()
-        wanted = [watcher.begin(engine, binding) for watcher in self._watchers]
-        self._samplers = [recorder for recorder in wanted if recorder is not None]
+        for watcher in self._watchers:
+            recorder = watcher.begin(engine, binding)
+            if recorder is not None:
+                self._samplers.append(recorder)
 
-    def end(
+    def end(self, engine: Engine, feeds: Feeds, results: Sequence[Any] | None) -> None:
+        """Tell watchers that the step is over that began last.
+
+        Args:
+            engine: whose step it was.
+            feeds: on what it ran.
+            results: what it gave; None: it failed.
+        """
+        self._samplers.clear()
+        for watcher in self._watchers:
+            watcher.end(engine, feeds.samples, results)
+
+    def end_all(
         self,
         engine: Engine,
         steps: Sequence[tuple[Binding, Feeds]],
         done: int,
         results: Sequence[Any] | None,
     ) -> None:
-        """Tell watchers, who know that the first step began, of steps that were made together.
+        """Tell watchers, who know that the first step began, of steps that workers made together.
 
         Args:
             engine: whose steps they are.
@@ -54,7 +68,7 @@ class Observers:
             done: how many steps are complete.
             results: what the last one gave; None: a step failed.
         """
-        self._samplers = []
+        self._samplers.clear()
         for index, (binding, feeds) in enumerate(steps[: done + (results is None)]):
             unknown = [None for _ in binding.plan.fetch]
             for watcher in self._watchers:

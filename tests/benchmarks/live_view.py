@@ -29,8 +29,9 @@ from dpexec.trace import live
 
 BATCH, HIDDEN = 64, 200
 VIEWER = """
-import sys, time
+import os, sys, time
 from bokeh.client import pull_session
+os.nice(19)  # a browser may be on another machine
 session = pull_session(url=sys.argv[1])
 print("open", flush=True)
 while session.connected:
