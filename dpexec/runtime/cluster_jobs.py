@@ -24,7 +24,7 @@ from dpexec.runtime.collectives import LEFT_OUT
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Exports", "Job", "Part", "Storing", "Takes", "Work", "fetch", "run_jobs"]
+__all__ = ["Exports", "JobOf", "Part", "Storing", "Takes", "Work", "fetch", "run_jobs"]
 
 Takes = tuple[tuple[int, Value, Value], ...]
 """Values of other jobs: of which of those that it waits for, which one, and in whose place."""
@@ -95,8 +95,8 @@ class Work(NamedTuple):
 _Result = Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]
 
 
-class Job(NamedTuple):
-    """A job of a step.
+class JobOf(NamedTuple):
+    """A job, as the task that runs it names it.
 
     Args:
         step: the step.
@@ -109,7 +109,7 @@ class Job(NamedTuple):
     work: Work
 
 
-def run_jobs(jobs: Sequence[Job], *after: Any) -> _Result:
+def run_jobs(jobs: Sequence[JobOf], *after: Any) -> _Result:
     """A dask task: the job that ends a step for a replica may be followed by that of the next step.
 
     Args:
@@ -126,7 +126,7 @@ def run_jobs(jobs: Sequence[Job], *after: Any) -> _Result:
     return _run(last, after)
 
 
-def _run(job: Job, after: Sequence[Any]) -> _Result:
+def _run(job: JobOf, after: Sequence[Any]) -> _Result:
     """Run a job.
 
     Args:

@@ -15,7 +15,7 @@ from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
 from dpexec.runtime import cluster_jobs, cluster_state
-from dpexec.runtime.cluster_jobs import Storing, Work
+from dpexec.runtime.cluster_jobs import JobOf, Storing, Work
 from dpexec.runtime.cluster_worker import BindingKey, Feeding, StepOf
 from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
@@ -40,7 +40,7 @@ class _Ended(NamedTuple):
 
     key: _Key
     name: str
-    jobs: list[cluster_jobs.Job]
+    jobs: list[JobOf]
     refs: list[TaskRef]
 
 
@@ -115,7 +115,7 @@ class StepGraph:
 
     def _add_job(self, job: Job, work: Work, refs: list[TaskRef]) -> None:
         """Add a job as a task, or to the one with which its replica ended the step before."""
-        name, jobs = job.name, [cluster_jobs.Job(self._step, self._key, work)]
+        name, jobs = job.name, [JobOf(self._step, self._key, work)]
         if job.feeds and self._before is not None:
             if self._goes_on(job, refs):
                 ended = self._before.take_end(job.device)
