@@ -20,7 +20,7 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.steps import CollectiveCall, Step
 
 if TYPE_CHECKING:
-    from dpexec.runtime.native import Lates, PlanCode
+    from dpexec.runtime.code.native import Lates, PlanCode
 
 __all__ = ["ALIGNMENT", "Binding", "Memory", "aligned"]
 
@@ -136,7 +136,7 @@ class Binding:
         kernels.require(self.native)
         if self.halves:
             kernels.require_halves()
-        from dpexec.runtime.native import make_code
+        from dpexec.runtime.code.native import make_code
 
         self.code = make_code(self.plan, self.given, self.halves, rows, self.more_rows)
         return self.code

@@ -23,7 +23,7 @@ from dpexec.runtime.steps import Env, Shard, Step, run_steps
 from dpexec.runtime.strategy import ExecutionStrategy
 
 if TYPE_CHECKING:
-    from dpexec.runtime.code_step import CodeStep
+    from dpexec.runtime.code.step import CodeStep
     from dpexec.runtime.schedulers.crew import Crew
 
 __all__ = ["LocalRunner"]
@@ -224,7 +224,7 @@ class LocalRunner:
             return None
         home = binding.opened or binding
         if home not in self._code:
-            from dpexec.runtime.code_step import code_step
+            from dpexec.runtime.code.step import code_step
 
             self._code[home] = code_step(binding, feeds, self._crew(binding.plan).size)
             if self._recording is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dpexec.graph.ssa import OpNode
-from dpexec.runtime.code_notes import CodeNotes
+from dpexec.runtime.code.notes import CodeNotes
 from dpexec.runtime.env import Env
 from dpexec.runtime.memory_use import Life, Measured, lives, measure, nbytes_of
 from dpexec.runtime.partition import Task
@@ -30,7 +30,7 @@ from dpexec.trace.recorder import Notes
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
-    from dpexec.runtime.code_step import CodeStep
+    from dpexec.runtime.code.step import CodeStep
     from dpexec.runtime.schedulers.crew import Crew
 
 __all__ = ["Recording"]

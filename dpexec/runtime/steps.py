@@ -28,7 +28,7 @@ from dpexec.runtime.finite import checking_results
 from dpexec.runtime.half import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
-    from dpexec.runtime.code_run import CodeRun
+    from dpexec.runtime.code.run import CodeRun
 
 __all__ = [
     "Env",

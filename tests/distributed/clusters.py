@@ -15,7 +15,7 @@ _PRELOADED = [
     "distributed.nanny",
     "dpexec.ops",
     "dpexec.runtime.cluster_state",
-    "dpexec.runtime.native",
+    "dpexec.runtime.code.native",
 ]
 
 

@@ -83,7 +83,8 @@ class Host:
     def start(self, scheduler: Path) -> None:
         """Start the worker of the scheduler that a file names."""
         options = ["--host", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        options += ["--preload", "dpexec.runtime.native"]  # who imports it later may seem silent
+        # who imports it later, in the middle of a step, may seem silent
+        options += ["--preload", "dpexec.runtime.code.native"]
         inside = ("ip", "netns", "exec", self.name)
         self.worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
 

@@ -16,9 +16,9 @@ from tests.ops.calls import SampleCall, run, samples, spec_of
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.kernels import lowering
-from dpexec.runtime.arena import arena_of
 from dpexec.runtime.binding import aligned
-from dpexec.runtime.task_code import TaskCode
+from dpexec.runtime.code.arena import arena_of
+from dpexec.runtime.code.task import TaskCode
 
 TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
 

@@ -15,7 +15,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec.kernels import onednn_calls
 from dpexec.kernels.lowering import Constant, Late, Value
-from dpexec.runtime.task_code import TaskCode
+from dpexec.runtime.code.task import TaskCode
 from tests.kernels.test_lowerings import TYPES, calls
 
 OTHERS = (1, 2, 3, 5, 8, 16, 17, 40, 64)

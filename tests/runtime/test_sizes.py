@@ -14,7 +14,7 @@ from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, classif
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec import kernels
-from dpexec.runtime.code_step import CodeStep
+from dpexec.runtime.code.step import CodeStep
 
 SIZES = [12, 7, 9, 30, 2, 8, 40, 1, 5, 12, 33, 3, 6, 20, 64, 17]
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpexec.runtime.binding import Binding
+from dpexec.runtime.code.row_limits import row_limits
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.reducers import Reducer, reducer_of
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.partition import SUMS
-from dpexec.runtime.row_limits import row_limits
 
 if TYPE_CHECKING:
     from dpexec.runtime.trainers.runner import TrainerRunner

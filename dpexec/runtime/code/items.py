@@ -11,15 +11,15 @@ from dpexec.core.places import on_gpus
 from dpexec.graph.ssa import OpNode
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.code_run import CodeRun
-from dpexec.runtime.code_sizes import Computed, OpenParts
-from dpexec.runtime.code_sums import Joined, NotCodeError, TaskSums, divided, parts_of
+from dpexec.runtime.code.row_limits import row_limits
+from dpexec.runtime.code.run import CodeRun
+from dpexec.runtime.code.sizes import Computed, OpenParts
+from dpexec.runtime.code.sums import Joined, NotCodeError, TaskSums, divided, parts_of
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.records import Part
-from dpexec.runtime.row_limits import row_limits
 
 __all__ = ["Items", "NotCodeError", "Outside", "items_of"]
 

@@ -14,7 +14,7 @@ from dpexec.kernels import collectives
 from dpexec.kernels.lowering import Sparse
 from dpexec.kernels.machine import Kernel
 from dpexec.runtime.binding import Memory
-from dpexec.runtime.code_sizes import Computed
+from dpexec.runtime.code.sizes import Computed
 from dpexec.runtime.partition import Task
 from dpexec.runtime.records import Part
 

@@ -19,7 +19,7 @@ from dpexec.runtime.records import Around, Layout, StepRecord, TaskSpans, spans_
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
-    from dpexec.runtime.code_step import CodeStep
+    from dpexec.runtime.code.step import CodeStep
 
 __all__ = ["CodeNotes"]
 

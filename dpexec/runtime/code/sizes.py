@@ -10,9 +10,9 @@ import numpy as np
 from dpexec.ir.sizes import Rows
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import count, integers, kernel, run
-from dpexec.runtime.code_run import CodeRun
-from dpexec.runtime.code_table import CodeTable, word_of
-from dpexec.runtime.native import Lates
+from dpexec.runtime.code.native import Lates
+from dpexec.runtime.code.run import CodeRun
+from dpexec.runtime.code.table import CodeTable, word_of
 from dpexec.runtime.partition import Task
 
 __all__ = ["Computed", "OpenParts", "SizeWriter"]

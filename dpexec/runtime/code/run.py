@@ -15,12 +15,12 @@ from dpexec.ir.sizes import Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
-from dpexec.runtime.code_table import CodeTable, word_of
+from dpexec.runtime.code.table import CodeTable, word_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
-    from dpexec.runtime.task_code import Piece, TaskCode
+    from dpexec.runtime.code.task import Piece, TaskCode
 
 __all__ = ["CodeMemory", "CodeRun", "result_of", "word_of"]
 

@@ -4,12 +4,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.runtime.code.test_step import Training
 
 from dpexec import kernels
-from dpexec.runtime import code_notes
+from dpexec.runtime.code import notes
 from dpexec.trace import Recorder, live
 from tests.runtime.nets import AllReduce, Reduce, batches, word_batches
-from tests.runtime.test_code_step import Training
 
 if not kernels.available():
     pytest.skip("needs numba", allow_module_level=True)
@@ -23,7 +23,7 @@ def operators(trace, step):
 
 
 def test_steps_of_several_sizes_in_turn_note_what_they_did(monkeypatch):
-    monkeypatch.setattr(code_notes, "_ROWS", 3)  # room is soon used up
+    monkeypatch.setattr(notes, "_ROWS", 3)  # room is soon used up
     training = Training()
     sizes = [12, 8, 12, 8, 12, 12, 12, 12, 8, 8, 12]
     for rows in sizes[:4]:

@@ -21,15 +21,15 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.code_items import NotCodeError, items_of
-from dpexec.runtime.code_run import result_of, word_of
-from dpexec.runtime.code_sizes import SizeWriter
+from dpexec.runtime.code.items import NotCodeError, items_of
+from dpexec.runtime.code.run import result_of, word_of
+from dpexec.runtime.code.sizes import SizeWriter
 from dpexec.runtime.feed import Feeds
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 
 if TYPE_CHECKING:
-    from dpexec.runtime.code_notes import CodeNotes
+    from dpexec.runtime.code.notes import CodeNotes
 
 __all__ = ["CodeStep", "code_step"]
 

@@ -21,9 +21,9 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 from dpexec import kernels
 from dpexec.kernels import lowering
 from dpexec.kernels.stamps import times_of, width
-from dpexec.runtime.arena import arena_of
 from dpexec.runtime.binding import aligned
-from dpexec.runtime.task_code import TaskCode
+from dpexec.runtime.code.arena import arena_of
+from dpexec.runtime.code.task import TaskCode
 
 layers = fluid.layers
 ROWS, COLUMNS = 4, 16

@@ -20,14 +20,14 @@ from typing import Any
 from dpexec.core.places import CUDAPlace
 from dpexec.ir.sizes import Rows
 from dpexec.ir.spec import Spec
-from dpexec.runtime.arena import Arena, arena_of
 from dpexec.runtime.binding import Memory
-from dpexec.runtime.code_table import CodeTable
+from dpexec.runtime.code.arena import Arena, arena_of
+from dpexec.runtime.code.row_limits import row_limits
+from dpexec.runtime.code.table import CodeTable
+from dpexec.runtime.code.task import TaskCode
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan, tasks_before
-from dpexec.runtime.row_limits import row_limits
 from dpexec.runtime.steps import Step
-from dpexec.runtime.task_code import TaskCode
 
 __all__ = ["Lates", "PlanCode", "make_code"]
 

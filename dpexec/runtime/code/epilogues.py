@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dpexec.graph.ssa import OpNode
 from dpexec.ir.operator import Operator
 from dpexec.kernels.lowering import Value, flat
-from dpexec.runtime.operands import Brought
+from dpexec.runtime.code.operands import Brought
 from dpexec.runtime.steps import Step
 
 if TYPE_CHECKING:
-    from dpexec.runtime.task_code import TaskCode
+    from dpexec.runtime.code.task import TaskCode
 
 __all__ = ["Pair", "emit_joined", "joins"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from dpexec.runtime.binding import ALIGNMENT
 
 if TYPE_CHECKING:
-    from dpexec.runtime.task_code import TaskCode
+    from dpexec.runtime.code.task import TaskCode
 
 __all__ = ["Arena", "arena_of", "places_for"]
 

@@ -14,11 +14,11 @@ from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
-from dpexec.runtime.arena import places_for
-from dpexec.runtime.code_run import CodeMemory, CodeRun
-from dpexec.runtime.code_table import CodeTable
-from dpexec.runtime.epilogues import Pair, emit_joined, joins
-from dpexec.runtime.operands import Brought, Operands
+from dpexec.runtime.code.arena import places_for
+from dpexec.runtime.code.epilogues import Pair, emit_joined, joins
+from dpexec.runtime.code.operands import Brought, Operands
+from dpexec.runtime.code.run import CodeMemory, CodeRun
+from dpexec.runtime.code.table import CodeTable
 from dpexec.runtime.steps import Step, random_stream
 
 __all__ = ["Piece", "TaskCode"]
@@ -230,7 +230,7 @@ class TaskCode:
     def layout(self) -> int:
         """Give what only code uses its place; returns the bytes that it needs.
 
-        Buffers that are needed outside of the task are counted: :mod:`dpexec.runtime.arena` places
+        Buffers that are needed outside of the task are counted: :mod:`dpexec.runtime.code.arena` places
         them, since it knows how long.
         """
         buffers = dict.fromkeys(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dpexec as fluid
 from dpexec import kernels
-from dpexec.runtime.arena import places_for
+from dpexec.runtime.code.arena import places_for
 from tests.runtime.nets import batches, classifier, flags, strategies
 
 lives = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: tuple(sorted(pair)))
