@@ -1,1 +1,1 @@
-"""Operators of a plan as machine code: what becomes code, in which memory, and how a step runs it."""
+"""Operators of a plan as machine code: which, in which memory, and how a step runs them."""

@@ -230,8 +230,8 @@ class TaskCode:
     def layout(self) -> int:
         """Give what only code uses its place; returns the bytes that it needs.
 
-        Buffers that are needed outside of the task are counted: :mod:`dpexec.runtime.code.arena` places
-        them, since it knows how long.
+        Buffers that are needed outside of the task are counted:
+        :mod:`dpexec.runtime.code.arena` places them, since it knows how long.
         """
         buffers = dict.fromkeys(
             argument.buffer

@@ -4,11 +4,11 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from tests.runtime.code.test_step import Training
 
 from dpexec import kernels
 from dpexec.runtime.code import notes
 from dpexec.trace import Recorder, live
+from tests.runtime.code.test_step import Training
 from tests.runtime.nets import AllReduce, Reduce, batches, word_batches
 
 if not kernels.available():
