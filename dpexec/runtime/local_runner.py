@@ -236,15 +236,18 @@ class LocalRunner:
 
     def _crew(self, plan: Plan) -> Crew:
         """As many threads as find something to do."""
-        from dpexec.runtime.schedulers.crew import Crew
-
-        size, threads = 1, None
-        if self._strategy is not None:
-            size = min(self._num_threads, plan.width, available_cpus())
-            threads = self._scheduler.threads
+        size = min(self._most_threads, plan.width)
         if size not in self._crews:
+            from dpexec.runtime.schedulers.crew import Crew
+
+            threads = None if self._strategy is None else self._scheduler.threads
             self._crews[size] = Crew(threads, size)
         return self._crews[size]
+
+    @functools.cached_property
+    def _most_threads(self) -> int:
+        """How many may work at once; asking the system in every step would take 5% of small ones."""
+        return 1 if self._strategy is None else min(self._num_threads, available_cpus())
 
     def _run_code(
         self, code: CodeStep, feeds: Feeds, shards: Callable[[], list[Shard]], merged: bool

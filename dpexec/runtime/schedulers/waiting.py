@@ -236,13 +236,15 @@ class Contact:
             SchedulerLostError: it does not within the limit.
         """
         try:
-            return await asyncio.wait_for(asking, self.limit)
+            async with asyncio.timeout(self.limit):
+                return await asking
         except (OSError, TimeoutError) as error:
             raise self._scheduler_lost(what) from error
 
     async def _gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
-        watching = asyncio.ensure_future(self._watch(homes, what))
+        watching = asyncio.ensure_future(self._watch(results, homes, what))
+        watching.add_done_callback(_looked_at)
         try:
             await asyncio.wait([results, watching], return_when=asyncio.FIRST_COMPLETED)
             found: list[Any] = results.result() if results.done() else watching.result()
@@ -251,8 +253,7 @@ class Contact:
             await self._look(homes, what)
             raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
         finally:
-            if not (watching.cancel() or watching.cancelled()):
-                watching.exception()  # else asyncio says that nobody has looked at it
+            watching.cancel()
             if not results.done():
                 await self._give_up(futures, results)
 
@@ -262,8 +263,10 @@ class Contact:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(results, return_exceptions=True), self.limit)
 
-    async def _watch(self, homes: Homes, what: str) -> Any:
-        while True:
+    async def _watch(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
+        # Being cancelled is not enough: asyncio.wait_for of Python 3.11, which dask uses, loses a
+        # cancellation that comes when what it waits for is just done.
+        while not results.done():
             await asyncio.sleep(_LOOK)
             await self._look(homes, what)
 
@@ -294,6 +297,12 @@ class Contact:
             "is gone: what was trained there and not read since is lost. Go on from a checkpoint, "
             "with a new CompiledProgram; Executor.close() before the client's close loses nothing"
         )
+
+
+def _looked_at(task: asyncio.Future[Any]) -> None:
+    """Look at a task's error, else asyncio says that nobody has."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _named(address: str, homes: Homes) -> str:
