@@ -246,7 +246,7 @@ class LocalRunner:
 
     @functools.cached_property
     def _most_threads(self) -> int:
-        """How many may work at once; asking the system in every step would take 5% of small ones."""
+        """How many may work at once: to ask the system in every step would make small ones dear."""
         return 1 if self._strategy is None else min(self._num_threads, available_cpus())
 
     def _run_code(
