@@ -282,3 +282,12 @@ def test_executors_in_several_threads():
         thread.join()
     assert_same(runs[0].state(), runs[1].state())
     assert_same(runs[0].state(), runs[2].state())
+
+
+def test_usual_steps_do_not_ask_the_system_for_its_processors(monkeypatch):
+    training, feed = Training(), batches(8, 1)[0]
+    training.step(feed)
+    training.step(feed)
+    monkeypatch.setattr("dpexec.runtime.local_runner.available_cpus", pytest.fail)
+    training.step(feed)
+    assert training.whole_steps
