@@ -14,10 +14,13 @@ __all__ = ["Capture", "Graph", "MemoryPool"]
 
 
 class MemoryPool:
-    """A pool of memory of its own, by ``using_allocator(pool.malloc)``."""
+    """A pool of memory of its own, by ``using_allocator(pool.malloc)``.
+
+    What is allocated notes whose ``malloc`` it is; memory itself comes from NumPy.
+    """
 
     def malloc(self, size):
-        raise NotImplementedError
+        raise AssertionError(f"{size} bytes: nobody is to allocate but through the fake arrays")
 
 
 class Capture:

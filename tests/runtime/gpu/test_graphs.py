@@ -7,7 +7,6 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core.places import CUDAPlace
-from tests.fakes.cupy import install
 from tests.runtime.gpu.programs import (
     NETS,
     assert_same_bits,
@@ -17,11 +16,6 @@ from tests.runtime.gpu.programs import (
     without_labels,
 )
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    return install(monkeypatch, 2)
 
 
 def gpus(numbers):

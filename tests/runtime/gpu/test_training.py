@@ -7,7 +7,6 @@ import pytest
 
 import dpexec as fluid
 from dpexec.runtime.compilation import Compilation
-from tests.fakes.cupy import install
 from tests.runtime.gpu.programs import (
     NETS,
     assert_same_bits,
@@ -17,11 +16,6 @@ from tests.runtime.gpu.programs import (
     without_labels,
 )
 from tests.runtime.nets import AllReduce, Net, Reduce, batches, classifier, persistables
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    return install(monkeypatch, 2)
 
 
 @pytest.mark.parametrize("gpus", [[0], [0, 1], [0, 0]], ids=str)
