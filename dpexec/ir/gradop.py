@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.lod import LOD_SUFFIX
 from dpexec.ir.roles import GRAD_SUFFIX
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ class GradContext:
 
 
 def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
-    """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients."""
+    """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients.
+
+    Offsets of sequences come when the program is compiled (:mod:`dpexec.graph.lods`).
+    """
     forward = context.op
     inputs: dict[str, list[str]] = {}
     for slot in slots:
@@ -53,7 +57,7 @@ def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequenc
             inputs[slot] = list(context.output_grads.get(base, []))
         elif slot in forward.inputs:
             inputs[slot] = list(forward.inputs[slot])
-        else:
+        elif slot in forward.outputs or not slot.endswith(LOD_SUFFIX):
             inputs[slot] = list(forward.outputs.get(slot, []))
     made = {
         slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), [])) for slot in outputs

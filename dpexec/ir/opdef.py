@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import Any
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import MissingKernelError, similar
 from dpexec.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
 from dpexec.ir.roles import GRAD_SUFFIX
@@ -141,7 +142,8 @@ class OpDef:
         }
 
     def _argument(self, slot: Slot, specs: list[Spec]) -> Any:
-        require(specs or slot.optional, f"input {slot.name} is missing")
+        given = specs or slot.optional or slot.name.endswith(LOD_SUFFIX)
+        require(given, f"input {slot.name} is missing")  # offsets come when it is compiled
         require(slot.many or len(specs) <= 1, f"input {slot.name} takes one variable")
         for spec in specs:
             require(
@@ -170,7 +172,9 @@ class OpDef:
         """
         if outputs is None:
             outputs = " ".join(
-                slot.name + GRAD_SUFFIX + ("[]" if slot.many else "") for slot in self.inputs
+                slot.name + GRAD_SUFFIX + ("[]" if slot.many else "")
+                for slot in self.inputs
+                if not slot.name.endswith(LOD_SUFFIX)
             )
         names = [slot.name for slot in _slots(inputs)]
         made = [slot.name for slot in _slots(outputs)]

@@ -9,6 +9,7 @@ import numpy as np
 
 import dpexec.ops
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.lod import Lod
 from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef, roles
@@ -27,6 +28,8 @@ def samples(type):
 
 def parts(value):
     """The arrays a value consists of."""
+    if isinstance(value, Lod):
+        return list(value.levels)
     return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
 
 
@@ -34,6 +37,8 @@ def converted(value, dtype):
     """A copy with floating point numbers in the type ``dtype``."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.row_array.copy(), value.height_, converted(value.value, dtype))
+    if isinstance(value, Lod):
+        return value
     value = np.array(value)
     return value.astype(dtype) if value.dtype.kind == "f" else value
 
@@ -41,7 +46,8 @@ def converted(value, dtype):
 def spec_of(value):
     if isinstance(value, SelectedRows):
         return opdef.Spec(value.shape, as_var_type(value.dtype), VarType.SELECTED_ROWS)
-    return opdef.Spec(value.shape, as_var_type(value.dtype))
+    kind = VarType.RAW if isinstance(value, Lod) else VarType.LOD_TENSOR
+    return opdef.Spec(value.shape, as_var_type(value.dtype), kind)
 
 
 class SampleCall:
