@@ -99,12 +99,12 @@ class Lod:
             EnforceNotMet: offsets do not begin at 0, decrease, or do not end where the next level
                 (at last, the tensor) does.
         """
-        sizes = [size - 1 for size in self.shape[1:]] + [rows]
-        for number, (level, size) in enumerate(zip(self.levels, sizes, strict=True)):
+        sizes = [*(size - 1 for size in self.shape[1:]), rows]
+        for number, (level, size) in enumerate(zip(self.levels, sizes, strict=False)):
             if not len(level) or level[0] != 0 or level[-1] != size or (np.diff(level) < 0).any():
                 raise EnforceNotMet(
-                    f"level {number} of LoD {self} must begin at 0, never decrease, and end at "
-                    f"{size}, the number of {'rows' if size is sizes[-1] else 'sequences below'}"
+                    f"level {number} of {self} must begin at 0, never decrease, and end at {size}: "
+                    f"there are so many {'sequences below' if self.shape[number + 1 :] else 'rows'}"
                 )
 
     def part(self, first: int, count: int) -> tuple[Lod, slice]:
