@@ -1,6 +1,6 @@
 """Several hosts on one machine: network namespaces, joined by links that are narrow and can be cut.
 
-Needs root and iproute2. A link is delayed, too, where the kernel has ``netem``.
+Needs root and iproute2. A link that is delayed, too, goes through a process (:mod:`.delay`).
 """
 
 import contextlib
@@ -17,7 +17,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from distributed import Client
 
+from tests.distributed import delay as cable
 from tests.waiting import until
+
+_JUMBO = 9000  # bytes of a frame: a process that carries them has fewer to carry
 
 _numbers = itertools.count(os.getpid())
 
@@ -45,19 +48,20 @@ class Host:
         net: the first three numbers of all addresses.
         number: counts the hosts.
         megabits: per second that the link takes, in either direction.
+        delay: seconds that it takes to go through the link, in either direction.
     """
 
-    def __init__(self, network: str, net: str, number: int, megabits: int) -> None:
+    def __init__(self, network: str, net: str, number: int, megabits: int, delay: float) -> None:
         self.name, self.address = f"{network}h{number}", f"{net}.{number + 2}"
         self.link = f"{network}l{number}"  # the end of the bridge
         self._inside = f"{network}i{number}"
-        self._network, self._megabits = network, megabits
-        self.worker: subprocess.Popen[bytes] | None = None
+        self._network, self._megabits, self._delay = network, megabits, delay
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def build(self) -> None:
         """Make the host and its link."""
         _ip("netns", "add", self.name)
-        _ip("link", "add", self.link, "type", "veth", "peer", "name", self._inside)
+        self._connect()
         _ip("link", "set", self._inside, "netns", self.name)
         _ip("link", "set", self.link, "master", self._network, "up")
         inside = ["ip", "netns", "exec", self.name]
@@ -70,15 +74,22 @@ class Host:
         self._narrow([], self.link)
         self._narrow(inside, self._inside)
 
+    def _connect(self) -> None:
+        """Make both ends of the link."""
+        if not self._delay:
+            _ip("link", "add", self.link, "type", "veth", "peer", "name", self._inside)
+            return
+        ends = [self.link, self._inside]
+        command = [sys.executable, cable.__file__, str(self._delay), *ends]
+        self._processes.append(subprocess.Popen(command))
+        until(lambda: all(Path(f"/sys/class/net/{end}").exists() for end in ends), 10)
+        for end in ends:
+            _ip("link", "set", end, "mtu", str(_JUMBO))
+
     def _narrow(self, inside: Sequence[str], device: str) -> None:
-        add = [*inside, "tc", "qdisc", "add", "dev", device, "root"]
-        rate = f"{self._megabits}mbit"
-        slow = subprocess.run(
-            [*add, "netem", "delay", "1ms", "rate", rate], capture_output=True, check=False
-        )
-        if slow.returncode:
-            bucket = ["tbf", "rate", rate, "burst", "64kb", "latency", "50ms"]
-            subprocess.run([*add, *bucket], check=True, capture_output=True)
+        bucket = ["tbf", "rate", f"{self._megabits}mbit", "burst", "64kb", "latency", "50ms"]
+        command = [*inside, "tc", "qdisc", "add", "dev", device, "root", *bucket]
+        subprocess.run(command, check=True, capture_output=True)
 
     def start(self, scheduler: Path) -> None:
         """Start the worker of the scheduler that a file names."""
@@ -86,7 +97,8 @@ class Host:
         # who imports it later, in the middle of a step, may seem silent
         options += ["--preload", "dpexec.runtime.code.native"]
         inside = ("ip", "netns", "exec", self.name)
-        self.worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
+        worker = _dask("worker", "--scheduler-file", str(scheduler), *options, inside=inside)
+        self._processes.append(worker)
 
     def cut(self) -> None:
         """Cut the link: nobody is told."""
@@ -99,26 +111,29 @@ class Host:
 
     def remove(self) -> None:
         """Kill the worker, and remove the host."""
-        if self.worker is not None:
-            _kill(self.worker)
+        for process in self._processes:
+            _kill(process)
         for command in (["link", "del", self.link], ["netns", "del", self.name]):
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip(*command)
 
 
 @contextmanager
-def hosts(count: int, megabits: int) -> Iterator[tuple[Client, list[Host]]]:
+def hosts(count: int, megabits: int, delay: float = 0.0) -> Iterator[tuple[Client, list[Host]]]:
     """A cluster with a worker on each of some hosts.
 
     Args:
         count: of hosts.
         megabits: per second that their links take.
+        delay: seconds that it takes to go through a link, of which two are between hosts.
 
     Returns:
         A client, and the hosts. The test is skipped where none can be made.
     """
     if os.getuid() or not (shutil.which("ip") and shutil.which("tc")):
         pytest.skip("hosts of its own need root, and ip and tc of iproute2")
+    if delay and not os.access("/dev/net/tun", os.W_OK):
+        pytest.skip("links that take time need /dev/net/tun")
     unique = next(_numbers)
     network, net = f"dpx{unique % 10000}", f"10.213.{unique % 250}"
     with ExitStack() as stack:
@@ -127,7 +142,7 @@ def hosts(count: int, megabits: int) -> Iterator[tuple[Client, list[Host]]]:
             stack.callback(lambda: _ip("link", "del", network))
             _ip("addr", "add", f"{net}.1/24", "dev", network)
             _ip("link", "set", network, "up")
-            made = [Host(network, net, number, megabits) for number in range(count)]
+            made = [Host(network, net, number, megabits, delay) for number in range(count)]
             for host in made:
                 stack.callback(host.remove)
                 host.build()

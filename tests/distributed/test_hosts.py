@@ -1,4 +1,4 @@
-"""Training between hosts: few bytes on narrow links, and a cut link loses nothing."""
+"""Training between hosts on narrow links that take time: few bytes, patience, and nothing lost."""
 
 import threading
 
@@ -15,7 +15,7 @@ STEPS = 10
 
 @pytest.fixture(scope="module")
 def network():
-    with hosts(2, megabits=400) as made:
+    with hosts(2, megabits=400, delay=0.005) as made:
         yield made
 
 
@@ -55,9 +55,24 @@ def test_sparse_gradients_take_few(network):
     assert max(sparse) < table / 4  # of which most are parameters, which come once
 
 
+def test_who_waits_long_for_a_link_is_not_silent():
+    """Each transfer takes longer than a silent worker is waited for."""
+    megabits, limit = 4, 1
+    sizes = {"tasks": (8, 360, 360, 3), "gang": (8, 500, 500, 3)}  # gangs send halves
+    with hosts(2, megabits, delay=0.02) as (client, _):
+        for collectives, of_net in sizes.items():
+            net, feeds = classifier(sizes=of_net), batches(1)
+            parts = 2 if collectives == "gang" else 1
+            assert gradient_bytes(net) / parts * 8 > limit * megabits * 1e6
+            options = {"collectives": collectives, "collective_timeout": limit}
+            run = train(net, feeds, 2, scheduler=client, **options)
+            assert_same_bits(run, train(net, feeds, 2))
+            assert run.compiled._engine._cluster.group.epoch.number == 0  # nobody was lost
+
+
 def test_cut_link_loses_nothing():
     net, feeds, mib = wide(), batches(6), 1 << 20
-    with hosts(2, megabits=400) as (client, (host, other)):
+    with hosts(2, megabits=400, delay=0.005) as (client, (host, other)):
 
         def cut() -> None:
             until(lambda: other.received > 12 * mib, 60)  # the state, and some steps
