@@ -47,6 +47,7 @@ from dpexec.layers import (
     sampled_loss,
     selected_rows,
     selection,
+    sequence_lod,
     sequences,
     tensor,
     volumes,
@@ -79,6 +80,7 @@ from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.selection import *  # noqa: F403
+from dpexec.layers.sequence_lod import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
@@ -112,6 +114,7 @@ _rooms = (
     sampled_loss,
     selected_rows,
     selection,
+    sequence_lod,
     sequences,
     tensor,
     volumes,
