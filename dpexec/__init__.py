@@ -58,6 +58,7 @@ from dpexec.framework import (
 )
 from dpexec.input import embedding, one_hot
 from dpexec.io import load, load_program_state, save, set_program_state
+from dpexec.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from dpexec.memory import memory_optimize, release_memory
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
@@ -93,6 +94,8 @@ __all__ = [
     "contrib",
     "core",
     "cpu_places",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
     "cuda_pinned_places",
     "cuda_places",
     "data",

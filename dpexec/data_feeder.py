@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,6 @@ from dpexec.checks import check_dtype, check_type, check_variable_and_dtype, con
 from dpexec.core.dtypes import VarType, dtype_name, to_numpy
 from dpexec.core.places import CUDAPlace, Place, cuda_places
 from dpexec.core.tensors import LoDTensor
-from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program, default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.placement import cpu_places
@@ -22,7 +22,6 @@ __all__ = [
     "check_type",
     "check_variable_and_dtype",
     "convert_dtype",
-    "refuse_sequences",
 ]
 
 Samples = Iterable[Sequence[Any]]
@@ -34,6 +33,7 @@ class Field(NamedTuple):
     name: str
     dtype: VarType
     shape: tuple[int, ...]
+    lod_level: int
 
 
 class DataFeeder:
@@ -47,7 +47,6 @@ class DataFeeder:
     Raises:
         TypeError: something else than variables and names.
         ValueError: the program has no variable of a name.
-        EnforceNotMet: a variable holds sequences (``lod_level`` above 0).
 
     Example:
         >>> from dpexec.core import CPUPlace
@@ -70,8 +69,7 @@ class DataFeeder:
                 raise TypeError(
                     f"Feed list should contain a list of variable, but has a {type(item).__name__}"
                 )
-            refuse_sequences(var)
-            fields.append(Field(var.name, var.dtype, var.shape))
+            fields.append(Field(var.name, var.dtype, var.shape, var.lod_level))
         self._fields = fields
         self.feed_names = [field.name for field in fields]
         self.feed_dtypes = [field.dtype for field in fields]
@@ -82,14 +80,17 @@ class DataFeeder:
         """Make one batch.
 
         Args:
-            iterable: samples, each with one field (anything ``numpy.asarray`` takes) per variable.
+            iterable: samples, each with one field per variable: anything ``numpy.asarray`` takes;
+                a list of that for a variable with ``lod_level=1``, a list of lists with 2 ...
 
         Returns:
-            By name a tensor of the variable's element type; reshaped to the variable's shape when
-            it has another number of dimensions and at most one is unknown.
+            By name a tensor of the variable's element type, with the lengths of its sequences;
+            reshaped to the variable's shape when it has another number of dimensions and at most
+            one is unknown.
 
         Raises:
             AssertionError: a sample has another number of fields.
+            TypeError: a variable holds sequences, and a field is none.
             ValueError: fields that do not fit together, or do not fill the variable's shape.
 
         Source: ``DataFeeder.feed`` of Paddle 1.8.
@@ -103,7 +104,7 @@ class DataFeeder:
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)
         return {
-            field.name: _tensor(_stack(field, column))
+            field.name: _tensor(field, column)
             for field, column in zip(self._fields, columns, strict=True)
         }
 
@@ -175,19 +176,6 @@ class DataFeeder:
         return len(cuda_places() if isinstance(self.place, CUDAPlace) else cpu_places())
 
 
-def refuse_sequences(var: Variable) -> None:
-    """Raise for a variable that holds sequences.
-
-    Raises:
-        EnforceNotMet: ``lod_level`` is above 0.
-    """
-    if var.lod_level:
-        raise EnforceNotMet(
-            f"Variable {var.name!r} holds sequences (lod_level {var.lod_level}), which dpexec "
-            "does not support: feed dense tensors of equal length, lod_level=0"
-        )
-
-
 def _stack(field: Field, column: Sequence[Any]) -> np.ndarray[Any, Any]:
     """One field of all samples as an array of its variable's type and shape."""
     dtype = to_numpy(field.dtype)
@@ -223,7 +211,23 @@ def _misfit(field: Field, column: Sequence[Any], error: Exception) -> str:
     return f"Variable {field.name!r}: {error}"
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> LoDTensor:
+def _tensor(field: Field, column: Sequence[Any]) -> LoDTensor:
+    """One field of all samples."""
+    lengths: list[list[int]] = []
+    for level in range(field.lod_level):
+        try:
+            lengths.append([len(value) for value in column])
+        except TypeError:
+            raise TypeError(
+                f"Variable {field.name!r} holds sequences (lod_level {field.lod_level}), but a "
+                f"sample has a {type(_without_length(column)).__name__} at level {level}"
+            ) from None
+        column = list(itertools.chain.from_iterable(column))
     tensor = LoDTensor()
-    tensor.array = array  # made here, so that nobody else holds it
+    tensor.array = _stack(field, column)  # made here, so that nobody else holds it
+    tensor.set_recursive_sequence_lengths(lengths)
     return tensor
+
+
+def _without_length(column: Sequence[Any]) -> Any:
+    return next(value for value in column if not hasattr(value, "__len__"))

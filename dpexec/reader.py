@@ -10,7 +10,7 @@ from typing import Any
 from dpexec.batches import checked_array, copied, feed, stacked
 from dpexec.core.places import CPUPlace, CUDAPlace, Place
 from dpexec.core.unique_name import UniqueNameGenerator
-from dpexec.data_feeder import DataFeeder, refuse_sequences
+from dpexec.data_feeder import DataFeeder
 from dpexec.errors import EnforceNotMet, EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.program import default_main_program
@@ -88,8 +88,6 @@ class GeneratorLoader:
             raise ValueError("Please give value to capacity.")
         if not feed_list:
             raise ValueError("Feed list must be given under static mode.")
-        for var in feed_list:
-            refuse_sequences(var)
         self._feed_list = list(feed_list)
         self._capacity = capacity
         self._iterable = iterable

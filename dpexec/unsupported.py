@@ -10,12 +10,9 @@ from dpexec.errors import similar
 _KNOWN = {
     "DataFeedDesc": "readers of C++ trainers; use fluid.io.DataLoader",
     "DatasetFactory": "readers of C++ trainers; use fluid.io.DataLoader and Executor.run",
-    "create_lod_tensor": "sequences (LoD); feed dense tensors",
-    "create_random_int_lodtensor": "sequences (LoD); feed dense tensors",
     "debugger": "pictures of programs; use dpexec.viz",
     "dygraph": "eager execution; dpexec runs programs",
     "evaluator": "evaluators inside the program, deprecated in fluid; use fluid.metrics",
-    "lod_tensor": "sequences (LoD); feed dense tensors",
 }
 
 

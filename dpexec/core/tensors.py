@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
+from dpexec.core.lod import Lod
 from dpexec.core.places import CPUPlace, Place, array_module, on_device
 from dpexec.errors import EnforceNotMet
 
@@ -118,16 +119,29 @@ class LoDTensor:
         return [list(level) for level in self._lod]
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
-        """Set the offsets per level."""
-        self._lod = [list(level) for level in lod]
+        """Set the offsets per level.
+
+        Raises:
+            EnforceNotMet: they are no offsets of sequences, or end elsewhere than the tensor.
+        """
+        self._set_lod(Lod(lod))
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         """Lengths per level: ``[[2, 3]]`` for offsets ``[[0, 2, 5]]``."""
         return [[b - a for a, b in itertools.pairwise(level)] for level in self._lod]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        """Set the lengths per level."""
-        self._lod = [[0, *itertools.accumulate(level)] for level in lengths]
+        """Set the lengths per level.
+
+        Raises:
+            EnforceNotMet: they do not add up to the number of rows of the tensor.
+        """
+        self._set_lod(Lod.of_lengths(lengths))
+
+    def _set_lod(self, lod: Lod) -> None:
+        if self._is_initialized():
+            lod.check(self.shape()[0])
+        self._lod = lod.to_lists()
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
         """Whether every level ends where the next one (at last, the data) has its length."""

@@ -8,7 +8,6 @@ from typing import Any
 from dpexec.checks import check_type
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType, as_var_type
-from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import default_main_program, default_startup_program
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Variable
@@ -72,7 +71,7 @@ def py_reader(
         capacity: number of batches to read ahead.
         shapes: of each field of a batch.
         dtypes: element type of each field.
-        lod_levels: of each field; only 0 is supported.
+        lod_levels: of each field: the nesting depth of its sequences; 0 by default.
         name: prefix of the names in the program.
         use_double_buffer: read ahead onto the device too.
 
@@ -81,7 +80,6 @@ def py_reader(
 
     Raises:
         ValueError: not as many shapes as dtypes and lod_levels.
-        EnforceNotMet: a field holds sequences.
     """
     levels = [0] * len(shapes) if lod_levels is None else lod_levels
     if not len(shapes) == len(dtypes) == len(levels):
@@ -115,7 +113,6 @@ def create_py_reader_by_data(
 
     Raises:
         TypeError: feed_list is not a list.
-        EnforceNotMet: a variable holds sequences.
     """
     check_type(feed_list, "feed_list", list, "create_py_reader_by_data")
     return _py_reader(capacity, feed_list, name, use_double_buffer)
@@ -124,12 +121,6 @@ def create_py_reader_by_data(
 def _py_reader(
     capacity: int, fields: Sequence[Variable | Spec], name: str | None, use_double_buffer: bool
 ) -> ProgramReader:
-    for index, field in enumerate(fields):
-        if field.lod_level:
-            raise EnforceNotMet(
-                f"field {index} of the reader holds sequences (lod_level {field.lod_level}), which "
-                "dpexec does not support: read dense tensors of equal length, lod_level=0"
-            )
     parts = ("queue", "reader", "double_buffer")
     keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
     names = [f"{name}_{p}" for p in parts] if name else [unique_name.generate(k) for k in keys]

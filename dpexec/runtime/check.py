@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet, similar
@@ -28,8 +29,9 @@ _RESULTS_KEPT = 4
 
 
 def array_spec(array: Any) -> Spec:
-    """Shape and type of an array."""
-    return Spec(tuple(array.shape), as_var_type(array.dtype))
+    """Shape and type of an array, or of offsets of sequences."""
+    kind = VarType.RAW if isinstance(array, Lod) else VarType.LOD_TENSOR
+    return Spec(tuple(array.shape), as_var_type(array.dtype), kind)
 
 
 def check_fetch_names(block: Block, names: Iterable[str]) -> None:
@@ -177,8 +179,16 @@ def _stored_spec(
     op: Operator, name: str, device: int, replicas: Replicas, known: Mapping[str, Spec]
 ) -> Spec:
     var = op.block._var_recursive(name)
+    if var.type == VarType.LOD_TENSOR_ARRAY:  # without entries until something is written
+        return var.spec
     if not var.persistable:
-        if var.is_data:
+        if var.is_data and name.endswith(LOD_SUFFIX):
+            fed = name.removesuffix(LOD_SUFFIX)
+            problem = (
+                f"InvalidArgument: variable {fed} is fed without sequences: feed a LoDTensor with "
+                "their lengths, such as fluid.create_lod_tensor(data, [lengths], place)"
+            )
+        elif var.is_data:
             problem = f"InvalidArgument: input variable {name} is not initialized: feed it"
         else:
             problem = (
@@ -213,7 +223,8 @@ def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
             f"fetched variable {name} is a sparse gradient (SelectedRows); only a LoDTensor can "
             "be fetched"
         )
-    if len({(spec.rank, spec.shape[1:]) for spec in found}) > 1:
+    dense = [spec for spec in found if spec.kind != VarType.RAW]
+    if len({(spec.rank, spec.shape[1:]) for spec in dense}) > 1:
         shapes = ", ".join(str(list(spec.shape)) for spec in found)
         raise EnforceNotMet(
             f"fetched variable {name} has shapes {shapes} on the devices, which cannot be "

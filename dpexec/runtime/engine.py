@@ -15,12 +15,14 @@ from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import Place, on_gpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet, mistake_behind
+from dpexec.graph.lods import with_offsets
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
 from dpexec.runtime.cluster_recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feed import Feeds, single_feed, split_feed
+from dpexec.runtime.fetch import SEQUENCES_FETCHED, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
@@ -76,8 +78,9 @@ class Engine:
     ) -> None:
         assert places, "No places for execution."
         keep_freed_memory()
-        self.program = program
         self.label = program if label is None else label
+        sequences = with_offsets(program)
+        self.program, self.offsets = sequences.program, sequences.offsets
         self.version = self.label._version
         self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
         self.scheduler: Any = "sync"  # or "threads", or a Client of dask
@@ -194,9 +197,37 @@ class Engine:
         """
         try:
             with self._busy:
-                return self._run(batches, tuple(fetch), merged)
+                if not self.offsets:
+                    return self._run(batches, tuple(fetch), merged)
+                return self._run_sequences(batches, fetch, merged)
         except EnforceNotMet as error:  # it says all; what it came through, nothing
             raise error.with_traceback(None) from mistake_behind(error)
+
+    def _run_sequences(
+        self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
+    ) -> list[Any]:
+        """Run steps, and fetch the offsets of what holds sequences, too."""
+        declared = self.program.global_block().vars
+        offsets = {name: self.offsets[name] for name in fetch if name in self.offsets}
+        for name, offset in list(offsets.items()):
+            if declared[offset].is_data and not _fed(batches, offset):
+                del offsets[name]
+        wanted = tuple(dict.fromkeys([*fetch, *offsets.values()]))
+        found: dict[Any, Any] = dict(zip(wanted, self._run(batches, wanted, merged), strict=True))
+        return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
+
+    def refuse_sequences(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> None:
+        """Refuse to make arrays of variables that hold sequences.
+
+        Args:
+            batches: what will be run.
+            fetch: names that will be fetched as arrays.
+
+        Raises:
+            RuntimeError: one holds sequences that are fed.
+        """
+        if any(_fed(batches, self.offsets[name]) for name in fetch if name in self.offsets):
+            raise RuntimeError(SEQUENCES_FETCHED)
 
     def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
         self.local.begin()
@@ -366,3 +397,7 @@ class Engine:
         if self.observers.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
         return trace_of(self, self.observers.recorder)
+
+
+def _fed(batches: Sequence[Feeds], name: str) -> bool:
+    return any(name in values for feeds in batches for values in feeds.values)

@@ -90,9 +90,11 @@ class Executor:
         scope = global_scope() if scope is None else scope
         program = default_main_program() if program is None else program
         if isinstance(program, CompiledProgram):
-            results = self._run_compiled(program, feed, fetch_list, scope, return_merged)
+            results = self._run_compiled(
+                program, feed, fetch_list, scope, return_numpy, return_merged
+            )
         elif isinstance(program, Program):
-            results = self._run_program(program, feed, fetch_list, scope, use_prune)
+            results = self._run_program(program, feed, fetch_list, scope, return_numpy, use_prune)
         else:
             raise TypeError(
                 f"Executor requires Program as its Parameter. But you passed in {type(program)}"
@@ -100,7 +102,13 @@ class Executor:
         return as_arrays(results) if return_numpy else as_tensors(results)
 
     def _run_program(
-        self, program: Program, feed: Any, fetch_list: Any, scope: Scope, use_prune: bool
+        self,
+        program: Program,
+        feed: Any,
+        fetch_list: Any,
+        scope: Scope,
+        return_numpy: bool,
+        use_prune: bool,
     ) -> list[Any]:
         fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
@@ -113,7 +121,8 @@ class Executor:
         prune = (tuple(names), tuple(updates)) if use_prune or updates else None
         engine = self._engine_for(program, scope, prune)
         values = with_loaders(program, feed, [self.place], engine.prepare)
-        return self._run_engine(engine, remote, [engine.split(values)], names, True)
+        batches = [engine.split(values)]
+        return self._run_engine(engine, remote, batches, names, return_numpy, True)
 
     def _run_engine(
         self,
@@ -121,8 +130,11 @@ class Executor:
         remote: Remote | None,
         batches: Sequence[Feeds],
         names: Sequence[str],
+        return_numpy: bool,
         merged: bool,
     ) -> list[Any]:
+        if return_numpy and engine.offsets:
+            engine.refuse_sequences(batches, names)
         if remote is None:
             return engine.run(batches, names, merged)
         self._servers.add(remote.servers)
@@ -158,6 +170,7 @@ class Executor:
         feed: Any,
         fetch_list: Any,
         scope: Scope,
+        return_numpy: bool,
         return_merged: bool,
     ) -> list[Any]:
         names = fetch_names(fetch_list)
@@ -165,7 +178,7 @@ class Executor:
         self._compiled.add(engine)
         batches = _batches(engine, feed)
         merged = return_merged or not compiled._is_data_parallel
-        return self._run_engine(engine, compiled._remote, batches, names, merged)
+        return self._run_engine(engine, compiled._remote, batches, names, return_numpy, merged)
 
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.lod import Lod, lod_name
 from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
@@ -116,8 +117,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
         )
         feed = feed[0]
     values = arrays_of(block, computed(feed)[0])
-    for name, array in values.items():
-        check_array(block.vars[name], array)
+    _check(block, values)
     split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
     samples = [_samples(block, values) or 1]
     return Feeds([values], samples, _persistable(block, values), split=split)
@@ -155,14 +155,20 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
     for shard in shards:
-        for name, array in shard.items():
-            check_array(block.vars[name], array, " on each device")
+        _check(block, shard, " on each device")
     names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
     if any(set(shard) - names for shard in shards):
         samples = [_samples(block, shard) if shard else 0 for shard in shards]
     else:
         samples = [1] * devices
     return Feeds(shards, samples, names)
+
+
+def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
+    """Compare arrays with the declarations of the variables that are fed with them."""
+    for name, array in values.items():
+        if not isinstance(array, Lod):
+            check_array(block.vars[name], array, where)
 
 
 def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
@@ -192,16 +198,23 @@ def even_rows(rows: int, devices: int) -> list[int]:
     return [share + (device < more) for device in range(devices)]
 
 
-def _samples(block: Block, values: Mapping[str, np.ndarray[Any, Any]]) -> int:
-    """Rows of the first fed variable that has a batch dimension, else of the first one."""
+def _length(values: Mapping[str, Any], name: str) -> int:
+    """How many samples an array has: sequences, if it holds some, else rows."""
+    lod, array = values.get(lod_name(name)), values[name]
+    return lod.sequences if lod is not None else len(array) if array.ndim else 0
+
+
+def _samples(block: Block, values: Mapping[str, Any]) -> int:
+    """Samples of the first fed variable that has a batch dimension, else of the first one."""
+    arrays = {name: array for name, array in values.items() if not isinstance(array, Lod)}
     batched = {
-        name: len(array)
-        for name, array in values.items()
+        name: _length(values, name)
+        for name, array in arrays.items()
         if array.ndim and block.vars[name].shape[:1] == (-1,)
     }
     if len(set(batched.values())) > 1:  # the order of the block's variables counts
         return next(batched[name] for name in block.vars if name in batched)
-    rows = (len(array) for array in values.values() if array.ndim)
+    rows = (_length(values, name) for name, array in arrays.items() if array.ndim)
     return next(iter(batched.values())) if batched else next(rows, 0)
 
 
@@ -219,7 +232,9 @@ def _split(
         names = ", ".join(batch)
         raise EnforceNotMet(f"the batch is empty: fed Variables {names} have no samples")
     for name, array in batch.items():
-        length = array.shape[0] if array.ndim else 0
+        if isinstance(array, Lod):
+            continue
+        length = _length(batch, name)
         if length < active if rows is None else length != sum(rows):
             raise EnforceNotMet(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
@@ -228,12 +243,21 @@ def _split(
         first = 0
         counts = even_rows(length, active) if rows is None else rows
         for shard, count in zip(shards, counts, strict=False):
-            shard[name] = array[first : first + count]
+            shard.update(_part(batch, name, first, count))
             first += count
     for name in values.keys() - batch.keys():
         for device, row in enumerate(_rows(name, values[name], devices)):
             shards[device][name] = row
     return shards
+
+
+def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[str, Any]:
+    """Some samples of an array, with the offsets of their sequences."""
+    lod = values.get(lod_name(name))
+    if lod is None:
+        return {name: values[name][first : first + count]}
+    part, rows = lod.part(first, count)
+    return {name: values[name][rows], lod_name(name): part}
 
 
 def _rows(name: str, array: np.ndarray[Any, Any], devices: int) -> Sequence[np.ndarray[Any, Any]]:

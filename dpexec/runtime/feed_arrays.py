@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
+from dpexec.core.lod import Lod, lod_name
 from dpexec.core.places import CUDAPlace
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
@@ -19,7 +20,7 @@ __all__ = ["arrays_of", "check_array"]
 
 
 def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a feed, by name.
+    """The arrays of a feed, by name, and the offsets of those that hold sequences.
 
     Args:
         block: whose variables are fed.
@@ -28,7 +29,7 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     Raises:
         TypeError: not a dict, or a value is no array.
         ValueError: an unknown name.
-        EnforceNotMet: a value holds sequences.
+        EnforceNotMet: a value holds sequences that the variable cannot hold, or that do not fit.
         RuntimeError: a value is a list.
     """
     if not isinstance(feed, Mapping):
@@ -39,17 +40,33 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
             fed = ", ".join(var.name for var in block.vars.values() if var.is_data)
             hint = f"this program is fed {fed}" if fed else "the feed names it"
             raise ValueError(f"var {name} not in this block: {hint}")
-        arrays[name] = _array(block.vars[name], value)
+        array = arrays[name] = _array(block.vars[name], value)
+        if isinstance(value, LoDTensor) and value.lod():
+            arrays[lod_name(name)] = _offsets(block.vars[name], value, len(array))
     return arrays
+
+
+def _offsets(var: Variable, value: LoDTensor, rows: int) -> Any:
+    lod = Lod(value.lod())
+    if lod_name(var.name) not in var.block.vars:
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} holds sequences ({lod}), but it is declared without: "
+            f"declare it with lod_level={len(lod.levels)}"
+        )
+    if len(lod.levels) != var.lod_level:
+        raise EnforceNotMet(
+            f"fed Variable {var.name!r} should have sequences of {var.lod_level} levels, but "
+            f"received {lod}"
+        )
+    try:
+        lod.check(rows)
+    except EnforceNotMet as error:
+        raise EnforceNotMet(f"fed Variable {var.name!r}: {error}") from None
+    return lod
 
 
 def _array(var: Variable, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, LoDTensor):
-        if value.lod():
-            raise EnforceNotMet(
-                f"fed Variable {var.name!r} holds sequences (LoD {value.lod()}), which this "
-                "version of dpexec does not support; feed dense tensors"
-            )
         return value.array if isinstance(value.place, CUDAPlace) else value.numpy()
     if isinstance(value, HeldRows):
         return value  # type: ignore[return-value]  # what an array is to those who split feeds

@@ -7,17 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
 
+SEQUENCES_FETCHED = (
+    "Some of your fetched tensors hold LoD information. They can not be completely cast to Python "
+    "ndarray. Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself "
+    "directly."
+)
+
 __all__ = [
+    "SEQUENCES_FETCHED",
     "Later",
     "as_arrays",
     "as_tensors",
     "collect",
     "fetch_names",
+    "host_copy",
+    "in_sequences",
     "merge",
     "split_updates",
 ]
@@ -87,13 +97,13 @@ def collect(
 
     Returns:
         Per name an array, or a list of arrays; None for what has no value. Sparse gradients, which
-        cannot be merged, are ``SelectedRows``.
+        cannot be merged, are ``SelectedRows``; offsets of sequences are ``Lod``.
     """
     results: list[Any] = []
     for name in names:
         values = [envs[d][name] for d in devices if name in envs[d]]
         joined = merged and len(values) > 1  # which copies them
-        values = [_on_host(value) if joined else _host_copy(value) for value in values]
+        values = [_on_host(value) if joined else host_copy(value) for value in values]
         results.append(merge(values) if merged else [_returned(value) for value in values])
     return results
 
@@ -102,6 +112,12 @@ def merge(values: Sequence[Any]) -> Any:
     """The devices' values one after another along axis 0; None if there are none."""
     if not values:
         return None
+    if isinstance(values[0], Lod):
+        return Lod.merged(values)
+    if isinstance(values[0], LoDTensor):
+        return in_sequences(
+            merge([v.array for v in values]), Lod.merged([Lod(v.lod()) for v in values])
+        )
     return _returned(np.concatenate(values) if len(values) > 1 else values[0])
 
 
@@ -125,16 +141,19 @@ class array(np.ndarray[Any, Any]):
 
 
 def _returned(value: Any) -> Any:
-    return value if isinstance(value, SelectedRows) else value.view(array)
+    return value if isinstance(value, (SelectedRows, Lod)) else value.view(array)
 
 
 def _on_host(value: Any) -> Any:
     return value.get() if hasattr(value, "get") else value
 
 
-def _host_copy(value: Any) -> Any:
+def host_copy(value: Any) -> Any:
+    """A copy of a value on the host; what never changes is none."""
+    if isinstance(value, Lod):
+        return value
     if isinstance(value, SelectedRows):
-        return SelectedRows(_host_copy(value.row_array), value.height(), _host_copy(value.value))
+        return SelectedRows(host_copy(value.row_array), value.height(), host_copy(value.value))
     return np.array(_on_host(value))
 
 
@@ -149,8 +168,32 @@ class Later:
         self.get = get
 
 
+def in_sequences(array: Any, lod: Any) -> Any:
+    """A tensor with the offsets of its sequences; an array without offsets stays what it is.
+
+    Args:
+        array: what was fetched; or a list, of several devices.
+        lod: the offsets; or a list likewise.
+    """
+    if isinstance(array, list) and lod is not None:
+        return [in_sequences(*pair) for pair in zip(array, lod, strict=True)]
+    if not lod:
+        return array
+    tensor: LoDTensor = _tensor(array)
+    tensor.set_lod(lod.to_lists())
+    return tensor
+
+
 def as_arrays(results: list[Any]) -> list[Any]:
-    """The same results when all of them are there."""
+    """The same results when all of them are there.
+
+    Raises:
+        RuntimeError: one holds sequences, whose offsets an array cannot have.
+    """
+    for item in results:
+        first = item[0] if isinstance(item, list) and item else item
+        if isinstance(first, LoDTensor):
+            raise RuntimeError(SEQUENCES_FETCHED)
     return [item.get() if isinstance(item, Later) else item for item in results]
 
 
@@ -160,7 +203,7 @@ def as_tensors(results: list[Any]) -> list[Any]:
 
 
 def _tensor(value: Any) -> Any:
-    if value is None or isinstance(value, SelectedRows):
+    if value is None or isinstance(value, (SelectedRows, LoDTensor)):
         return value
     tensor = LoDTensor()
     if isinstance(value, Later):

@@ -19,6 +19,7 @@ import numpy as np
 from dpexec.core.kept import Kept
 from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_by
 from dpexec.runtime.env import Env, Shard
+from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member
@@ -257,7 +258,7 @@ def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
 
 
 def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
-    return {name: np.array(env[name]) for name in plan.fetch if name in env}
+    return {name: host_copy(env[name]) for name in plan.fetch if name in env}
 
 
 def _to_send(error: BaseException) -> BaseException:

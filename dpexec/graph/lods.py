@@ -1,0 +1,189 @@
+"""Sequences: in programs of users they are a property of tensors, inside they are variables.
+
+Before a program is replicated, a copy of it gets a variable ``x@LOD`` for the offsets of the
+sequences in ``x``. Operators that need offsets have input slots for them, those that make offsets
+have output slots; all others leave them as they are, so that their outputs share the variable of
+an input. From here on offsets are values like others, which plans, tasks and fetches follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.lod import LOD_SUFFIX, lod_name
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.opdef import Slot, Spec
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+
+__all__ = ["Sequences", "with_offsets"]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """A program whose sequences are explicit.
+
+    Args:
+        program: the program.
+        offsets: for variables of the global block that hold sequences at the end, the variable
+            that holds their offsets.
+    """
+
+    program: Program
+    offsets: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_offsets(program: Program) -> Sequences:
+    """Make the sequences of a program explicit; one that has none stays as it is.
+
+    Args:
+        program: is not changed.
+
+    Raises:
+        EnforceNotMet: an operator needs sequences, and its input cannot hold any.
+    """
+    if not _has_sequences(program):
+        return Sequences(program)
+    return _Rewriter(program.clone()).rewrite()
+
+
+def _has_sequences(program: Program) -> bool:
+    if any(var.lod_level for var in program.list_vars() if not var.persistable):
+        return True
+    ops = (op for block in program.blocks for op in block.ops)
+    return any(_lod_slots((*op.definition.inputs, *op.definition.outputs)) for op in ops)
+
+
+def _lod_slots(slots: tuple[Slot, ...]) -> list[tuple[Slot, str]]:
+    """The slots for offsets, each with the slot of the variables that they belong to."""
+    return [(s, s.name.removesuffix(LOD_SUFFIX)) for s in slots if s.name.endswith(LOD_SUFFIX)]
+
+
+Known = dict[str, str]
+"""For variables that hold sequences, the variable with their offsets."""
+
+
+class _Rewriter:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._at_end: dict[int, Known] = {}
+        """Of every block."""
+
+    def rewrite(self) -> Sequences:
+        block = self._program.global_block()
+        known = self._block(block, {})
+        self._program._changed()
+        return Sequences(self._program, {n: o for n, o in known.items() if n in block.vars})
+
+    def _block(self, block: Block, around: Known) -> Known:
+        known = {**around, **self._at_end.get(block.forward_block_idx, {})}
+        for var in list(block.vars.values()):
+            if var.is_data and var.lod_level:
+                known[var.name] = _declare(var)
+        for op in list(block.ops):
+            if op.bodies:
+                self._bodies(op, known)
+            _fill(op, known)
+            _follow(op, known)
+        self._at_end[block.idx] = known
+        return known
+
+    def _bodies(self, op: Operator, known: Known) -> None:
+        """Rewrite what an operator runs; it may write variables around, and their offsets."""
+        for body in op.bodies:
+            written = body._outer_names()[1]
+            for name in known.keys() & set(written):
+                _copy_before(op, known, name)
+            inside = self._block(body, known)
+            known.update({name: inside[name] for name in written if name in inside})
+
+
+def _declare(var: Variable) -> str:
+    """A variable for the offsets of another one, beside it."""
+    name = lod_name(var.name)
+    if name not in var.block.vars:
+        var.block.create_var(
+            name=name,
+            type=VarType.RAW,
+            shape=(-1,) * max(var.lod_level, 1),
+            dtype=VarType.INT64,
+            is_data=var.is_data,
+            stop_gradient=True,
+        )
+    return name
+
+
+def _copy_before(op: Operator, known: Known, name: str) -> None:
+    """Give a variable that a body overwrites offsets of its own, which change with it."""
+    own = _declare(op.block._var_recursive(name))
+    if known[name] != own:
+        op.block.ops.insert(op.block.ops.index(op), _copy(op, known[name], own))
+        known[name] = own
+
+
+def _copy(op: Operator, source: str, target: str) -> Operator:
+    attrs = {roles.ROLE: op.role}
+    slots = {"X": [source]}, {"Out": [target]}
+    return Operator(op.block, "copy_lod", *slots, attrs, op.callsite)
+
+
+def _fill(op: Operator, known: Known) -> None:
+    """Let an operator read the offsets that it needs."""
+    for slot, owner in _lod_slots(op.definition.inputs):
+        names = [name for name in op.inputs.get(owner, []) if name and name != roles.EMPTY]
+        if names and all(name in known for name in names):
+            op.inputs[slot.name] = [known[name] for name in names]
+        elif names and not slot.optional:
+            name = next(name for name in names if name not in known)
+            problem = (
+                f"input {owner}({name}) holds no sequences: the data that it is computed from "
+                "must be declared with lod_level=1 (or more) and fed as a LoDTensor"
+            )
+            raise op_error(op, problem, {})
+
+
+def _follow(op: Operator, known: Known) -> None:
+    """Find out which outputs hold sequences."""
+    made = {owner: slot for slot, owner in _lod_slots(op.definition.outputs)}
+    for owner, slot in made.items():
+        outputs = op._variables(op.outputs.get(owner, []))
+        op.outputs[slot.name] = [_declare(var) for var in outputs.values()]
+        known.update({name: lod_name(name) for name in outputs})
+    if op.bodies:
+        return
+    lasting = {name for owner in made for name in op.outputs.get(owner, [])}
+    shared = dict(_shared(op, known))
+    for name, var in op._variables(op.output_arg_names).items():
+        if name in lasting or name.endswith(LOD_SUFFIX):
+            continue
+        if name not in shared:
+            known.pop(name, None)
+        elif name in op.block.vars:
+            known[name] = shared[name]
+        else:  # of a block around, which sees this one's variables no more
+            known[name] = _declare(var)
+            after = op.block.ops.index(op) + 1
+            op.block.ops.insert(after, _copy(op, shared[name], known[name]))
+        var.lod_level = max(var.lod_level, 1) if name in known else 0
+
+
+def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
+    """The outputs that hold the sequences of an input, and the offsets of these."""
+    slots = op.definition.inputs
+    inputs = (name for slot in slots for name in op.inputs.get(slot.name, []))
+    source = next((known[name] for name in inputs if name in known), None)
+    specs: dict[str, Spec] = {}
+    if source is not None:
+        found = op._variables(op.input_arg_names)
+        specs = op.infer_outputs({name: var.spec for name, var in found.items()})
+    for name in op.output_arg_names:
+        forward, suffix, _ = name.partition(roles.GRAD_SUFFIX)
+        if suffix:
+            if forward in known:
+                yield name, known[forward]
+        elif source is not None and name in specs and specs[name].lod_level:
+            yield name, source

@@ -1,0 +1,91 @@
+"""Tensors of sequences: made of arrays and lengths."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.places import Place
+from dpexec.core.tensors import LoDTensor
+
+__all__ = ["create_lod_tensor", "create_random_int_lodtensor"]
+
+
+def create_lod_tensor(
+    data: Any, recursive_seq_lens: Sequence[Sequence[int]], place: Place
+) -> LoDTensor:
+    """A tensor of sequences that lie one after another.
+
+    Args:
+        data: an array, or a LoDTensor, with the rows of all sequences; or a list with a list of
+            whole numbers for each sequence.
+        recursive_seq_lens: lengths of the sequences, per level, coarse levels first.
+        place: where the tensor lives.
+
+    Returns:
+        The tensor; of a list, int64 of shape ``(numbers, 1)``.
+
+    Raises:
+        TypeError: data is none of these.
+        AssertionError: the lengths are not those of the lists.
+        EnforceNotMet: the lengths do not add up to the number of rows.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> words = fluid.create_lod_tensor([[4, 7, 1], [8, 2]], [[3, 2]], fluid.CPUPlace())
+        >>> words.lod(), words.shape()
+        ([[0, 3, 5]], [5, 1])
+
+    Source: ``fluid.create_lod_tensor``.
+    """
+    if isinstance(data, list):
+        lengths = [len(sequence) for sequence in data]
+        assert [lengths] == [list(level) for level in recursive_seq_lens], (
+            f"data and recursive_seq_lens do not match: the lists have the lengths {[lengths]}, "
+            f"but recursive_seq_lens is {recursive_seq_lens}"
+        )
+        data = np.array(list(itertools.chain.from_iterable(data)), np.int64)
+        data = data.reshape(len(data), -1)
+    elif not isinstance(data, (LoDTensor, np.ndarray)):
+        raise TypeError(
+            "data should be either a LoDTensor, a Numpy array or a list, but it is a "
+            f"{type(data).__name__}"
+        )
+    tensor = LoDTensor()
+    tensor.set(data, place)
+    tensor.set_recursive_sequence_lengths(recursive_seq_lens)
+    return tensor
+
+
+def create_random_int_lodtensor(
+    recursive_seq_lens: Sequence[Sequence[int]],
+    base_shape: Sequence[int],
+    place: Place,
+    low: int,
+    high: int,
+) -> LoDTensor:
+    """Sequences of random whole numbers, from NumPy's global generator.
+
+    Args:
+        recursive_seq_lens: lengths of the sequences, per level, coarse levels first.
+        base_shape: of an element of a sequence.
+        place: where the tensor lives.
+        low: the smallest number.
+        high: the greatest number.
+
+    Returns:
+        An int64 tensor.
+
+    Raises:
+        AssertionError: base_shape is no list.
+        EnforceNotMet: lengths of the levels do not fit together.
+
+    Source: ``fluid.create_random_int_lodtensor``.
+    """
+    assert isinstance(base_shape, list), "base_shape should be a list"
+    rows = sum(recursive_seq_lens[-1])
+    numbers = np.random.randint(low, high + 1, (rows, *base_shape))  # noqa: NPY002 - fluid's
+    return create_lod_tensor(numbers.astype(np.int64), recursive_seq_lens, place)
