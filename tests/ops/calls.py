@@ -9,7 +9,7 @@ import numpy as np
 
 import dpexec.ops
 from dpexec.core.dtypes import VarType, as_var_type
-from dpexec.core.lod import Lod
+from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef, roles
@@ -78,7 +78,9 @@ class SampleCall:
             for name, item in zip(self.inputs[slot], values, strict=True):
                 self.values[name] = item = converted(item, dtype)
                 self._declare(name, spec_of(item))
-        specs = {slot: [spec_of(self.values[n]) for n in ns] for slot, ns in self.inputs.items()}
+        for name, lod in self.lods.items():
+            self.block.var(name).lod_level = len(lod.levels)
+        specs = {slot: [self.block.var(n).spec for n in ns] for slot, ns in self.inputs.items()}
         inferred = self.definition.infer_specs(specs, sample.attrs)
         outputs = {
             slot: [f"out_{slot}_{i}" for i, spec in enumerate(found) if spec is not None]
@@ -93,6 +95,31 @@ class SampleCall:
     def _declare(self, name, spec):
         var = self.block.create_var(name=name)
         var.set_spec(spec)
+
+    @property
+    def lods(self):
+        """Offsets by name of the input that has sequences."""
+        return {
+            name: self.values[lod]
+            for slot, lods in self.inputs.items()
+            if slot.endswith(LOD_SUFFIX)
+            for name, lod in zip(self.inputs[slot.removesuffix(LOD_SUFFIX)], lods, strict=True)
+        }
+
+    def output_lods(self, values):
+        """Offsets by name of the output that has sequences: made here, or those of an input.
+
+        Args:
+            values: as :meth:`forward` returns them.
+        """
+        shared = next((lod for lod in self.lods.values() if lod), Lod())
+        found = {}
+        for slot, names in self.outputs.items():
+            if not slot.endswith(LOD_SUFFIX):
+                made = self.outputs.get(slot + LOD_SUFFIX, [])
+                lods = [values[name] for name in made] or [shared] * len(names)
+                found.update(zip(names, lods, strict=True))
+        return {n: lod for n, lod in found.items() if lod and self.block.var(n).lod_level}
 
     @property
     def outputs(self):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import Sample
@@ -52,6 +53,8 @@ def differentiated():
 
 def value(stored):
     if isinstance(stored, dict):
+        if "lod" in stored:
+            return Lod(stored["lod"])
         return SelectedRows(stored["rows"], stored["height"], stored["value"])
     return stored
 
@@ -64,9 +67,11 @@ class Replay:
         self.record = record
         self.call = SampleCall(record["type"], Sample(inputs, record["attrs"]), np.float32)
         self.found = self.call.forward()
+        self.lods = {n: lod.to_lists() for n, lod in self.call.output_lods(self.found).items()}
         self.expected = {
             name: value(stored)
             for slot, names in self.call.outputs.items()
+            if not slot.endswith(LOD_SUFFIX)
             for name, stored in zip(names, record["outputs"][slot], strict=True)
             if stored is not None  # the original leaves XShape empty, it has a shape only
         }
@@ -115,10 +120,14 @@ def test_operator_computes_what_paddle_computes(type):
             else:
                 assert_like(found, expected, what)
                 assert same(found, expected), what
+        assert replay.lods == record.get("lods", {}), f"offsets of {type} {record['attrs']}"
 
 
 def filled(slots):
-    return {slot: names for slot, names in slots.items() if any(names)}
+    """Slots of a user's program: some have variables, none has offsets."""
+    return {
+        slot: names for slot, names in slots.items() if any(names) and not slot.endswith(LOD_SUFFIX)
+    }
 
 
 @pytest.mark.parametrize("type", sorted(differentiated() - set(OTHER_GRADIENT_OPERATORS)))
