@@ -41,13 +41,13 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset({"body", "calls", "names", "needs", "rng", "share"})
+RUNTIME_ARGUMENTS = frozenset({"before", "body", "calls", "names", "needs", "rng", "share"})
 """Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
 
 ``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
 ``share``: of the batch on this device. ``names``: names of the input variables by slot. ``calls``:
 a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
-returns what it wrote.
+returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
 """
 
 

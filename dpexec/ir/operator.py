@@ -119,8 +119,8 @@ class Operator:
 
     @property
     def reads(self) -> list[str]:
-        """What the operator depends on: needs, and what bodies may or may not write."""
-        if not self.bodies:
+        """What the operator depends on: needs, what bodies may write or not, what it adds to."""
+        if not self.bodies and "before" not in self.definition.kernel_arguments:
             return self.input_arg_names
         return list(dict.fromkeys([*self.needs, *self.writes]))
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from dpexec.errors import similar as _similar
 from dpexec.layers import (
+    arrays,
     attention,
     branches,
     callbacks,
@@ -52,6 +53,7 @@ from dpexec.layers import (
     tensor,
     volumes,
 )
+from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
@@ -86,6 +88,7 @@ from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
 _rooms = (
+    arrays,
     attention,
     branches,
     callbacks,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
+from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, merge_dim, op, require
@@ -13,6 +15,8 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, merge
 
 def _infer(xs: list[Spec]) -> Spec:
     first = xs[0]
+    if first.kind == VarType.LOD_TENSOR_ARRAY:
+        return first
     shape = first.shape
     for spec in xs[1:]:
         require(
@@ -47,8 +51,11 @@ def sum(xp: Any, xs: list[Any]) -> Any:
     """The sum of all tensors of ``X``, which have one shape.
 
     If all are SelectedRows the result is one with the rows of all of them, one after another; if
-    some are, they are added to the dense ones. Source: Paddle op ``sum``.
+    some are, they are added to the dense ones. Arrays of tensors are added entry by entry, where
+    they have entries. Source: Paddle op ``sum``.
     """
+    if isinstance(xs[0], TensorArray):
+        return _sum_of_entries(xp, xs)
     sparse = [x for x in xs if isinstance(x, SelectedRows)]
     if len(sparse) == len(xs):
         return _joined(xp, sparse)
@@ -68,6 +75,16 @@ def _joined(xp: Any, parts: list[SelectedRows]) -> SelectedRows:
         parts[0].height_,
         xp.concatenate([part.value for part in parts]),
     )
+
+
+def _sum_of_entries(xp: Any, arrays: list[TensorArray]) -> TensorArray:
+    """What of the arrays has an entry at a place is added up there."""
+    made: list[Entry | None] = []
+    for entries in itertools.zip_longest(*arrays):
+        found = [entry for entry in entries if entry is not None]
+        total = sum.kernel(xp, [array for array, _ in found]) if found else None
+        made.append(None if total is None else (total, found[0][1]))
+    return TensorArray(made)
 
 
 @sum.grad_maker

@@ -162,6 +162,9 @@ def _arguments_of_env(op: Operator, xp: Any, checked: bool) -> dict[str, Callabl
     """What a kernel asks for that an env knows: what to call its body with, random numbers, ..."""
     asked = op.definition.kernel_arguments
     found: dict[str, Callable[[Env], Any]] = {}
+    if "before" in asked:
+        written = op.output_arg_names[0]
+        found["before"] = lambda env: env.find(written)
     if "body" in asked:
         found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked)).inside
     if op.definition.is_random:
@@ -191,7 +194,8 @@ def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
     """A function that collects the kernel's arguments from an env."""
     slots = op.definition.inputs
     names = [[n for n in op.inputs.get(slot.name, []) if _wanted(n)] for slot in slots]
-    if all(len(found) == 1 for found in names) and not copied and not any(s.many for s in slots):
+    single = all(len(found) == 1 for found in names) and not any(slot.many for slot in slots)
+    if single and not copied and not op.definition.lazy:
         flat = [found[0] for found in names]
         return lambda env: [env[name] for name in flat]
     plan = [

@@ -1,0 +1,110 @@
+"""Arrays of tensors: lists that loops read and write by a number that the program computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.core.dtypes import VarType
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["array_length", "array_read", "array_write", "create_array"]
+
+
+def create_array(dtype: Any) -> Variable:
+    """An array of tensors without entries.
+
+    Args:
+        dtype: element type of the tensors.
+
+    Returns:
+        A ``LoDTensorArray`` variable. Source: ``fluid.layers.create_array``.
+    """
+    helper = LayerHelper("array")
+    kind = VarType.LOD_TENSOR_ARRAY
+    made: Variable = helper.create_variable(name=f"{helper.name}.out", type=kind, dtype=dtype)
+    return made
+
+
+def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
+    """Make a tensor the entry of an array; the array grows as far as it must.
+
+    Args:
+        x: the tensor, any shape.
+        i: number of the entry: int64, one element.
+        array: the array; a new one by default.
+
+    Returns:
+        The array.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> layers = fluid.layers
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     first = layers.fill_constant([1], "int64", 0)
+        ...     array = layers.array_write(layers.ones([2], "float32"), first)
+        ...     found = [layers.array_read(array, first), layers.array_length(array)]
+        ...     fluid.Executor(fluid.CPUPlace()).run(fetch_list=found)
+        [array([1., 1.], dtype=float32), array([1])]
+
+    Source: Paddle op ``write_to_array``.
+    """
+    check_variable_and_dtype(i, "i", ["int64"], "array_write")
+    check_type(x, "x", Variable, "array_write")
+    helper = LayerHelper("array_write")
+    if array is None:
+        kind = VarType.LOD_TENSOR_ARRAY
+        array = helper.create_variable(name=f"{helper.name}.out", type=kind, dtype=x.dtype)
+    _check_array(array, "array_write")
+    helper.append_op("write_to_array", {"X": x, "I": i}, {"Out": array})
+    return array
+
+
+def array_read(array: Variable, i: Variable) -> Variable:
+    """The entry of an array.
+
+    Args:
+        array: the array.
+        i: number of the entry: int64, one element.
+
+    Returns:
+        The tensor that was written there.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+
+    Source: Paddle op ``read_from_array``.
+    """
+    check_variable_and_dtype(i, "i", ["int64"], "array_read")
+    _check_array(array, "array_read")
+    return add_op("read_from_array", {"X": array, "I": i}, array.dtype, layer="array_read")
+
+
+def array_length(array: Variable) -> Variable:
+    """The number of entries of an array.
+
+    Args:
+        array: the array.
+
+    Returns:
+        int64 ``(1,)``.
+
+    Raises:
+        TypeError: not an array.
+
+    Source: Paddle op ``lod_array_length``.
+    """
+    _check_array(array, "array_length")
+    made = add_op("lod_array_length", {"X": array}, "int64", layer="array_length")
+    made.stop_gradient = True
+    return made
+
+
+def _check_array(array: Any, layer: str) -> None:
+    if not isinstance(array, Variable) or array.type != VarType.LOD_TENSOR_ARRAY:
+        raise TypeError(f"{layer} takes a tensor array variable, but received {array}")
