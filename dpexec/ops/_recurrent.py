@@ -1,0 +1,96 @@
+"""What recurrent operators share: activations in place, and their slopes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.lod import Lod
+from dpexec.ir.opdef import Spec, dims_match, require
+from dpexec.ops._shapes import require_same_dtype
+from dpexec.ops._steps import Steps
+
+ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
+"""In the order of the numbers that ``gru_unit`` has for them."""
+
+
+def activate(xp: Any, x: Any, kind: str) -> Any:
+    """Overwrite an array with its activation and return it.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        x: the array.
+        kind: one of ``ACTIVATIONS``.
+    """
+    if kind == "sigmoid":  # as 0.5 + 0.5 * tanh(x / 2), which never overflows
+        x *= 0.5
+        xp.tanh(x, out=x)
+        x *= 0.5
+        x += 0.5
+    elif kind == "tanh":
+        xp.tanh(x, out=x)
+    elif kind == "relu":
+        xp.maximum(x, 0, out=x)
+    return x
+
+
+def times_slope(grad: Any, out: Any, kind: str) -> Any:
+    """Overwrite the gradient of an activation's result with that of its argument.
+
+    Args:
+        grad: the gradient, which is returned.
+        out: the result of the activation.
+        kind: one of ``ACTIVATIONS``.
+    """
+    if kind == "sigmoid":
+        grad *= out
+        grad *= 1 - out
+    elif kind == "tanh":
+        grad *= 1 - out * out
+    elif kind == "relu":
+        grad *= out > 0
+    return grad
+
+
+def require_activations(**kinds: str) -> None:
+    """Refuse activations that there are not.
+
+    Args:
+        kinds: activation by name of the attribute.
+    """
+    for name, kind in kinds.items():
+        require(kind in ACTIVATIONS, f"{name} must be {', '.join(ACTIVATIONS)}, but is {kind!r}")
+
+
+def require_shape(name: str, spec: Spec | None, shape: tuple[int, ...], like: Spec) -> None:
+    """Refuse a parameter or a state of another shape, or of another data type than the input.
+
+    Args:
+        name: of the slot.
+        spec: what is in it; None is all right.
+        shape: what its shape must be.
+        like: the input.
+    """
+    if spec is None:
+        return
+    require(
+        spec.rank == len(shape) and all(map(dims_match, spec.shape, shape)),
+        f"{name} {spec} must have the shape {list(shape)}",
+    )
+    require_same_dtype(spec, like, f"{name} and Input")
+
+
+def one_level(lod: Spec | None) -> int:
+    """How many sequences there are, -1 if unknown; refused if they are nested.
+
+    Args:
+        lod: spec of the offsets; None while a program is built.
+    """
+    if lod is None:
+        return -1
+    require(lod.rank == 1, f"sequences must not be nested, but Input has {lod.rank} levels of them")
+    return max(lod.shape[0] - 1, -1)
+
+
+def steps_of(lod: Lod, is_reverse: bool) -> Steps:
+    """The steps through sequences that lie one after another."""
+    return Steps(lod.offsets[:-1], lod.lengths, is_reverse)

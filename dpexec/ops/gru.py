@@ -1,0 +1,147 @@
+"""``gru``: a gated recurrent unit over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.core.lod import Lod
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._gru_cell import GruCell
+from dpexec.ops._recurrent import one_level, require_activations, require_shape, steps_of
+from dpexec.ops._sequences import require_sequences
+from dpexec.ops._shapes import require_float
+
+
+def _infer(
+    x: Spec,
+    lod: Spec | None,
+    h0: Spec | None,
+    weight: Spec,
+    bias: Spec | None,
+    *,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+) -> tuple[Spec, Spec, Spec, Spec]:
+    require_float(x, "Input")
+    require_sequences(x, lod, "Input")
+    require(
+        x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 3 == 0,
+        f"Input {x} must be (rows, 3 * size)",
+    )
+    size = x.shape[1] // 3
+    require_shape("Weight", weight, (size, 3 * size), x)
+    require_shape("Bias", bias, (1, 3 * size), x)
+    require_shape("H0", h0, (one_level(lod), size), x)
+    require_activations(activation=activation, gate_activation=gate_activation)
+    out = x.replace(shape=(x.shape[0], size))
+    batch = out.replace(lod_level=0)
+    return x.replace(lod_level=0), batch, batch, out
+
+
+def _sample(r: Any, lod: Lod, size: int, slots: Sequence[str] = (), **attrs: Any) -> Sample:
+    inputs = {"Input": r.normal((lod.rows, 3 * size)), "Input@LOD": lod}
+    if "H0" in slots:
+        inputs["H0"] = r.normal((lod.sequences, size))
+    inputs["Weight"] = r.normal((size, 3 * size))
+    if "Bias" in slots:
+        inputs["Bias"] = r.normal((1, 3 * size))
+    return Sample(inputs, attrs)
+
+
+def _samples(r: Any) -> list[Sample]:
+    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
+    return [
+        _sample(r, three, 3, ("Bias",)),
+        _sample(r, empty, 2, ("H0", "Bias"), origin_mode=True),
+        _sample(r, three, 2, ("H0",), is_reverse=True),
+        _sample(r, three, 2, (), is_reverse=True, origin_mode=True),
+        _sample(r, three, 2, ("H0", "Bias"), activation="identity", gate_activation="tanh"),
+    ]
+
+
+@op(
+    "gru",
+    inputs="Input Input@LOD H0? Weight Bias?",
+    outputs="BatchGate BatchResetHiddenPrev BatchHidden Hidden",
+    infer=_infer,
+    samples=_samples,
+)
+def gru(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    is_reverse: bool = False,
+    origin_mode: bool = False,
+) -> tuple[Any, Any, Any, Any]:
+    """A gated recurrent unit; what it takes in was multiplied with its weights before.
+
+    Columns of ``Input`` are for update gate, reset gate and candidate. In the memory of ``Weight``
+    (size, 3 size) the two gates have the first 2 size^2 numbers, a matrix, and the candidate the
+    rest. The states become ``before + update * (candidate - before)``; in ``origin_mode`` with
+    ``1 - update``. Outputs called Batch are for the gradient: their rows lie step after step.
+    Source: Paddle op ``gru``; Cho et al., 2014 (origin_mode); Chung et al., 2014.
+    """
+    steps = steps_of(lod, is_reverse)
+    unit = GruCell(xp, weight, gate_activation, activation, origin_mode)
+    gates = steps.gather(xp, x)
+    if bias is not None:
+        gates += bias
+    seen, states = (xp.empty((len(gates), len(weight)), x.dtype) for _ in range(2))
+    state = steps.first(xp, h0)
+    for begin, end in steps.spans:
+        before = None if state is None else state[: end - begin]
+        seen[begin:end], states[begin:end] = unit.forward(gates[begin:end], before)
+        state = states[begin:end]
+    return gates, seen, states, steps.scatter(xp, states)
+
+
+@gru.grad(
+    *("Input", "Input@LOD", "H0?", "Weight", "Bias?"),
+    *("BatchGate", "BatchResetHiddenPrev", "BatchHidden", "Hidden", "Hidden@GRAD"),
+)
+def gru_grad(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    weight: Any,
+    bias: Any,
+    gates: Any,
+    seen: Any,
+    states: Any,
+    hidden: Any,
+    d_hidden: Any,
+    *,
+    needs: Sequence[bool] = (True,) * 4,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    is_reverse: bool = False,
+    origin_mode: bool = False,
+) -> tuple[Any, Any, Any, Any]:
+    """Steps in the opposite order; products for the weights are done once for all of them."""
+    steps = steps_of(lod, is_reverse)
+    unit = GruCell(xp, weight, gate_activation, activation, origin_mode)
+    d_states, first = steps.gather(xp, d_hidden), steps.first(xp, h0)
+    before, d_gates = steps.before(xp, states, first), xp.empty_like(gates)
+    d_first = None
+    for step in range(len(steps.spans) - 1, -1, -1):
+        here = slice(*steps.spans[step])
+        d_before = unit.backward(d_states[here], gates[here], before[here], d_gates[here])
+        if step:
+            start = steps.spans[step - 1][0]
+            d_states[start : start + len(d_before)] += d_before
+        else:
+            d_first = d_before
+    return (
+        steps.scatter(xp, d_gates) if needs[0] else None,
+        steps.first_grad(xp, d_first, h0) if needs[1] else None,
+        unit.weight_grad(before, seen, d_gates) if needs[2] else None,
+        d_gates.sum(axis=0, keepdims=True) if needs[3] else None,
+    )

@@ -1,0 +1,165 @@
+"""``lstm``: a long short-term memory over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.core.lod import Lod
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
+from dpexec.ops._recurrent import one_level, require_activations, require_shape, steps_of
+from dpexec.ops._sequences import require_sequences
+from dpexec.ops._shapes import require_float
+
+
+def check_lstm(x: Spec, lod: Spec | None, bias: Spec, use_peepholes: bool, **kinds: str) -> int:
+    """Check what ``lstm`` and ``lstmp`` have in common; returns the number of cells."""
+    require_float(x, "Input")
+    require_sequences(x, lod, "Input")
+    require(
+        x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 4 == 0,
+        f"Input {x} must be (rows, 4 * size)",
+    )
+    size = x.shape[1] // 4
+    require_shape("Bias", bias, (1, (7 if use_peepholes else 4) * size), x)
+    require_activations(**kinds)
+    return size
+
+
+def _infer(
+    x: Spec,
+    lod: Spec | None,
+    h0: Spec | None,
+    c0: Spec | None,
+    weight: Spec,
+    bias: Spec,
+    *,
+    use_peepholes: bool = True,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+) -> tuple[Spec, Spec, Spec, Spec]:
+    size = check_lstm(
+        x,
+        lod,
+        bias,
+        use_peepholes,
+        gate_activation=gate_activation,
+        cell_activation=cell_activation,
+        candidate_activation=candidate_activation,
+    )
+    require_shape("Weight", weight, (size, 4 * size), x)
+    for name, state in (("H0", h0), ("C0", c0)):
+        require_shape(name, state, (one_level(lod), size), x)
+    out = x.replace(shape=(x.shape[0], size))
+    return out, out, x.replace(lod_level=0), out.replace(lod_level=0)
+
+
+def _sample(r: Any, lod: Lod, size: int, initial: Sequence[str] = (), **attrs: Any) -> Sample:
+    width = (7 if attrs.get("use_peepholes", True) else 4) * size
+    return Sample(
+        {
+            "Input": r.normal((lod.rows, 4 * size)),
+            "Input@LOD": lod,
+            **{slot: r.normal((lod.sequences, size)) for slot in initial},
+            "Weight": r.normal((size, 4 * size)),
+            "Bias": r.normal((1, width)),
+        },
+        attrs,
+    )
+
+
+def _samples(r: Any) -> list[Sample]:
+    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
+    kinds = {"gate_activation": "tanh", "cell_activation": "sigmoid"}
+    return [
+        _sample(r, three, 3),
+        _sample(r, empty, 2, ("H0", "C0")),
+        _sample(r, three, 2, ("H0", "C0"), use_peepholes=False, is_reverse=True),
+        _sample(r, three, 2, ("C0",), candidate_activation="identity", is_reverse=True, **kinds),
+        _sample(r, three, 2, cell_activation="relu", use_peepholes=False),
+    ]
+
+
+@op(
+    "lstm",
+    inputs="Input Input@LOD H0? C0? Weight Bias",
+    outputs="Hidden Cell BatchGate BatchCellPreAct",
+    infer=_infer,
+    samples=_samples,
+)
+def lstm(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+) -> tuple[Any, Any, Any, Any]:
+    """A long short-term memory; what it takes in was multiplied with its weights before.
+
+    Columns of ``Input`` and of ``Weight`` (size, 4 size), which the outputs of the step before are
+    multiplied with, are for candidate, input gate, forget gate and output gate. ``Bias`` has the
+    same order, and then the weights with which the three gates see the cells (peepholes).
+    ``BatchGate`` and ``BatchCellPreAct``, activated gates and cells, are for the gradient: their
+    rows lie step after step. Gradients flow back from ``Hidden`` alone, not from ``Cell``.
+    Source: Paddle op ``lstm``; Gers, Schmidhuber, 2000.
+    """
+    steps = steps_of(lod, is_reverse)
+    unit = cell_of(
+        xp, bias, use_peepholes, (gate_activation, cell_activation, candidate_activation)
+    )
+    gates = steps.gather(xp, x)
+    gates += bias[:, : x.shape[1]]
+    hidden, _, cells, active = run(unit, steps, gates, weight, (h0, c0))
+    return steps.scatter(xp, hidden), steps.scatter(xp, cells), gates, active
+
+
+@lstm.grad(
+    *("Input", "Input@LOD", "H0?", "C0?", "Weight", "Bias"),
+    *("Hidden", "Cell", "BatchGate", "BatchCellPreAct", "Hidden@GRAD"),
+)
+def lstm_grad(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    bias: Any,
+    hidden: Any,
+    cell: Any,
+    gates: Any,
+    active: Any,
+    d_hidden: Any,
+    *,
+    needs: Sequence[bool] = (True,) * 5,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Steps in the opposite order; products for the weights are done once for all of them."""
+    steps = steps_of(lod, is_reverse)
+    unit = cell_of(
+        xp, bias, use_peepholes, (gate_activation, cell_activation, candidate_activation)
+    )
+    first = steps.first(xp, h0), steps.first(xp, c0)
+    kept = Kept(steps.gather(xp, hidden), gates, steps.gather(xp, cell), active, first)
+    d_gates, d_cell = run_back(unit, steps, kept, weight, steps.gather(xp, d_hidden))
+    return (
+        steps.scatter(xp, d_gates) if needs[0] else None,
+        steps.first_grad(xp, d_gates[: steps.running] @ weight.T, h0) if needs[1] else None,
+        steps.first_grad(xp, d_cell, c0) if needs[2] else None,
+        steps.before(xp, kept.results, first[0]).T @ d_gates if needs[3] else None,
+        bias_grad(unit, steps, kept, d_gates) if needs[4] else None,
+    )

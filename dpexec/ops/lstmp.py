@@ -1,0 +1,191 @@
+"""``lstmp``: a long short-term memory whose outputs are projected to fewer numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.core.lod import Lod
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
+from dpexec.ops._recurrent import activate, one_level, require_shape, steps_of, times_slope
+from dpexec.ops.lstm import check_lstm
+
+
+@dataclass(frozen=True)
+class _Projection:
+    """Outputs times a weight, activated, and kept within plus and minus ``clip`` if not 0."""
+
+    xp: Any
+    weight: Any
+    kind: str
+    clip: float
+
+    def forward(self, hidden: Any) -> Any:
+        out = activate(self.xp, hidden @ self.weight, self.kind)
+        return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
+
+    def backward(self, d_out: Any, out: Any) -> Any:
+        if self.clip > 0:
+            d_out *= self.xp.abs(out) < self.clip
+        return times_slope(d_out, out, self.kind) @ self.weight.T
+
+
+def _infer(
+    x: Spec,
+    lod: Spec | None,
+    h0: Spec | None,
+    c0: Spec | None,
+    weight: Spec,
+    proj_weight: Spec,
+    bias: Spec,
+    *,
+    use_peepholes: bool = True,
+    cell_clip: float = 0.0,
+    proj_clip: float = 0.0,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+) -> tuple[Spec, Spec, Spec, Spec, Spec]:
+    size = check_lstm(
+        x,
+        lod,
+        bias,
+        use_peepholes,
+        gate_activation=gate_activation,
+        cell_activation=cell_activation,
+        candidate_activation=candidate_activation,
+        proj_activation=proj_activation,
+    )
+    require(proj_weight.rank == 2, f"ProjWeight {proj_weight} must be a matrix")
+    projected = proj_weight.shape[1]
+    require_shape("ProjWeight", proj_weight, (size, projected), x)
+    require_shape("Weight", weight, (projected, 4 * size), x)
+    require_shape("H0", h0, (one_level(lod), projected), x)
+    require_shape("C0", c0, (one_level(lod), size), x)
+    for name, bound in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
+        require(bound >= 0, f"{name} must not be negative, but is {bound}")
+    result, cell = (x.replace(shape=(x.shape[0], width)) for width in (projected, size))
+    batch = cell.replace(lod_level=0)
+    return result, cell, x.replace(lod_level=0), batch, batch
+
+
+def _sample(r: Any, lod: Lod, sizes: tuple[int, int], initial: bool, **attrs: Any) -> Sample:
+    size, projected = sizes
+    states = {"H0": projected, "C0": size} if initial else {}
+    return Sample(
+        {
+            "Input": r.normal((lod.rows, 4 * size)),
+            "Input@LOD": lod,
+            **{slot: r.normal((lod.sequences, width)) for slot, width in states.items()},
+            "Weight": r.normal((projected, 4 * size)),
+            "ProjWeight": r.normal((size, projected)),
+            "Bias": r.normal((1, (7 if attrs.get("use_peepholes", True) else 4) * size)),
+        },
+        attrs,
+    )
+
+
+def _samples(r: Any) -> list[Sample]:
+    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
+    kinds = {"gate_activation": "sigmoid", "cell_activation": "sigmoid"}
+    return [
+        _sample(r, three, (3, 2), False),
+        _sample(r, empty, (2, 2), True, use_peepholes=False, is_reverse=True),
+        _sample(r, three, (3, 2), False, cell_clip=0.4, proj_clip=0.3),
+        _sample(r, three, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
+        _sample(r, three, (2, 1), False, proj_activation="relu", candidate_activation="identity"),
+    ]
+
+
+@op(
+    "lstmp",
+    inputs="Input Input@LOD H0? C0? Weight ProjWeight Bias",
+    outputs="Projection Cell BatchGate BatchCellPreAct BatchHidden",
+    infer=_infer,
+    samples=_samples,
+)
+def lstmp(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    proj_weight: Any,
+    bias: Any,
+    *,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    cell_clip: float = 0.0,
+    proj_clip: float = 0.0,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+) -> tuple[Any, Any, Any, Any, Any]:
+    """As ``lstm``, but the next step sees ``Projection``: the outputs times ``ProjWeight``.
+
+    Cells and projections may be kept within bounds. ``BatchHidden``, the outputs, is for the
+    gradient as well; gradients flow back from ``Projection`` alone.
+    Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
+    """
+    steps = steps_of(lod, is_reverse)
+    kinds = gate_activation, cell_activation, candidate_activation
+    unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
+    projection = _Projection(xp, proj_weight, proj_activation, proj_clip)
+    gates = steps.gather(xp, x)
+    gates += bias[:, : x.shape[1]]
+    results, hidden, cells, active = run(unit, steps, gates, weight, (h0, c0), projection)
+    return steps.scatter(xp, results), steps.scatter(xp, cells), gates, active, hidden
+
+
+@lstmp.grad(
+    *("Input", "Input@LOD", "H0?", "C0?", "Weight", "ProjWeight", "Bias"),
+    *("Projection", "Cell", "BatchGate", "BatchCellPreAct", "BatchHidden", "Projection@GRAD"),
+)
+def lstmp_grad(
+    xp: Any,
+    x: Any,
+    lod: Lod,
+    h0: Any,
+    c0: Any,
+    weight: Any,
+    proj_weight: Any,
+    bias: Any,
+    results: Any,
+    cell: Any,
+    gates: Any,
+    active: Any,
+    hidden: Any,
+    d_results: Any,
+    *,
+    needs: Sequence[bool] = (True,) * 6,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    cell_clip: float = 0.0,
+    proj_clip: float = 0.0,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """Steps in the opposite order; products for the weights are done once for all of them."""
+    steps = steps_of(lod, is_reverse)
+    kinds = gate_activation, cell_activation, candidate_activation
+    unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
+    projection = _Projection(xp, proj_weight, proj_activation, proj_clip)
+    first = steps.first(xp, h0), steps.first(xp, c0)
+    kept = Kept(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
+    d_sums = steps.gather(xp, d_results)
+    d_gates, d_cell = run_back(unit, steps, kept, weight, d_sums, projection)
+    return (
+        steps.scatter(xp, d_gates) if needs[0] else None,
+        steps.first_grad(xp, d_gates[: steps.running] @ weight.T, h0) if needs[1] else None,
+        steps.first_grad(xp, d_cell, c0) if needs[2] else None,
+        steps.before(xp, kept.results, first[0]).T @ d_gates if needs[3] else None,
+        hidden.T @ d_sums if needs[4] else None,
+        bias_grad(unit, steps, kept, d_gates) if needs[5] else None,
+    )
