@@ -77,8 +77,23 @@ def test_what_cannot_be_fed():
     with pytest.raises(ValueError, match="var zz not in this block"):
         feeder("zz")
     sequence = fluid.data("l", [None, 1], "int64", lod_level=1)
-    with pytest.raises(fluid.core.EnforceNotMet, match="'l' holds sequences"):
-        feeder(sequence)  # Paddle feeds them; dpexec has no sequences
+    with pytest.raises(TypeError, match=r"'l' holds sequences .* sample has a int at level 0"):
+        feeder(sequence).feed([([1, 2],), (3,)])
+
+
+@pytest.mark.parametrize(
+    ("level", "shape", "samples", "lod", "dims"),  # from the real Paddle
+    [
+        (1, [None, 1], [([1, 2, 3],), ([4],)], [[0, 3, 4]], [4, 1]),
+        (1, [None, 1], [([],), ([3],)], [[0, 0, 1]], [1, 1]),
+        (2, [None, 1], [([[1, 2], [3]],), ([[4, 5, 6]],)], [[0, 2, 3], [0, 2, 3, 6]], [6, 1]),
+        (1, [None, 3], [([[1, 2, 3], [4, 5, 6]],), ([[7, 8, 9]],)], [[0, 2, 3]], [3, 3]),
+    ],
+)
+def test_sequences_come_with_their_lengths(level, shape, samples, lod, dims):
+    words = fluid.data("words", shape, "int64", lod_level=level)
+    made = fluid.DataFeeder([words], fluid.CPUPlace()).feed(samples)["words"]
+    assert (made.lod(), made.shape()) == (lod, dims)
 
 
 def test_names_are_looked_up_in_the_given_program():

@@ -101,8 +101,15 @@ def test_arguments_are_checked(y):
             method()
     with pytest.raises(AssertionError, match="not iterable"):
         iter(DataLoader.from_generator([y], 4, iterable=False))
-    with pytest.raises(EnforceNotMet, match="'l' holds sequences"):
-        DataLoader.from_generator([fluid.data("l", [None, 1], lod_level=1)], 4)
+
+
+def test_sequences_are_read():
+    words = fluid.data("words", [None, 1], "int64", lod_level=1)
+    places = fluid.cpu_places(2)
+    loader = DataLoader.from_generator([words], 4)
+    loader.set_sample_list_generator(lambda: [[([1, 2],), ([3],)], [([4],)]], places)
+    first, second = next(iter(loader))
+    assert [batch["words"].lod() for batch in (first, second)] == [[[0, 2, 3]], [[0, 1]]]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def _follow(op: Operator, known: Known) -> None:
         outputs = op._variables(op.outputs.get(owner, []))
         op.outputs[slot.name] = [_declare(var) for var in outputs.values()]
         known.update({name: lod_name(name) for name in outputs})
-    if op.bodies:
+    if op.bodies or op.definition.by_executor:
         return
     lasting = {name for owner in made for name in op.outputs.get(owner, [])}
     shared = dict(_shared(op, known))

@@ -71,11 +71,18 @@ def test_several_fields_come_as_a_list(programs):
     assert label.name in test.global_block().vars
 
 
+def test_a_reader_gives_sequences(programs):
+    reader = fluid.layers.py_reader(2, [(-1, 1)], ["float32"], lod_levels=[1])
+    totals = fluid.layers.sequence_pool(fluid.layers.read_file(reader), "sum")
+    rows = np.arange(5, dtype="float32").reshape(5, 1)
+    words = fluid.create_lod_tensor(rows, [[2, 3]], fluid.CPUPlace())
+    reader.decorate_batch_generator(lambda: [[words]])
+    assert epoch(programs, reader, totals) == [[[1.0], [9.0]]]
+
+
 def test_wrong_arguments(programs):
     with pytest.raises(ValueError, match="2 shapes, 1 dtypes and 2 lod_levels"):
         fluid.layers.py_reader(2, [(-1, 4), (-1, 1)], ["float32"])
-    with pytest.raises(fluid.core.EnforceNotMet, match="holds sequences"):
-        fluid.layers.py_reader(2, [(-1, 4)], ["float32"], lod_levels=[1])
     with pytest.raises(TypeError, match="feed_list"):
         fluid.layers.create_py_reader_by_data(2, (fluid.data("x", [None]),))
     for layer in (fluid.layers.read_file, fluid.layers.double_buffer):

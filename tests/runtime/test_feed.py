@@ -91,11 +91,11 @@ def test_single_feed_unwraps_lists_and_scalars(block):
         single_feed(block, [{}, {}])
 
 
-def test_sequences_are_refused_by_name(block):
+def test_sequences_of_a_variable_without_are_refused_by_name(block):
     tensor = LoDTensor()
     tensor.set(np.ones((3, 4), "float32"))
     tensor.set_recursive_sequence_lengths([[1, 2]])
-    with pytest.raises(EnforceNotMet, match="'x' holds sequences"):
+    with pytest.raises(EnforceNotMet, match=r"'x' holds sequences .* declare it with lod_level=1"):
         single_feed(block, {"x": tensor})
 
 

@@ -1,0 +1,156 @@
+"""Runs of programs whose variables hold sequences."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.core import EnforceNotMet
+
+LENGTHS = [3, 1, 2, 2]
+
+
+@pytest.fixture
+def program():
+    """Words of sequences (number of the word, 2), doubled; and the sums of the sequences."""
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        words = fluid.data("words", [None, 2], lod_level=1)
+        twice = fluid.layers.scale(words, 2.0)
+        yield words, twice, fluid.layers.sequence_pool(twice, "sum")
+
+
+def feed(lengths=LENGTHS):
+    rows = np.arange(2 * sum(lengths), dtype="float32").reshape(-1, 2)
+    return {"words": fluid.create_lod_tensor(rows, [lengths], fluid.CPUPlace())}
+
+
+def on(devices):
+    main = fluid.default_main_program()
+    places = fluid.cpu_places(devices)
+    return fluid.CompiledProgram(main).with_data_parallel(places=places) if devices else main
+
+
+def run(fetch, devices=0, fed=None, **options):
+    exe = fluid.Executor(fluid.CPUPlace())
+    fed = feed() if fed is None else fed
+    return exe.run(on(devices), feed=fed, fetch_list=fetch, **options)
+
+
+@pytest.mark.parametrize("devices", [0, 1, 2, 3, 4, 5])
+def test_devices_share_the_sequences(program, devices):
+    _, twice, totals = program
+    found = run([twice, totals], devices, return_numpy=False)
+    expected = 2 * np.arange(16.0).reshape(8, 2)
+    assert found[0].lod() == [[0, 3, 4, 6, 8]]
+    np.testing.assert_array_equal(found[0], expected)
+    assert found[1].lod() == []
+    np.testing.assert_array_equal(found[1], np.add.reduceat(expected, [0, 3, 4, 6]))
+
+
+def test_fetches_of_devices_apart(program):
+    found = run([program[1]], 2, return_numpy=False, return_merged=False)[0]
+    assert [part.lod() for part in found] == [[[0, 3, 4]], [[0, 2, 4]]]
+    assert [part.shape() for part in found] == [[4, 2], [4, 2]]
+
+
+def test_every_device_is_fed_its_own(program):
+    found = run([program[1]], 2, [feed([1, 2]), feed([4])], return_numpy=False)[0]
+    assert found.lod() == [[0, 1, 3, 7]]
+
+
+def test_two_levels_are_split_by_the_first():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        text = fluid.data("text", [None, 1], lod_level=2)
+        same = fluid.layers.scale(text, 1.0)
+        rows = np.arange(9, dtype="float32").reshape(9, 1)
+        fed = fluid.create_lod_tensor(rows, [[2, 1], [3, 1, 5]], fluid.CPUPlace())
+        whole = run([same], 0, {"text": fed}, return_numpy=False)[0]
+        assert whole.recursive_sequence_lengths() == [[2, 1], [3, 1, 5]]
+        merged = run([same], 2, {"text": fed}, return_numpy=False)[0]
+        parts = run([same], 2, {"text": fed}, return_numpy=False, return_merged=False)[0]
+    assert (merged.lod(), np.array(merged).tolist()) == (whole.lod(), rows.tolist())
+    assert [part.recursive_sequence_lengths() for part in parts] == [
+        [[2], [3, 1]],
+        [[1], [5]],
+    ]
+
+
+def test_arrays_cannot_hold_sequences(program):
+    with fluid.program_guard(fluid.default_main_program()):
+        count = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True)
+        fluid.layers.increment(count)
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+    with pytest.raises(RuntimeError, match="hold LoD information"):
+        run([program[1]])
+    assert run([program[2], count])[1] == [1.0]  # the run before did not begin
+
+
+def test_without_sequences_it_is_a_plain_tensor():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        twice = fluid.layers.scale(fluid.data("words", [None, 2], lod_level=1), 2.0)
+        assert run([twice], fed={"words": np.ones((5, 2), "float32")})[0].shape == (5, 2)
+        assert run([twice], 2, return_numpy=False)[0].lod() == [[0, 3, 4, 6, 8]]
+
+
+def test_an_operator_that_needs_sequences_says_what_was_fed_without(program):
+    with pytest.raises(EnforceNotMet, match=r"words is fed without sequences(.|\n)*test_sequences"):
+        run([program[2]], fed={"words": np.ones((5, 2), "float32")})
+
+
+def test_an_operator_that_needs_sequences_says_what_is_declared_without():
+    said = r"has no sequences(.|\n)*X\(x\)(.|\n)*_says_what"
+    with fluid.program_guard(fluid.Program()), pytest.raises(EnforceNotMet, match=said):
+        fluid.layers.sequence_pool(fluid.data("x", [None, 2]), "sum")
+
+
+def test_other_depths_are_refused(program):
+    rows = np.zeros((3, 2), "float32")
+    fed = fluid.create_lod_tensor(rows, [[1, 1], [1, 2]], fluid.CPUPlace())
+    with pytest.raises(EnforceNotMet, match="'words' should have sequences of 1 levels"):
+        run([program[2]], fed={"words": fed})
+
+
+def test_users_do_not_see_offsets(program):
+    run([program[2]])
+    main = fluid.default_main_program()
+    assert not [var.name for var in main.list_vars() if "@LOD" in var.name]
+    assert "@LOD" not in str(main)
+
+
+def train(devices, reduce=False, steps=5):
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        words = fluid.data("words", [None, 1], "int64", lod_level=1)
+        label = fluid.data("label", [None, 1], "int64")
+        hidden = fluid.layers.fc(fluid.embedding(words, [50, 8], is_sparse=True), 8, act="tanh")
+        digit = fluid.layers.fc(fluid.layers.sequence_pool(hidden, "max"), 3, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(digit, label))
+        fluid.optimizer.Adam(0.05).minimize(loss)
+    exe, strategy = fluid.Executor(fluid.CPUPlace()), fluid.BuildStrategy()
+    strategy.reduce_strategy = strategy.ReduceStrategy(int(reduce))
+    losses, rng = [], np.random.default_rng(0)
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        compiled = fluid.CompiledProgram(main).with_data_parallel(
+            loss.name, strategy, places=fluid.cpu_places(devices)
+        )
+        for _ in range(steps):
+            lengths = rng.integers(1, 6, 6)
+            numbers = rng.integers(0, 50, (lengths.sum(), 1))
+            batch = {
+                "words": fluid.create_lod_tensor(numbers, [lengths.tolist()], fluid.CPUPlace()),
+                "label": numbers[np.cumsum(lengths) - 1] % 3,
+            }
+            losses.append(np.mean(exe.run(compiled, feed=batch, fetch_list=[loss])[0]))
+    return np.array(losses)
+
+
+def test_any_number_of_devices_learns_alike():
+    alone = train(1)
+    assert alone[-1] < alone[0]
+    for devices in (2, 3):
+        np.testing.assert_allclose(train(devices), alone, rtol=1e-5)
+
+
+def test_reduce_gives_the_bits_of_all_reduce():
+    np.testing.assert_array_equal(train(2), train(2, reduce=True))

@@ -1,0 +1,53 @@
+"""Tensors of sequences as users make them; what is expected is what the real Paddle gives."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+CPU = fluid.CPUPlace()
+
+
+def test_of_an_array():
+    made = fluid.create_lod_tensor(np.arange(12).reshape(6, 2), [[2, 1, 3]], CPU)
+    assert (made.lod(), made.shape()) == ([[0, 2, 3, 6]], [6, 2])
+    assert made.recursive_sequence_lengths() == [[2, 1, 3]]
+
+
+def test_of_lists_of_numbers():
+    made = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], CPU)
+    assert (made.lod(), made.shape()) == ([[0, 3, 5]], [5, 1])
+    assert np.array(made).dtype == np.int64
+
+
+def test_of_another_tensor():
+    made = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], CPU)
+    assert fluid.create_lod_tensor(made, [[2, 3]], CPU).lod() == [[0, 2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("data", "lengths", "error", "message"),
+    [
+        ([[1, 2], [3]], [[3, 2]], AssertionError, "do not match"),
+        (np.zeros((3, 1)), [[2, 2]], fluid.core.EnforceNotMet, "end at 3"),
+        ({}, [[1]], TypeError, "either a LoDTensor, a Numpy array or a list"),
+    ],
+)
+def test_what_does_not_fit(data, lengths, error, message):
+    with pytest.raises(error, match=message):
+        fluid.create_lod_tensor(data, lengths, CPU)
+
+
+def test_a_tensor_refuses_offsets_that_do_not_fit():
+    made = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], CPU)
+    with pytest.raises(fluid.core.EnforceNotMet, match="begin at 0, never decrease, and end at 5"):
+        made.set_lod([[0, 2, 4]])
+    assert made.lod() == [[0, 3, 5]]
+
+
+def test_random_numbers():
+    made = fluid.create_random_int_lodtensor([[2, 3]], [4], CPU, 1, 5)
+    array = np.array(made)
+    assert (made.lod(), array.shape, array.dtype) == ([[0, 2, 5]], (5, 4), np.int64)
+    assert array.min() >= 1
+    assert array.max() <= 5
