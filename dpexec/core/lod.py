@@ -67,7 +67,13 @@ class Lod:
 
     @property
     def offsets(self) -> np.ndarray[Any, Any]:
-        """Those of the finest level: sequence i has the rows offsets[i] to offsets[i + 1]."""
+        """Those of the finest level: sequence i has the rows offsets[i] to offsets[i + 1].
+
+        Raises:
+            EnforceNotMet: there are no sequences.
+        """
+        if not self.levels:
+            raise EnforceNotMet("the tensor holds no sequences (LoD), but they are needed here")
         return self.levels[-1]
 
     @property

@@ -152,7 +152,9 @@ def _follow(op: Operator, known: Known) -> None:
     for owner, slot in made.items():
         outputs = op._variables(op.outputs.get(owner, []))
         op.outputs[slot.name] = [_declare(var) for var in outputs.values()]
-        known.update({name: lod_name(name) for name in outputs})
+        for name, var in outputs.items():
+            known[name] = lod_name(name)
+            var.lod_level = max(var.lod_level, 1)
     if op.bodies or op.definition.by_executor:
         return
     lasting = {name for owner in made for name in op.outputs.get(owner, [])}
@@ -160,7 +162,7 @@ def _follow(op: Operator, known: Known) -> None:
     for name, var in op._variables(op.output_arg_names).items():
         if name in lasting or name.endswith(LOD_SUFFIX):
             continue
-        if name not in shared:
+        if name not in shared or var.type == VarType.LOD_TENSOR_ARRAY:  # its entries have their own
             known.pop(name, None)
         elif name in op.block.vars:
             known[name] = shared[name]
