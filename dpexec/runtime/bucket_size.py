@@ -30,6 +30,15 @@ class Exchange:
         """
         return round(self.latency * self.bandwidth / _SHARE)
 
+    def seconds(self, nbytes: float, tasks: int = 0) -> float:
+        """How long an exchange takes.
+
+        Args:
+            nbytes: that go through a link.
+            tasks: which come one after another.
+        """
+        return tasks * self.latency + nbytes / self.bandwidth
+
 
 THREADS = Exchange(35e-6, 6e9)
 """Of one process: a task of the prepared scheduler, and a pass over a gradient."""

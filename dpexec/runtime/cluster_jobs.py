@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from dask.sizeof import sizeof
 
+from dpexec.runtime.cluster_parts import Part, Takes
 from dpexec.runtime.cluster_recording import Noted, noted_on_worker
 from dpexec.runtime.cluster_worker import (
     BindingKey,
@@ -20,28 +20,11 @@ from dpexec.runtime.cluster_worker import (
     WorkerReplicas,
     at_work,
 )
-from dpexec.runtime.collectives import LEFT_OUT
 from dpexec.runtime.env import Env
+from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Exports", "JobOf", "Part", "Storing", "Takes", "Work", "fetch", "run_jobs"]
-
-Takes = tuple[tuple[int, Value, Value], ...]
-"""Values of other jobs: of which of those that it waits for, which one, and in whose place."""
-
-
-class Part(NamedTuple):
-    """A task of the plan, as a job runs it.
-
-    Args:
-        number: of the task.
-        takes: what comes from other workers before it runs.
-        leaves: values that it does not add up, as what it takes has them, or others add them.
-    """
-
-    number: int
-    takes: Takes
-    leaves: tuple[Value, ...] = ()
+__all__ = ["Exports", "JobOf", "Storing", "Work", "fetch", "run_jobs"]
 
 
 class Storing(NamedTuple):
@@ -80,7 +63,7 @@ class Work(NamedTuple):
     Args:
         device: the replica that it works for.
         feeding: what the replica is fed, if it begins the step.
-        parts: the tasks of the plan that are run.
+        parts: the tasks of the plan that are run, and shares of sums.
         gives: values that others need.
         storing: what is stored, if it ends the step of the replica.
     """
@@ -149,9 +132,7 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
             replicas.feed(envs[device], feeding, iter(after))
         for part in parts:
             _take(envs, part.takes, after)
-            for where, name in part.leaves:
-                envs[where][name] = LEFT_OUT
-            replicas.run(key, part.number, envs, step.number)
+            part.run(replicas, key, step, envs)
         if storing is None:
             return Exports({(where, name): envs[where][name] for where, name in gives})
         _take(envs, storing.takes, after)
@@ -182,6 +163,6 @@ def _fetched(
     replicas: WorkerReplicas, plan: Plan, step: StepOf, device: int
 ) -> tuple[dict[str, Any], Noted | None]:
     env = replicas.envs(plan, step)[device]
-    fetched = {name: np.array(env[name]) for name in plan.fetch if name in env}
+    fetched = {name: host_copy(env[name]) for name in plan.fetch if name in env}
     recording = replicas.recording(step.number)
     return fetched, None if recording is None else noted_on_worker(recording)

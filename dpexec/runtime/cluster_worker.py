@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,7 +114,7 @@ class WorkerReplicas:
         self._step = -1
         self._recorded = -1
         self._recording: Recording | None = None
-        self._done: set[int] = set()
+        self._done: set[Hashable] = set()
         self._overwritten: set[int] = set()
         self._lock = threading.Lock()
 
@@ -205,7 +205,7 @@ class WorkerReplicas:
             StaleTaskError: the task ran already.
         """
         binding, recording = self.binding(key), self.recording(step)
-        self._once(number)
+        self.once(number)
         self._make_room(binding.plan, number, envs)
         with one_kernel_thread():
             if recording is None:
@@ -243,16 +243,19 @@ class WorkerReplicas:
         """What notes when the tasks of a step run; None if nobody wants to know."""
         return self._recording if step == self._recorded else None
 
-    def _once(self, number: int) -> None:
-        """Refuse to run a task of the current step twice: updates would be applied twice.
+    def once(self, task: Hashable) -> None:
+        """Refuse to do anything in the current step twice: updates would be applied twice.
+
+        Args:
+            task: number of the task, or what else is done.
 
         Raises:
-            StaleTaskError: the task ran already.
+            StaleTaskError: it was done already.
         """
         with self._lock:
-            if number in self._done:
-                raise StaleTaskError(f"task {number} of step {self._step} was started twice")
-            self._done.add(number)
+            if task in self._done:
+                raise StaleTaskError(f"task {task} of step {self._step} was started twice")
+            self._done.add(task)
 
 
 def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, Any]:

@@ -3,24 +3,24 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import TASKS, Exchange
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.schedulers import adding
 from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.schedulers.jobs import jobs_of, joined_names
 from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
 
 PAIR = ("a", "b")
+BYTES_ALONE = Exchange(0.0, 1e9)
 
 
-def jobs(homes, mode=AllReduce, idle=(), startup=False):
+def jobs(homes, mode=AllReduce, idle=(), startup=False, link=TASKS):
     net = classifier(fluid.optimizer.Adam(0.01))
     build, _ = strategies(mode)
     program = net.startup if startup else net.main
     made = Compilation.of(program, [fluid.CPUPlace()] * len(homes), build, False, "tasks")
     graph, _ = made.graph()
     fetched, fed = ([], []) if startup else ([net.loss.name], ["x", "y"])
-    return jobs_of(made.plan(graph, fetched, fed, list(idle), False), HomeTable(homes))
+    return jobs_of(made.plan(graph, fetched, fed, list(idle), False), HomeTable(homes), link)
 
 
 def named(found):
@@ -78,9 +78,8 @@ def parts_of_sums(found, kind):
     return [job.device for job in found.found if job.name.startswith(f"{kind}_dev")]
 
 
-def test_workers_with_several_replicas_add_up_before_anything_travels(monkeypatch):
-    monkeypatch.setattr(adding, "TASKS", Exchange(0.0, 1e9))
-    found = jobs(("a", "a", "a", "b", "b"))
+def test_workers_with_several_replicas_add_up_before_anything_travels():
+    found = jobs(("a", "a", "a", "b", "b"), link=BYTES_ALONE)
     assert parts_of_sums(found, "all_reduce") == [0, 3]
     first, last = (job_called(found, f"all_reduce_dev{device}") for device in (0, 3))
     (part,) = last.parts
@@ -101,14 +100,13 @@ def test_workers_with_several_replicas_add_up_before_anything_travels(monkeypatc
         (("a", "b", "a", "b"), 0.0, False),  # another order would give other bits
     ],
 )
-def test_sums_go_along_the_workers_where_that_pays(monkeypatch, homes, latency, along):
-    monkeypatch.setattr(adding, "TASKS", Exchange(latency, 1.25e9))
-    assert bool(parts_of_sums(jobs(homes), "all_reduce")) == along
+def test_sums_go_along_the_workers_where_that_pays(homes, latency, along):
+    found = jobs(homes, link=Exchange(latency, 1.25e9))
+    assert bool(parts_of_sums(found, "all_reduce")) == along
 
 
-def test_sums_for_an_owner_end_at_its_worker_where_they_can(monkeypatch):
-    monkeypatch.setattr(adding, "TASKS", Exchange(0.0, 1e9))
-    found = jobs(("a", "a", "b", "b"), Reduce)
+def test_sums_for_an_owner_end_at_its_worker_where_they_can():
+    found = jobs(("a", "a", "b", "b"), Reduce, link=BYTES_ALONE)
     assert parts_of_sums(found, "reduce") == [0, 0]  # for the owners 2 and 3; it pays for no other
     owners = [name for name in named(found) if name.startswith("reduce_optimizer")]
     assert sorted(owners) == [f"reduce_optimizer_broadcast_dev{device}" for device in range(4)]

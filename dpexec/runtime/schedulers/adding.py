@@ -1,4 +1,4 @@
-"""Which workers add up what, of values that all replicas have: as few bytes and hops as possible.
+"""Which workers add up what, of values that all replicas have: whatever takes least time.
 
 Sums go in the order of the replicas, ``((g0 + g1) + g2) + ...``, wherever they are computed, so
 that they have the bits that they have in one process.
@@ -7,16 +7,21 @@ that they have the bits that they have in one process.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpexec.core.dtypes import VarType, to_numpy
-from dpexec.runtime.bucket_size import TASKS
+from dpexec.ir.spec import Spec
+from dpexec.runtime.bucket_size import Exchange
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
 
-__all__ = ["Adder", "adders_of"]
+__all__ = ["Adder", "Along", "Divided", "way_of"]
+
+_Sum = tuple[str, list[int], str, list[int]]
+"""Name, devices that have a value, name of the sum, devices that get it."""
 
 
 @dataclass(frozen=True)
@@ -34,58 +39,113 @@ class Adder:
     gives: int
 
 
-def adders_of(plan: Plan, task: Task, homes: HomeTable, home: int) -> list[Adder]:
-    """Who does the work of a collective task, one after another.
+@dataclass(frozen=True)
+class Along:
+    """Each worker adds its replicas to the sum of those before it: a single value leaves it.
 
-    Usually one worker takes the values of all replicas. But where workers have several of them and
-    much to send, each adds its own to what those before it have added up: a single value leaves
-    it, for one more hop on the way.
+    Args:
+        adders: the workers.
+    """
+
+    adders: tuple[Adder, ...]
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A worker of every host adds up a share of the elements: no link carries more than others.
+
+    Args:
+        devices: the replicas on whose workers the shares are added up.
+        names: of the values.
+        made: of the sums.
+        gives: the replica in whose place shares of sums are put.
+    """
+
+    devices: tuple[int, ...]
+    names: tuple[str, ...]
+    made: tuple[str, ...]
+    gives: int
+
+
+def way_of(
+    plan: Plan, task: Task, homes: HomeTable, home: int, link: Exchange
+) -> Along | Divided | None:
+    """Who does the work of a task.
+
+    Usually one worker takes the values of all replicas, and sends the sums. Where workers have
+    several replicas, or are on several hosts, and there is much to send, others take less time.
 
     Args:
         plan: what runs.
-        task: one of its collectives.
+        task: one of its tasks.
         homes: the workers of the replicas.
         home: the device at whose worker the task runs otherwise.
+        link: what is between the workers.
 
     Returns:
-        The workers; nothing if one does all of it.
+        Who; None if one worker does all of it.
     """
-    chain = _chain(plan, task, homes, home)
-    if not chain:
-        return []
-    counts = [len(adder.adds) for adder in chain]
-    at = homes.address[home]
-    alone = sum(c for c, a in zip(counts, chain, strict=True) if homes.address[a.device] != at)
-    wanted = {homes.address[d] for *_, devices in _sums(plan, task) for d in devices}
-    last = homes.address[chain[-1].device]
-    less = alone + len(wanted - {at}) - (len(chain) - 1 + len(wanted - {last}))
-    saved = less * _nbytes(plan, task) / TASKS.bandwidth
-    return chain if saved > (len(chain) - 1) * TASKS.latency else []
-
-
-def _chain(plan: Plan, task: Task, homes: HomeTable, home: int) -> list[Adder]:
-    """The workers along which sums can go; nothing if they cannot."""
     if task.nodes[0].kind not in ("all_reduce", "reduce"):
-        return []
-    sums = _sums(plan, task)
+        return None
+    sums = [total for node in task.nodes for total in sums_of(node, plan.missing)]
+    if not _are_alike(sums):
+        return None
     _, sources, _, receivers = sums[0]
-    if any(found != sources or name != made for name, found, made, _ in sums):
-        return []
+    nbytes = _nbytes(plan, sums)
+    at = homes.address[home]
+    wanted = {homes.address[device] for device in receivers}
+    copies = sum(homes.address[d] != at for d in sources) + len(wanted - {at})
+    ways: list[tuple[float, Along | Divided | None]] = [(link.seconds(copies * nbytes), None)]
+    if along := _along(sums[0], homes, home):
+        hops = len(along.adders) - 1
+        last = homes.address[along.adders[-1].device]
+        seconds = link.seconds((hops + len(wanted - {last})) * nbytes, hops)
+        ways.append((seconds, along))
+    if divided := _divided(plan, sums, homes):
+        shares = len(divided.devices)
+        more = len(homes.workers) * shares - 1  # tasks that cut and add
+        ways.append((link.seconds(copies * nbytes / shares, more), divided))
+    return min(ways, key=lambda way: way[0])[1]
+
+
+def _are_alike(sums: Sequence[_Sum]) -> bool:
+    """Whether all sums are of the same replicas, for the same replicas."""
+    _, sources, _, receivers = sums[0]
+    return all(found == sources and wanted == receivers for _, found, _, wanted in sums)
+
+
+def _along(total: _Sum, homes: HomeTable, home: int) -> Along | None:
+    """The workers along which sums can go."""
+    name, sources, made, receivers = total
     runs = [list(run) for _, run in itertools.groupby(sources, lambda d: homes.address[d])]
     workers = [homes.address[run[0]] for run in runs]
-    if len(set(workers)) != len(workers) or len(workers) == len(sources):
-        return []
+    if name != made or len(set(workers)) != len(workers) or len(workers) == len(sources):
+        return None
     firsts = [home if home in run else run[0] for run in runs]
-    return [Adder(d, tuple(run), receivers[0]) for d, run in zip(firsts, runs, strict=True)]
+    return Along(
+        tuple(Adder(d, tuple(run), receivers[0]) for d, run in zip(firsts, runs, strict=True))
+    )
 
 
-def _sums(plan: Plan, task: Task) -> list[tuple[str, list[int], str, list[int]]]:
-    return [total for node in task.nodes for total in sums_of(node, plan.missing)]
+def _divided(plan: Plan, sums: Sequence[_Sum], homes: HomeTable) -> Divided | None:
+    """The hosts among which sums can be divided: dense ones, of all replicas for all."""
+    first_on = {homes.host(d): d for d in reversed(range(len(homes.address)))}
+    names, (_, sources, _, receivers) = [name for name, *_ in sums], sums[0]
+    everybody = list(range(len(homes.address)))
+    if len(first_on) == 1 or not sorted(sources) == sorted(receivers) == everybody:
+        return None
+    if any(_spec(plan, name).kind == VarType.SELECTED_ROWS for name in names):
+        return None
+    made = tuple(made for *_, made, _ in sums)
+    return Divided(tuple(sorted(first_on.values())), tuple(names), made, receivers[0])
 
 
-def _nbytes(plan: Plan, task: Task) -> int:
+def _nbytes(plan: Plan, sums: Sequence[_Sum]) -> int:
     """The bytes of the values of one replica; sparse ones, of which nobody knows, do not count."""
-    variables = plan.graph.program.global_block().vars
-    specs = [variables[name].spec for name, *_ in _sums(plan, task)]
+    specs = [_spec(plan, name) for name, *_ in sums]
     dense = [spec for spec in specs if spec.kind != VarType.SELECTED_ROWS]
     return sum(abs(spec.size) * to_numpy(spec.dtype).itemsize for spec in dense)
+
+
+def _spec(plan: Plan, name: str) -> Spec:
+    return plan.graph.program.global_block().vars[name].spec

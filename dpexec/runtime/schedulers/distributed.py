@@ -30,11 +30,11 @@ from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.jobs import home_of
 from dpexec.runtime.schedulers.lifetime import begin_run, forget
 from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.replica_group import ReplicaGroup
 from dpexec.runtime.schedulers.task_runner import TaskRunner
+from dpexec.runtime.schedulers.units import home_of
 from dpexec.runtime.schedulers.waiting import Contact
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import ExecutionStrategy

@@ -23,6 +23,10 @@ class HomeTable:
         for device, worker in enumerate(self.address):
             self.workers[worker] = (*self.workers.get(worker, ()), device)
 
+    def host(self, device: int) -> str:
+        """The host of a replica's worker: its address without the port."""
+        return self.address[device].rpartition(":")[0]
+
     def buddy(self, device: int) -> str | None:
         """The worker that mirrors a replica: that of the next one at home elsewhere, if any."""
         count = len(self.address)

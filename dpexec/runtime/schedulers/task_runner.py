@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import dask
 
 from dpexec.runtime.binding import Binding
+from dpexec.runtime.bucket_size import TASKS
 from dpexec.runtime.cluster_worker import StepOf
 from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
@@ -86,7 +87,7 @@ class TaskRunner:
             self._homes = self._group.homes
             self._jobs.clear()
         if plan not in self._jobs:
-            self._jobs[plan] = jobs_of(plan, self._homes)
+            self._jobs[plan] = jobs_of(plan, self._homes, TASKS)
         return self._jobs[plan]
 
     def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:

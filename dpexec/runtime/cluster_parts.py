@@ -1,0 +1,183 @@
+"""What the parts of a job do on a worker: a task of the plan, or a share of a sum.
+
+A sum that is divided (:mod:`dpexec.runtime.schedulers.adding`) goes through three kinds of parts.
+Workers cut a share out of the gradients of their replicas for each of those that add up; these add
+up their share of all replicas, in the order of the replicas, so that every element has the bits
+that it has in an undivided sum; and every worker joins the shares of the sum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dpexec.runtime.cluster_worker import BindingKey, StepOf, Value, WorkerReplicas
+from dpexec.runtime.collectives import LEFT_OUT, add_in_order, sums_of
+from dpexec.runtime.env import Env
+from dpexec.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from dpexec.graph.ssa import OpNode
+
+__all__ = ["AddShare", "CutShare", "JoinShares", "Part", "RunTask", "Takes", "share_name"]
+
+Takes = tuple[tuple[int, Value, Value], ...]
+"""Values of other jobs: of which of those that it waits for, which one, and in whose place."""
+
+
+class RunTask(NamedTuple):
+    """A task of the plan.
+
+    Args:
+        number: of the task.
+        leaves: values that it does not add up, as what it takes has them, or others add them.
+        takes: what comes from other workers before it runs.
+    """
+
+    number: int
+    leaves: tuple[Value, ...] = ()
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Run the task, see :meth:`WorkerReplicas.run`."""
+        for device, name in self.leaves:
+            envs[device][name] = LEFT_OUT
+        replicas.run(key, self.number, envs, step.number)
+
+
+class CutShare(NamedTuple):
+    """Shares of the gradients of some replicas, for the worker that adds them up.
+
+    Args:
+        number: of the task whose sums are divided.
+        share: which of the shares.
+        shares: how many there are.
+        devices: the replicas.
+        takes: nothing, as the gradients lie on this worker.
+    """
+
+    number: int
+    share: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Cut them out; they are views.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "cut", self.share))
+        for _, name, *_ in _sums(replicas.binding(key).plan, self.number):
+            for device in self.devices:
+                env = envs[device]
+                env[share_name(name, self.share)] = _share_of(env[name], self.share, self.shares)
+
+
+class AddShare(NamedTuple):
+    """The sums of a share of the gradients.
+
+    Args:
+        number: of the task whose sums are divided.
+        share: which of the shares.
+        shares: how many there are.
+        devices: the replicas at home on this worker.
+        takes: the shares of the others.
+    """
+
+    number: int
+    share: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Add them up, in the order of the replicas.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "add", self.share))
+        began, ends = time.perf_counter_ns(), {}
+        for node, name, sources, made, receivers in _sums(replicas.binding(key).plan, self.number):
+            total = add_in_order([self._value(envs, device, name) for device in sources])
+            envs[receivers[0]][share_name(made, self.share)] = total
+            ends[node] = time.perf_counter_ns()
+        recording = replicas.recording(step.number)
+        if recording is not None:
+            recording.correct(self.number, began, list(ends.values()), get_ident())
+
+    def _value(self, envs: Sequence[Env], device: int, name: str) -> Any:
+        """The share of the gradient of a replica, which lies here, or was taken."""
+        if device in self.devices:
+            return _share_of(envs[device][name], self.share, self.shares)
+        return envs[device].pop(share_name(name, self.share))
+
+
+class JoinShares(NamedTuple):
+    """The sums, put together.
+
+    Args:
+        number: of the task whose sums were divided.
+        shares: how many shares there are.
+        devices: the replicas at home on this worker, who get the sums.
+        takes: the shares of the sums.
+    """
+
+    number: int
+    shares: int
+    devices: tuple[int, ...]
+    takes: Takes = ()
+
+    def run(
+        self, replicas: WorkerReplicas, key: BindingKey, step: StepOf, envs: Sequence[Env]
+    ) -> None:
+        """Join them.
+
+        Raises:
+            StaleTaskError: that was done already.
+        """
+        replicas.once((self.number, "join"))
+        for _, name, _, made, receivers in _sums(replicas.binding(key).plan, self.number):
+            shape, env = envs[self.devices[0]][name].shape, envs[receivers[0]]
+            shares = [env.pop(share_name(made, share)) for share in range(self.shares)]
+            total = np.concatenate(shares).reshape(shape)
+            for device in self.devices:
+                envs[device][made] = total
+
+
+Part = RunTask | CutShare | AddShare | JoinShares
+
+
+def share_name(name: str, share: int) -> str:
+    """What a share of a value is called.
+
+    Args:
+        name: of the value.
+        share: which of the shares.
+    """
+    return f"{name}[{share}]"
+
+
+def _share_of(value: np.ndarray[Any, Any], share: int, shares: int) -> np.ndarray[Any, Any]:
+    """A share of the elements of an array, in one row."""
+    size = value.size
+    return value.reshape(-1)[size * share // shares : size * (share + 1) // shares]
+
+
+def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, str, list[int], str, list[int]]]:
+    """What a collective task adds up, and which of its nodes does it."""
+    for node in plan.tasks[number].nodes:
+        for name, sources, made, receivers in sums_of(node, plan.missing):
+            yield node, name, sources, made, receivers

@@ -1,0 +1,47 @@
+"""Sums that workers of several hosts divide among themselves, as dask tasks."""
+
+import pytest
+
+from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.schedulers import task_runner
+from dpexec.runtime.schedulers.home_table import HomeTable
+from tests.distributed.nets import NETS
+from tests.runtime.nets import assert_same_bits, train
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch):
+    """Each worker is a host of its own, and only bytes take time."""
+    monkeypatch.setattr(HomeTable, "host", lambda homes, device: homes.address[device])
+    monkeypatch.setattr(task_runner, "TASKS", Exchange(0.0, 1e9))
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("more", [0, 1], ids=["one replica each", "one has two"])
+def test_divided_sums_have_the_same_bits(client, expected, name, more):
+    devices = len(client.nthreads()) + more
+    run = train(*NETS[name](), devices, scheduler=client)
+    assert_same_bits(run, expected(name, devices))
+
+
+def test_every_worker_takes_equally_much(three):
+    net, feeds = NETS["mlp"]()
+    run = train(net, feeds, 3, scheduler=three, trace=True)
+    trace = run.compiled.trace
+    gradients = sum(run.state[p.name].nbytes for p in net.main.all_parameters())
+    came = {}
+    for event in trace:
+        if event.kind == "transfer" and event.step == trace.steps[-1]:
+            came.setdefault(event.args["worker"], []).append(event)
+    assert len(came) == 3
+    for events in came.values():
+        shares = sum(e.args["bytes"] for e in events)  # two of gradients, and two of sums
+        assert shares == pytest.approx(4 / 3 * gradients, rel=0.01)
+
+
+def test_steps_of_a_run_flow(three):
+    net, (feed, *_) = NETS["mlp"]()
+    once = train(net, [feed] * 6, 3)
+    run = train(net, [feed] * 2, 3, scheduler=three, num_iteration_per_run=3)
+    once.losses = once.losses[2::3]
+    assert_same_bits(run, once)
