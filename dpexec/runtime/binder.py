@@ -76,12 +76,12 @@ class Binder:
     def _from_family(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding | None:
         """A binding that was made for an open number of rows; None if there is none for these."""
         family = self._family((plan, merged, self._replicas.forms, feeds.form))
-        found = family.binding(feeds.samples)
-        most = max(feeds.samples)
+        found = family.binding(feeds.extents)
+        most = max(feeds.extents)
         if found is None and family.may_grow(most):
             rows = Rows.about(most, family.largest)
             family.members.append(self._opened(plan, feeds, merged, rows))
-            found = family.binding(feeds.samples)
+            found = family.binding(feeds.extents)
         family.largest = max(family.largest, most)
         return found
 
@@ -106,7 +106,7 @@ class Binder:
         try:
             given = [
                 {name: _open(spec, count, rows) for name, spec in specs.items()}
-                for specs, count in zip(_specs(feeds), feeds.samples, strict=True)
+                for specs, count in zip(_specs(feeds), feeds.extents, strict=True)
             ]
             specs = self._specs(plan, given, merged, Rules())
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)

@@ -63,11 +63,20 @@ class Feeds:
         )
 
     @functools.cached_property
+    def extents(self) -> list[int]:
+        """The number per device that changes from batch to batch: rows of sequences, or samples."""
+        found = ({v.rows for v in values.values() if isinstance(v, Lod)} for values in self.values)
+        return [
+            rows.pop() if len(rows) == 1 else samples
+            for rows, samples in zip(found, self.samples, strict=True)
+        ]
+
+    @functools.cached_property
     def form(self) -> Any:
-        """What remains of :attr:`shapes` without the numbers of samples, as a key."""
+        """What remains of :attr:`shapes` without :attr:`extents`, as a key."""
         return tuple(
             tuple((name, _tail(a.shape, rows), a.dtype.str) for name, a in values.items())
-            for values, rows in zip(self.values, self.samples, strict=True)
+            for values, rows in zip(self.values, self.extents, strict=True)
         )
 
     @property

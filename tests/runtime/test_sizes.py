@@ -60,6 +60,33 @@ def convolutions():
     return Net(main, startup, loss, None, prediction)
 
 
+def sequences():
+    """A product for every word of a sequence, and what is greatest in it."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 1], "int64", lod_level=1)
+        y = fluid.data("y", [None, 1], "int64")
+        hidden = fluid.layers.fc(fluid.embedding(x, [12, 8]), 8, act="tanh")
+        prediction = fluid.layers.fc(fluid.layers.sequence_pool(hidden, "max"), 3, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, y))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return Net(main, startup, loss, None, prediction)
+
+
+def sequence_feeds(sizes):
+    """Six sequences each, of as many words together."""
+    rng = np.random.RandomState(4)
+    found = []
+    for words in sizes:
+        ends = np.sort(rng.randint(0, words, 5)) + np.arange(1, 6)
+        lengths = np.diff([0, *ends, words + 6])
+        numbers = rng.randint(0, 12, (words + 6, 1)).astype("int64")
+        x = fluid.create_lod_tensor(numbers, [lengths.tolist()], fluid.CPUPlace())
+        found.append({"x": x, "y": rng.randint(0, 3, (6, 1))})
+    return found
+
+
 def image_feeds(sizes):
     found = feeds(sizes, 4 * 9 * 9)
     return [{**feed, "x": feed["x"].reshape(-1, 4, 9, 9)} for feed in found]
@@ -75,6 +102,7 @@ NETS = {
     "dropout": (lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9), dropout=0.4), feeds),
     "batch_norm": (lambda: classifier(batch_norm=True), feeds),
     "images": (convolutions, image_feeds),
+    "sequences": (sequences, sequence_feeds),
     "sparse": (words, word_feeds),
     "sparse Adagrad": (lambda: words(fluid.optimizer.Adagrad(0.1)), word_feeds),
 }
@@ -89,6 +117,8 @@ NETS = {
         ("dropout", 2, AllReduce),
         ("batch_norm", 2, Reduce),
         ("images", 2, AllReduce),
+        ("sequences", 1, AllReduce),
+        ("sequences", 2, Reduce),
         ("sparse", 2, AllReduce),
         ("sparse", 2, Reduce),
         ("sparse Adagrad", 3, AllReduce),
@@ -102,18 +132,20 @@ def test_open_sizes_give_the_bits_of_closed_ones(name, devices, mode, monkeypatc
     assert_same_bits(opened, train(make(), batches(sizes), devices, mode))
 
 
-def test_fifty_sizes_are_lowered_a_few_times(monkeypatch):
+@pytest.mark.parametrize("name", ["dense", "sequences"])
+def test_fifty_sizes_are_lowered_a_few_times(name, monkeypatch):
+    net, batches = NETS[name]
     made = []
     make = Binder._opened
     monkeypatch.setattr(
         Binder, "_opened", lambda *arguments: made.append(make(*arguments)) or made[-1]
     )
     sizes = np.random.RandomState(0).permutation(np.arange(10, 110))[:50]
-    opened = train(classifier(), feeds(sizes), 2)
+    opened = train(net(), batches(sizes), 2)
     assert 1 <= len(made) <= 6
     assert None not in made
     closed(monkeypatch)
-    assert_same_bits(opened, train(classifier(), feeds(sizes), 2))
+    assert_same_bits(opened, train(net(), batches(sizes), 2))
 
 
 def test_results_do_not_depend_on_the_sizes_before():
