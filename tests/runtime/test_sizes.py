@@ -78,10 +78,10 @@ def sequence_feeds(sizes):
     """Six sequences each, of as many words together."""
     rng = np.random.RandomState(4)
     found = []
-    for words in sizes:
-        ends = np.sort(rng.randint(0, words, 5)) + np.arange(1, 6)
-        lengths = np.diff([0, *ends, words + 6])
-        numbers = rng.randint(0, 12, (words + 6, 1)).astype("int64")
+    for total in sizes:
+        ends = np.sort(rng.randint(0, total, 5)) + np.arange(1, 6)
+        lengths = np.diff([0, *ends, total + 6])
+        numbers = rng.randint(0, 12, (total + 6, 1)).astype("int64")
         x = fluid.create_lod_tensor(numbers, [lengths.tolist()], fluid.CPUPlace())
         found.append({"x": x, "y": rng.randint(0, 3, (6, 1))})
     return found
