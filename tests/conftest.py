@@ -9,6 +9,6 @@ from dpexec.trace import live, profile
 @pytest.fixture(autouse=True, scope="module")
 def nobody_watches():
     """Watchers and profilers that other modules left behind do not see the steps of this one."""
-    HUB._users.clear()
+    HUB._pages.clear()
     live._watchers = ()
     profile._active = None

@@ -8,8 +8,12 @@ pattern as well as in colour.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
+
+from dpexec.dashboard.board import Board
+from dpexec.dashboard.child import Child
 
 from .live_figures import figures, loss, memory, moved, throughput
 from .live_parts import css
@@ -59,37 +63,44 @@ def overview(board: Any) -> str:
 class LiveView:
     """A live view below a notebook cell; it follows training in the background.
 
+    Another process draws it: here it is only sent what is new, and put below the cell.
+
     Args:
-        source: What it shows: `dpexec.dashboard.server.LocalSource`.
+        source: What it shows: `dpexec.dashboard.source.LocalSource`.
         display: The output to update: what IPython's `display(..., display_id=True)` returns.
         interval: Seconds between updates.
     """
 
     def __init__(self, source: Any, display: Any, interval: float) -> None:
         self._source, self._display = source, display
+        self._process = Child("dpexec.viz.live_process")
         self._stopped = threading.Event()
-        source.opened()
+        source.show(1)
         self._thread = threading.Thread(
             target=self._follow, args=(interval,), name="dpexec-live", daemon=True
         )
         self._thread.start()
 
     def _follow(self, interval: float) -> None:
-        shown, last = "", False
-        while not last:
-            last = self._stopped.wait(interval)
-            content = overview(self._source.refresh(now=last))
-            if content != shown:
-                self._display.update({"text/html": content}, raw=True)
-            shown = content
+        last = False
+        try:
+            while not last:
+                last = self._stopped.wait(interval)
+                self._process.send(self._source.report())
+                content = self._process.receive()
+                if content is not None:
+                    self._display.update({"text/html": content}, raw=True)
+        except ChildProcessError as error:
+            warnings.warn(f"training is no longer shown, but goes on: {error}", stacklevel=2)
+        finally:
+            self._stopped.set()
+            self._process.end()
+            self._source.close()
 
     def close(self) -> None:
         """Update a last time, then follow no more."""
-        if not self._stopped.is_set():
-            self._stopped.set()
-            self._thread.join()
-            self._source.closed()
-            self._source.close()
+        self._stopped.set()
+        self._thread.join()
 
     def __enter__(self) -> LiveView:
         return self
@@ -128,8 +139,8 @@ def live(executor: Any = None) -> LiveView:
     if get_ipython() is None:
         raise RuntimeError(elsewhere.format("this is none"))
     from dpexec.dashboard.monitor import INTERVAL
-    from dpexec.dashboard.server import LocalSource
+    from dpexec.dashboard.source import LocalSource
 
     source = LocalSource(executor)
-    start = {"text/html": overview(source.refresh()), "text/plain": "live view of training"}
+    start = {"text/html": overview(Board()), "text/plain": "live view of training"}
     return LiveView(source, display(start, raw=True, display_id=True), INTERVAL)

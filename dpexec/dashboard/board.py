@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from statistics import median
 
 from dpexec.dashboard.reports import Box, Current, Report, Sample
 
-__all__ = ["Board", "Series"]
+__all__ = ["Board", "Boards", "Series"]
 
+_RUNS = 8  # whose boards are kept
 _POINTS = 400  # of a curve
 _DURATIONS = 31  # of a task, for its median
 _SLOW = 1.5  # times the median
@@ -189,6 +190,31 @@ class Board:
     def is_idle(self) -> bool:
         """Whether no step ended for some seconds and none runs."""
         return self.current is None and time.time() - self.last_step > 3.0
+
+
+class Boards(OrderedDict[str, Board]):
+    """The boards of the trainings that reported, by run; the last is the one that did so last."""
+
+    def take(self, report: Report) -> Board:
+        """Take a report in; when there are too many boards, the oldest goes.
+
+        Args:
+            report: what a monitor says.
+
+        Returns:
+            The board of its run.
+        """
+        board = self.setdefault(report["run"], Board())
+        self.move_to_end(report["run"])
+        if len(self) > _RUNS:
+            self.popitem(last=False)
+        board.apply(report)
+        return board
+
+    @property
+    def latest(self) -> Board:
+        """The board of the run that reported last; an empty one before the first report."""
+        return next(reversed(self.values()), None) or Board()
 
 
 def _touch(one: Box, other: Box) -> bool:

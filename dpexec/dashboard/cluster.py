@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from dpexec.dashboard.hub import HUB
-from dpexec.dashboard.monitor import INTERVAL, Monitor
+from dpexec.dashboard.monitor import INTERVAL, Monitor, Told
 from dpexec.dashboard.plugin import NAME, DashboardPlugin
 
 __all__ = ["Publisher"]
@@ -31,6 +31,7 @@ class Publisher:
         self._client = weakref.ref(client)
         self._monitor = monitor
         self._token = token
+        self._told = Told()
         self._pending = False
         self._sent = 0.0
         self._hub = HUB.join()
@@ -63,7 +64,7 @@ class Publisher:
             return
         try:
             reply = await client.scheduler.dpexec_report(
-                report=self._monitor.report(), token=self._token
+                report=self._monitor.report(self._told), token=self._token
             )
         except OSError:  # the cluster went away; training will say so itself
             return

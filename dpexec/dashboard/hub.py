@@ -18,21 +18,32 @@ class Hub:
     """Has a monitor for every engine that runs, while somebody watches this process.
 
     Attributes:
-        viewers: how many pages of this process are open.
+        viewers: how many pages that this process feeds are open.
     """
 
     def __init__(self) -> None:
         self._engines: WeakSet[Any] = WeakSet()
-        self._users: set[int] = set()
+        self._pages: dict[int, int] = {}  # that are open, by the number of who watches
         self.viewers = 0
         self._numbers = itertools.count()
 
     def join(self) -> int:
         """Somebody watches from now on; returns the number to leave with."""
         number = next(self._numbers)
-        self._users.add(number)
+        self._pages[number] = 0
         live.add(self)
         return number
+
+    def show(self, number: int, pages: int) -> None:
+        """Somebody who watches shows training on some pages from now on.
+
+        Args:
+            number: what :meth:`join` returned; after :meth:`leave` it is passed over.
+            pages: how many are open.
+        """
+        if number in self._pages:
+            self._pages[number] = pages
+            self.viewers = sum(self._pages.values())
 
     def leave(self, number: int) -> None:
         """That one watches no more; with the last one, recording ends.
@@ -40,8 +51,9 @@ class Hub:
         Args:
             number: what :meth:`join` returned.
         """
-        self._users.discard(number)
-        if not self._users:
+        self.show(number, 0)
+        self._pages.pop(number, None)
+        if not self._pages:
             live.remove(self)
             for engine in list(self._engines):
                 engine.monitor = None

@@ -1,31 +1,34 @@
 """What is kept of training while somebody watches: counters, the last steps, now and then a sample.
 
 A step costs one entry of a bounded ring. About once a second, and only while a page is open, a step
-is recorded operator by operator. Reports are made for who asks, on their thread; at most two a
-second are asked for.
+is recorded operator by operator. Reports are made for who asks, on their thread, which keeps
+training from Python for as long as that takes: so they hold little, and whoever asks does it twice
+a second at most.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import psutil
 
-from dpexec.dashboard.board import Board
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
-from dpexec.dashboard.reports import Current, Report, Sample, Slice
+from dpexec.dashboard.reports import Current, Report, Sample
+from dpexec.dashboard.samples import Taken
 from dpexec.graph.describe import task_key
 from dpexec.trace.recorder import Recorded, Recorder
 
-__all__ = ["INTERVAL", "Monitor"]
+__all__ = ["INTERVAL", "Monitor", "Told"]
 
 INTERVAL = 0.5
 """Seconds between two updates of a page."""
@@ -33,13 +36,27 @@ INTERVAL = 0.5
 _RING = 1024  # steps that nobody counted yet
 _SAMPLE_EVERY = 1.0  # seconds
 _SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
-_SLICES = 500  # of a sample: the longest are kept
-_LOSSES = 4096  # kept until somebody asks
+_LOSSES = 4096  # kept for who asks
 _LOSSES_SENT = 50  # points of a report
 _SMALL = 64  # elements: a larger fetch is no loss
 
-_Entry = tuple[float, float, Sequence[int], int, Any, Recorded | None]
-"""Of a step: its start and end, samples per device, bytes, loss, and what was recorded."""
+_Entry = tuple[float, float, Sequence[int], int, Any, tuple[Any, Recorded] | None]
+"""Of a step: its start and end, samples per device, bytes, loss; what ran, and what it recorded."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What somebody who asks for reports knows already.
+
+    Args:
+        binding: whose tasks.
+        losses: of how many steps.
+        sample: number of the latest step that was recorded.
+    """
+
+    binding: Any = None
+    losses: int = 0
+    sample: int = 0
 
 
 class Monitor:
@@ -62,22 +79,21 @@ class Monitor:
         self.viewers = 0
         self.listener: Callable[[], None] | None = None
         self.began: float | None = None
-        self.board = Board()
         self.last = 0.0
         self._replicas = engine.graph.replicas
         self._lock = threading.Lock()
-        self._read = 0.0
         self._steps = self._failed = self._samples = self._bytes = 0
         self._seconds = 0.0
         self._ring: deque[_Entry] = deque()
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
+        self._losses_seen = 0
         self._facts: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
-        self._described: Any = None
         self._loss_at: int | None = None
         self._bytes_a_step = 0
         self._recorder: Recorder | None = None
-        self._sample: tuple[int, float, float, Recorded] | None = None
+        self._taken: Taken | None = None
+        self._sample: Sample | None = None
         self._due = 0.0
 
     # ---- on the training thread
@@ -110,12 +126,13 @@ class Monitor:
             self._failed += 1
             return
         loss = None if self._loss_at is None else results[self._loss_at]
-        record = None
+        noted = None
         if self._recorder is not None:
             record, self._recorder = self._recorder.latest, None
+            noted = None if record is None else (self._binding, record)
             self._due = time.perf_counter() + _SAMPLE_EVERY
         ring = self._ring
-        ring.append((began, time.perf_counter(), samples, self._bytes_a_step, loss, record))
+        ring.append((began, time.perf_counter(), samples, self._bytes_a_step, loss, noted))
         if len(ring) >= _RING and self._lock.acquire(blocking=False):
             self._count()
             self._lock.release()
@@ -140,7 +157,7 @@ class Monitor:
     def _count(self) -> None:
         """Add up what the ring holds; the lock is held."""
         for _ in range(len(self._ring)):
-            began, ended, samples, moved, loss, record = self._ring.popleft()
+            began, ended, samples, moved, loss, noted = self._ring.popleft()
             self._steps += 1
             self._seconds += ended - began
             self._samples += sum(samples[device] for device in self._replicas)
@@ -148,8 +165,9 @@ class Monitor:
             self.last = ended
             if loss is not None:
                 self._losses.append((self._steps, loss))
-            if record is not None:
-                self._sample = self._steps, began, ended, record
+                self._losses_seen += 1
+            if noted is not None:
+                self._taken = Taken(self._steps, began, ended, *noted)
 
     @property
     def has_run(self) -> bool:
@@ -159,29 +177,22 @@ class Monitor:
             self._lock.release()
         return self._steps > 0
 
-    def refresh(self, now: bool = False) -> Board:
-        """The state for pages of this process; it changes twice a second at most.
+    def report(self, told: Told) -> Report:
+        """The state, and what is new to somebody.
 
         Args:
-            now: whether what changed since the last time counts, however short that is ago.
+            told: what that one knows; it is brought up to date.
         """
-        if now or time.perf_counter() - self._read > 0.9 * INTERVAL:
-            self._read = time.perf_counter()
-            self.board.apply(self.report())
-        return self.board
-
-    def report(self) -> Report:
-        """The state, and what is new since the last report."""
         with self._lock:
             self._count()
-            return self._report()
+            return self._report(told)
 
-    def _report(self) -> Report:
+    def _report(self, told: Told) -> Report:
         binding = self._binding
         graph = None
-        if binding is not None and binding is not self._described:
+        if binding is not told.binding:
             graph = boxes(binding.plan, binding.specs)
-            self._described = binding
+            told.binding = binding
         return {
             "run": self.run,
             "time": time.time(),
@@ -195,8 +206,8 @@ class Monitor:
             "samples": self._samples,
             "bytes": self._bytes,
             "seconds": self._seconds,
-            "loss": self._read_losses(),
-            "sample": self._read_sample(),
+            "loss": self._new_losses(told),
+            "sample": self._new_sample(told),
             "current": self._current(),
             "memory": {f"process {os.getpid()}": _own_memory()},
         }
@@ -206,43 +217,25 @@ class Monitor:
         at, binding = self._loss_at, self._binding
         return "" if at is None or binding is None else binding.plan.fetch[at]
 
-    def _read_losses(self) -> list[list[float]]:
-        """Some of the losses since the last report, evenly chosen; the last is always there."""
-        points = list(self._losses)
-        self._losses.clear()
-        thin = max(1, -(-len(points) // _LOSSES_SENT))
-        return [[step, _mean(value)] for step, value in points[::-thin][::-1]]
+    def _new_losses(self, told: Told) -> list[list[float]]:
+        """Some of the new losses, evenly chosen; the last is always there."""
+        fresh = min(self._losses_seen - told.losses, len(self._losses))
+        told.losses = self._losses_seen
+        thin = max(1, -(-fresh // _LOSSES_SENT))
+        points = list(itertools.islice(reversed(self._losses), 0, fresh, thin))
+        return [[step, _mean(value)] for step, value in reversed(points)]
 
-    def _read_sample(self) -> Sample | None:
-        taken, self._sample = self._sample, None
-        if taken is None:
+    def _new_sample(self, told: Told) -> Sample | None:
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            start = time.perf_counter()
+            self._sample = taken.read()
+            now = time.perf_counter()
+            self._due = max(self._due, now + (now - start) / _SAMPLE_SHARE)
+        if self._sample is None or self._sample["step"] == told.sample:
             return None
-        step, began, ended, record = taken
-        start = time.perf_counter()
-        nodes = self._binding.plan.graph.ops
-        rows = sorted(record.rows(), key=lambda row: (row[1] != "task", row[4] - row[5]))
-        if not rows:  # of a cluster, whose scheduler sees the tasks itself
-            return None
-        slices: list[Slice] = [
-            [
-                device,
-                "" if node is None else nodes[node].role,
-                kind,
-                name,
-                key,
-                begin - began,
-                stop - began,
-            ]
-            for name, kind, device, key, begin, stop, _, _, node in rows[:_SLICES]
-        ]
-        cost = time.perf_counter() - start
-        self._due = max(self._due, time.perf_counter() + cost / _SAMPLE_SHARE)
-        return {
-            "step": step,
-            "seconds": ended - began,
-            "slices": slices,
-            "left_out": max(0, len(rows) - _SLICES),
-        }
+        told.sample = self._sample["step"]
+        return self._sample
 
     def _current(self) -> Current | None:
         """The step that runs, if it has run for long enough to be looked at."""
@@ -265,7 +258,7 @@ class Monitor:
 def _mean(value: Any) -> float:
     """The mean of a fetched loss over the devices."""
     parts = value if isinstance(value, list) else [value]
-    return float(np.mean([np.mean(np.asarray(part)) for part in parts]))
+    return float(sum(np.asarray(part).mean() for part in parts)) / len(parts)
 
 
 def _own_memory() -> tuple[int, int]:

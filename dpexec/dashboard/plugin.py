@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections import OrderedDict
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado import web
 
 from dpexec.dashboard import metrics, pages
-from dpexec.dashboard.board import Board
+from dpexec.dashboard.board import Board, Boards
 from dpexec.dashboard.reports import Report, Sample, Slice
 
 __all__ = ["NAME", "DashboardPlugin"]
 
 NAME = "dpexec"
 
-_RUNS_KEPT = 8
 _REPORT = """
 body { overflow-x: hidden; }
 .to-dpexec { position: fixed; top: 6px; right: 28px; font: 13px sans-serif; }
@@ -72,7 +70,7 @@ class DashboardPlugin(SchedulerPlugin):
         """Put everything where it is found."""
         self.scheduler = scheduler
         self.viewers = 0
-        self.boards: OrderedDict[str, Board] = OrderedDict()
+        self.boards = Boards()
         self._steps: dict[str, _Steps] = {}
         self._tokens: dict[str, str] = {}
         self._report = scheduler.handlers.get("performance_report")
@@ -91,15 +89,11 @@ class DashboardPlugin(SchedulerPlugin):
             token: what the tags of its tasks begin with.
         """
         run = report["run"]
-        if run not in self.boards:
-            self.boards[run] = Board()
-            self._tokens[token], self._steps[run] = run, _Steps()
-            while len(self.boards) > _RUNS_KEPT:
-                gone, _ = self.boards.popitem(last=False)
-                del self._steps[gone]
-                self._tokens = {t: r for t, r in self._tokens.items() if r != gone}
-        self.boards.move_to_end(run)
-        self.boards[run].apply({**report, "memory": self._memory(), "current": None})
+        self._tokens[token] = run
+        self._steps.setdefault(run, _Steps())
+        self.boards.take({**report, "memory": self._memory(), "current": None})
+        self._steps = {r: steps for r, steps in self._steps.items() if r in self.boards}
+        self._tokens = {t: r for t, r in self._tokens.items() if r in self.boards}
         return {"viewers": self.viewers}
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
@@ -151,21 +145,21 @@ class DashboardPlugin(SchedulerPlugin):
 
     def refresh(self) -> Board:
         """The training that reported last."""
-        if not self.boards:
-            return Board()
-        run, board = next(reversed(self.boards.items()))
-        steps = self._steps[run]
+        board = self.boards.latest
+        if not board.run:
+            return board
+        steps = self._steps[board.run]
         running = [
             task
             for worker in self.scheduler.workers.values()
             for ts in worker.processing
-            if self._run_of(ts.key) == run and ts.key[1] == steps.tag
+            if self._run_of(ts.key) == board.run and ts.key[1] == steps.tag
             for task in board.tasks_of(ts.key[0])
         ]
         elapsed = time.time() - steps.since
         board.current = None
         if not running:
-            self._finish_step(run)
+            self._finish_step(board.run)
         elif elapsed > _LONG:
             number = int(steps.tag.rpartition("-")[2]) + 1
             board.current = {

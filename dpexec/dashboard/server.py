@@ -1,129 +1,72 @@
-"""A small server in the training process: the page for training without a cluster."""
+"""The page for training without a cluster: served by a process of its own."""
 
 from __future__ import annotations
 
-import socket
+import importlib.util
 import threading
-import weakref
+import warnings
 from typing import Any
 
-from dpexec.dashboard import metrics, pages
-from dpexec.dashboard.board import Board
-from dpexec.dashboard.hub import HUB
-from dpexec.dashboard.monitor import Monitor
+from dpexec.dashboard import pages
+from dpexec.dashboard.child import Child
+from dpexec.dashboard.source import LocalSource
 
-__all__ = ["LiveServer", "LocalSource", "serve"]
-
-
-class LocalSource:
-    """What an executor of this process does, or whatever trains in it.
-
-    Args:
-        executor: a ``ParallelExecutor`` or ``CompiledProgram``; None follows what trains.
-
-    Raises:
-        TypeError: an executor of another kind.
-        ValueError: it trains on a cluster, whose scheduler has the page.
-    """
-
-    def __init__(self, executor: Any = None) -> None:
-        compiled = getattr(executor, "_compiled_program", executor)
-        if compiled is not None and not hasattr(compiled, "_compile"):
-            raise TypeError(
-                "the live view takes a ParallelExecutor or a CompiledProgram, but received "
-                f"{type(executor).__name__}; without an argument it shows whatever trains"
-            )
-        strategy = getattr(compiled, "_exec_strategy", None)
-        client: Any = getattr(strategy, "scheduler", None)
-        if hasattr(client, "dashboard_link"):
-            link = str(client.dashboard_link).removesuffix("/status")
-            raise ValueError(f"it trains on a cluster, whose dashboard has the page: {link}/dpexec")
-        self._compiled = compiled
-        number = HUB.join()
-        self.close = weakref.finalize(self, HUB.leave, number)
-
-    def refresh(self, now: bool = False) -> Board:
-        """See :class:`dpexec.dashboard.pages.Source` and :meth:`Monitor.refresh`."""
-        monitor = self._monitor()
-        return Board() if monitor is None else monitor.refresh(now)
-
-    def _monitor(self) -> Monitor | None:
-        if self._compiled is None:
-            return HUB.latest()
-        engine = self._compiled._engine
-        return None if engine is None else HUB.monitor(engine)
-
-    def opened(self) -> None:
-        """Somebody opened a page."""
-        HUB.viewers += 1
-
-    def closed(self) -> None:
-        """Somebody closed a page."""
-        HUB.viewers -= 1
+__all__ = ["LiveServer", "serve"]
 
 
 class LiveServer:
     """A running server; close it, or leave its ``with`` block, to stop it.
 
+    A thread of this process answers what the page's process asks: twice a second while a page is
+    open, else when metrics are read.
+
+    Args:
+        source: what is shown.
+        address: where to listen.
+        port: 0 takes a free one.
+
     Attributes:
         url: of the page.
+
+    Raises:
+        OSError: the port is taken, or the process cannot be started.
     """
 
     def __init__(self, source: LocalSource, address: str, port: int) -> None:
         self._source = source
-        ready = threading.Event()
-        self._failures: list[BaseException] = []
-        self._thread = threading.Thread(
-            target=self._run, args=(address, port, ready), name="dpexec-live", daemon=True
-        )
+        self._closing = False
+        self._process = Child("dpexec.dashboard.page_process", address, str(port))
+        try:
+            started = self._process.receive()  # its port, or what went wrong
+            if isinstance(started, OSError):
+                raise started
+        except BaseException:
+            self._end()
+            raise
+        self.url = f"http://{address}:{started}/dpexec"
+        self._thread = threading.Thread(target=self._answer, name="dpexec-live", daemon=True)
         self._thread.start()
-        ready.wait()
-        if self._failures:
-            source.close()
-            raise self._failures[0]
-        self.url = f"http://{address}:{self._server.port}/dpexec"
 
-    def _run(self, address: str, port: int, ready: threading.Event) -> None:
-        from bokeh.application import Application
-        from bokeh.application.handlers.function import FunctionHandler
-        from bokeh.server.server import Server
-        from tornado.ioloop import IOLoop
+    def _answer(self) -> None:
+        try:
+            while True:
+                self._source.show(self._process.receive())
+                self._process.send(self._source.report())
+        except ChildProcessError as error:
+            if not self._closing:
+                warnings.warn(f"{self.url} is gone, training goes on: {error}", stacklevel=2)
+        finally:
+            self._end()
 
-        def application(page: Any) -> Any:
-            return Application(FunctionHandler(lambda doc: page(None, {}, doc)))
-
-        self._loop = IOLoop(make_current=False)
-
-        async def start() -> None:
-            try:
-                self._server = Server(
-                    {p: application(page) for p, page in pages.applications(self._source).items()},
-                    io_loop=self._loop,
-                    address=address,
-                    port=port,
-                    extra_patterns=_routes(self._source),
-                    use_index=False,
-                )
-                self._server.start()
-            except BaseException as error:
-                self._failures.append(error)
-                self._loop.stop()
-            ready.set()
-
-        self._loop.add_callback(start)
-        self._loop.start()
-        self._loop.close()
+    def _end(self) -> None:
+        self._process.end()
+        self._source.close()
 
     def close(self) -> None:
         """Stop serving; training goes on."""
-        if self._thread.is_alive():
-            self._loop.add_callback(self._stop)
-            self._thread.join()
-        self._source.close()
-
-    def _stop(self) -> None:
-        self._server.stop()
-        self._loop.stop()
+        self._closing = True
+        self._process.end()
+        self._thread.join()
 
     def __enter__(self) -> LiveServer:
         return self
@@ -139,7 +82,7 @@ class LiveServer:
 
 
 def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> LiveServer:
-    """Serve the live view of training in this process.
+    """Serve the live view of training in this process, from another one that draws it.
 
     Args:
         executor: a ``ParallelExecutor`` or ``CompiledProgram``; None shows whatever trains.
@@ -152,35 +95,10 @@ def serve(executor: Any = None, port: int = 0, address: str = "127.0.0.1") -> Li
 
     Raises:
         RuntimeError: bokeh is not installed.
-        OSError: the port is taken.
+        OSError: the port is taken, or the server's process did not start.
         TypeError: an executor of another kind.
         ValueError: it trains on a cluster, whose dashboard has the page.
     """
-    try:
-        import bokeh.server.server  # noqa: F401
-    except ImportError as error:
-        raise RuntimeError(f"the live view cannot be served: {pages.REQUIREMENT}") from error
-    with socket.socket() as probe:  # an error here leaves no half of a server behind
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((address, port))
+    if importlib.util.find_spec("bokeh") is None:
+        raise RuntimeError(f"the live view cannot be served: {pages.REQUIREMENT}")
     return LiveServer(LocalSource(executor), address, port)
-
-
-def _routes(source: LocalSource) -> list[tuple[str, type[Any]]]:
-    """The routes that are no bokeh pages."""
-    from tornado.web import RequestHandler
-
-    class Metrics(RequestHandler):
-        def get(self) -> None:
-            try:
-                self.write(metrics.text([source.refresh(now=True)]))
-                self.set_header("Content-Type", "text/plain; version=0.0.4")
-            except RuntimeError as error:
-                self.send_error(501, reason=str(error))
-
-    class Plots(RequestHandler):
-        def get(self) -> None:
-            self.set_header("Access-Control-Allow-Origin", "*")
-            self.write(pages.PLOTS)
-
-    return [("/metrics", Metrics), ("/individual-plots.json", Plots)]

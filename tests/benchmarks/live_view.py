@@ -1,16 +1,19 @@
 """What the live view costs: ``python -m tests.benchmarks.live_view``.
 
 Two replicas train. Recording alone is switched at every other step; an open page, which a browser's
-stand-in in another process follows, at every other half second, in which it is updated once. So
-both kinds of steps share code, memory and moments of other load. Printed are the step, and by how
-much it is slower: the median over all pairs, with the interval that holds it in 19 of 20 cases.
-Two figures depend less on other load: the processor time of the thread that calls run, and that of
-the page's thread. Only while that one works, it can keep the other one from Python.
+stand-in in another process follows, at every other half second, in which it is updated once: in
+between the page's process is stopped. So both kinds of steps share code, memory and moments of
+other load. Printed are the step, and by how much it is slower: the median over all pairs, with the
+interval that holds it in 19 of 20 cases. Two figures depend less on other load: the processor time
+of the thread that calls run, and that of the thread that answers the page's process. Only while
+that one works, it can keep the other one from Python.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,7 +25,6 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec import dashboard
-from dpexec.dashboard import pages
 from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.monitor import INTERVAL
 from dpexec.trace import live
@@ -100,7 +102,7 @@ class Blocks:
         self._step, self._seconds = step, seconds
         self.wall: list[tuple[float, float]] = []
         self.processor: list[tuple[float, float]] = []
-        self.busy = 0.0  # seconds that the page's thread worked more while the page was open
+        self.busy = 0.0  # seconds that the page's thread worked while the page was open
 
     def pair(self, first: bool, open_page: Callable[[bool], None], clock: int) -> None:
         """Two blocks.
@@ -120,29 +122,20 @@ class Blocks:
                 count += 1
             wall, own = time.perf_counter() - start, time.thread_time() - used
             took[on] = wall / count, own / count
-            self.busy += (time.clock_gettime(clock) - before) * (1 if on else -1)
+            self.busy += (time.clock_gettime(clock) - before) * on
         self.wall.append((took[False][0], took[True][0]))
         self.processor.append((took[False][1], took[True][1]))
 
 
 def page(program: Any, step: Callable[[], None], pairs: int, seconds: float) -> None:
-    """Blocks with an open page against blocks in which the page stands still."""
-    panel, still = pages.Drawings.panel, False
-    texts: dict[str, str] = {}
-
-    def panel_or_not(drawings: pages.Drawings, name: str) -> str:
-        if not still or name not in texts:
-            texts[name] = panel(drawings, name)
-        return texts[name]
-
-    def open_page(on: bool) -> None:
-        nonlocal still
-        still = not on
-        (live.add if on else live.remove)(HUB)
-
+    """Blocks with an open page against blocks in which the page's process is stopped."""
     blocks = Blocks(step, seconds)
-    pages.Drawings.panel = panel_or_not  # type: ignore[method-assign]
     with dashboard.serve(program) as server:
+
+        def open_page(on: bool) -> None:
+            (live.add if on else live.remove)(HUB)
+            os.kill(server._process.pid, signal.SIGCONT if on else signal.SIGSTOP)
+
         viewer = subprocess.Popen(
             [sys.executable, "-c", VIEWER, server.url], stdout=subprocess.PIPE, text=True
         )
@@ -154,7 +147,6 @@ def page(program: Any, step: Callable[[], None], pairs: int, seconds: float) -> 
         finally:
             viewer.kill()
             viewer.wait()
-            pages.Drawings.panel = panel  # type: ignore[method-assign]
     say("open page", blocks.wall)
     say("open page, processor time of the calling thread", blocks.processor)
     share = blocks.busy / pairs / seconds

@@ -8,7 +8,8 @@ import pytest
 import dpexec as fluid
 from dpexec.dashboard import boxes, monitor
 from dpexec.dashboard.hub import HUB
-from dpexec.dashboard.server import LocalSource
+from dpexec.dashboard.monitor import Told
+from dpexec.dashboard.source import LocalSource
 from dpexec.trace import live
 from tests.runtime.nets import Reduce, batches, classifier, strategies
 
@@ -48,7 +49,7 @@ class Trainer:
 def test_counts_and_losses_are_exact(hub):
     trainer = Trainer()
     losses = [trainer.step(i)[0] for i in range(3)]
-    report = hub.monitor(trainer.compiled._engine).report()
+    report = hub.monitor(trainer.compiled._engine).report(Told())
     assert (report["steps"], report["samples"], report["failed"]) == (3, 33, 0)
     assert report["loss"] == [[i + 1, float(np.mean(loss))] for i, loss in enumerate(losses)]
     assert report["loss_name"] == trainer.net.loss.name
@@ -59,7 +60,7 @@ def test_counts_and_losses_are_exact(hub):
 def test_without_fetches_there_is_no_loss_but_a_count(hub):
     trainer = Trainer()
     trainer.step(fetch=False)
-    report = hub.monitor(trainer.compiled._engine).report()
+    report = hub.monitor(trainer.compiled._engine).report(Told())
     assert (report["steps"], report["loss"], report["loss_name"]) == (1, [], "")
 
 
@@ -71,7 +72,7 @@ def test_failed_step_is_counted_and_training_goes_on(hub):
     with pytest.raises(fluid.core.EnforceNotMet):
         trainer.step(0)
     trainer.step(1)
-    report = hub.monitor(trainer.compiled._engine).report()
+    report = hub.monitor(trainer.compiled._engine).report(Told())
     assert (report["steps"], report["failed"]) == (2, 1)
 
 
@@ -79,11 +80,11 @@ def test_steps_are_sampled_only_while_somebody_looks(hub):
     trainer = Trainer()
     trainer.step()
     seen = hub.monitor(trainer.compiled._engine)
-    assert seen.report()["sample"] is None
+    assert seen.report(Told())["sample"] is None
     hub.viewers = 1
     for i in range(5):
         trainer.step(i)
-    found = seen.report()["sample"]
+    found = seen.report(Told())["sample"]
     assert found["step"] == 2  # one of five steps: the next is due a second later
     tasks = {row[4] for row in found["slices"] if row[2] == "task"}
     assert tasks == {key for box in boxes.boxes(*plan_of(trainer)) for key in box["keys"]}
@@ -105,7 +106,7 @@ def test_losses_of_many_steps_are_thinned_and_bounded(hub):
         seen.begin(seen._binding, False)
         seen.end([3, 3], [np.float32([number])])
         assert len(seen._ring) <= monitor._RING
-    points = seen.report()["loss"]
+    points = seen.report(Told())["loss"]
     assert len(points) <= monitor._LOSSES_SENT and points[-1] == [10_000, 10_000.0]
 
 
@@ -119,10 +120,10 @@ def test_long_step_says_what_has_ended(hub):
     recording = seen._binding.recording
     recording.begin()
     recording.begin_tasks()
-    assert seen.report()["current"] is None  # it has only begun
+    assert seen.report(Told())["current"] is None  # it has only begun
     seen.began -= 10.0
     recording._ran[1] = 0, 1, 0
-    current = seen.report()["current"]
+    current = seen.report(Told())["current"]
     task = plan_of(trainer)[0].tasks[1]
     assert current["step"] == 2 and current["since"] >= 10.0
     assert current["done"] == [f"{task.key[0]}-1"]
@@ -139,7 +140,7 @@ def test_latest_is_what_trains_rather_than_what_starts_up(hub):
 def test_monitor_goes_with_its_engine(hub):
     trainer = Trainer()
     trainer.step()
-    hub.monitor(trainer.compiled._engine).report()
+    hub.monitor(trainer.compiled._engine).report(Told())
     assert len(hub._engines) == 2  # one of the start-up program
     del trainer
     gc.collect()
@@ -154,16 +155,36 @@ def test_nobody_watches_when_the_last_source_is_closed():
     assert not live.watchers()
 
 
-def test_refresh_gives_the_same_board_for_half_a_second(hub):
+def test_everybody_is_told_once_what_is_new(hub):
     trainer = Trainer()
+    hub.viewers = 1
     trainer.step()
-    source = LocalSource(trainer.compiled)
-    board = source.refresh()
+    one, other = LocalSource(trainer.compiled), LocalSource(trainer.compiled)
+    first = one.report()
+    assert first["graph"] and first["sample"]["step"] == 1 and len(first["loss"]) == 1
     trainer.step()
-    assert source.refresh() is board and board.steps == 1
-    hub.monitor(trainer.compiled._engine)._read -= 1.0
-    assert source.refresh().steps == 2
-    source.close()
+    news = one.report()
+    assert (news["graph"], news["sample"], news["steps"]) == (None, None, 2)
+    assert [step for step, _ in news["loss"]] == [2]
+    late = other.report()
+    assert late["graph"] == first["graph"] and late["sample"] == first["sample"]
+    assert [step for step, _ in late["loss"]] == [1, 2]
+    for source in (one, other):
+        assert source.report()["loss"] == []
+        source.close()
+
+
+def test_viewers_are_those_of_all_who_watch():
+    one, other = LocalSource(), LocalSource()
+    one.show(2)
+    other.show(1)
+    assert HUB.viewers == 3
+    one.close()
+    assert HUB.viewers == 1
+    one.show(5)  # too late
+    other.show(0)
+    assert HUB.viewers == 0
+    other.close()
 
 
 @pytest.mark.parametrize("options", [{}, {"task_granularity": "op"}, {"mode": Reduce}])
@@ -190,8 +211,15 @@ def test_watching_begins_and_ends_between_steps():
     trainer = Trainer()
     trainer.step()
     source = LocalSource(trainer.compiled)
-    assert source.refresh().steps == 0
+    assert source.report()["steps"] == 0
     trainer.step()
-    assert source.refresh(now=True).steps == 1
+    assert source.report()["steps"] == 1
     source.close()
     trainer.step()
+
+
+def test_nothing_is_told_of_what_never_ran():
+    compiled = Trainer().compiled
+    source = LocalSource(compiled)
+    assert source.report() is None
+    source.close()

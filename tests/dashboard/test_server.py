@@ -1,11 +1,15 @@
 """The small server for training on threads, and what it refuses."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
 
+import psutil
 import pytest
 
 import dpexec as fluid
@@ -13,6 +17,7 @@ from dpexec import dashboard
 from dpexec.dashboard import pages
 from dpexec.trace import live
 from tests.dashboard.test_monitor import Trainer
+from tests.waiting import until
 
 
 def get(url):
@@ -65,12 +70,92 @@ def test_panels_are_drawn_once_for_all_pages(monkeypatch):
     assert drawings.panel("loss") == "loss 2"
 
 
+def steps_of(server):
+    """The number of steps, as ``/metrics`` tells it; None before the first."""
+    lines = get(server.url.replace("dpexec", "metrics")).splitlines()
+    found = [float(line.split()[-1]) for line in lines if line.startswith("dpexec_steps_total{")]
+    return found[0] if found else None
+
+
+def test_servers_show_what_each_is_asked_for():
+    one, other = Trainer(), Trainer()
+    with (
+        dashboard.serve(one.compiled) as first,
+        dashboard.serve(one.compiled) as second,
+        dashboard.serve(other.compiled) as third,
+    ):
+        for number in range(3):
+            one.step(number)
+        other.step()
+        assert [steps_of(server) for server in (first, second, third)] == [3, 3, 1]
+        first.close()
+        one.step()
+        assert [steps_of(server) for server in (second, third)] == [4, 1]
+
+
+def test_page_whose_process_ends_is_missed_once_and_training_goes_on():
+    trainer = Trainer()
+    trainer.step()
+    server = dashboard.serve(trainer.compiled)
+
+    def kill():
+        os.kill(server._process.pid, signal.SIGKILL)
+        server._thread.join(10)
+
+    gone = r"/dpexec is gone, training goes on: the process of the live view ended with SIGKILL"
+    with pytest.warns(UserWarning, match=gone):
+        kill()
+    assert not live.watchers()
+    trainer.step()
+    server.close()
+
+
+def test_page_that_stands_still_can_be_closed():
+    with dashboard.serve() as server:
+        os.kill(server._process.pid, signal.SIGSTOP)
+    assert not psutil.pid_exists(server._process.pid)
+
+
+def has_ended(pid):
+    """Whether a process is no more, or only waits to be forgotten."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+TRAINING = """
+import os, time
+from dpexec import dashboard
+server = dashboard.serve()
+forked = os.fork()  # has everything open that its parent has
+if forked:
+    print(server._process.pid, forked, server.url, flush=True)
+time.sleep(60)
+"""
+
+
+def test_page_ends_with_the_process_that_trains():
+    command = [sys.executable, "-c", TRAINING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as training:
+        page, forked, url = training.stdout.readline().split()
+        try:
+            assert "<title>dpexec</title>" in get(url)
+            training.kill()
+            until(lambda: has_ended(int(page)))
+            assert not has_ended(int(forked))
+        finally:
+            training.kill()
+            os.kill(int(forked), signal.SIGKILL)
+
+
 def test_server_without_an_executor_shows_what_trains():
     with dashboard.serve() as server:
-        assert "dpexec_steps_total{" not in get(server.url.replace("dpexec", "metrics"))
+        assert steps_of(server) is None
         trainer = Trainer()
         trainer.step()
-        assert "dpexec_steps_total{" in get(server.url.replace("dpexec", "metrics"))
+        assert steps_of(server) == 1
+        other = Trainer()
+        other.step()
+        other.step()
+        assert steps_of(server) == 2  # of what trained last
         assert server.url in repr(server) and server.url in server._repr_html_()
 
 
@@ -83,7 +168,7 @@ def test_taken_port_is_an_error_and_leaves_nothing_behind():
 
 
 def test_missing_bokeh_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "bokeh.server.server", None)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
     with pytest.raises(RuntimeError, match=r"bokeh is not installed.*dpexec\[dashboard\]"):
         dashboard.serve()
     assert not live.watchers()

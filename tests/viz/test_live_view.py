@@ -1,7 +1,9 @@
 """The panels of the live view, and the view below a notebook cell."""
 
 import gc
+import os
 import re
+import signal
 import sys
 import time
 import types
@@ -171,6 +173,22 @@ def test_live_view_follows_training_twice_a_second_at_most(notebook):
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
     assert not watching.watchers()
     assert repr(view) == "<LiveView: closed>"
+
+
+def test_live_view_whose_process_ends_is_missed_once_and_training_goes_on(notebook):
+    trainer = Trainer()
+    trainer.step()
+    view = live(trainer.compiled)
+
+    def kill():
+        os.kill(view._process.pid, signal.SIGKILL)
+        view._thread.join(10)
+
+    with pytest.warns(UserWarning, match="no longer shown, but goes on: .* ended with SIGKILL"):
+        kill()
+    assert repr(view) == "<LiveView: closed>" and not watching.watchers()
+    trainer.step()
+    view.close()
 
 
 def test_live_in_a_script_says_what_to_do(notebook, monkeypatch):

@@ -1,0 +1,123 @@
+"""A process that shows training, and the one that trains: both ends of what they say.
+
+Whoever draws and serves pages in the process that trains keeps it from Python meanwhile. So that
+is done in a process of its own, which imports dpexec afresh and knows what it is sent, no more.
+Its standard input is one end of a connection. It lives as long as the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+__all__ = ["Child", "Parent"]
+
+_GRACE = 1.0  # seconds that a child may take to end when it says no more
+_LOOK = 1.0  # seconds between looks at whether the parent lives
+_NICENESS = 10  # of the child: training goes first
+
+
+class Child:
+    """A process that was started to show training.
+
+    Args:
+        module: what it runs.
+        arguments: what it finds in ``sys.argv``, behind the number of this process.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        self._connection, other = multiprocessing.Pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(os.getpid()), *arguments],
+            stdin=other.fileno(),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,  # Ctrl-C is meant for this process
+        )
+        other.close()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def send(self, message: Any) -> None:
+        """Send something.
+
+        Raises:
+            ChildProcessError: the process has ended.
+        """
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise self._ended() from error
+
+    def receive(self) -> Any:
+        """Wait for what the process sends.
+
+        Raises:
+            ChildProcessError: the process has ended.
+        """
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+
+    def _ended(self) -> ChildProcessError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)  # what it says itself is worth more than that it was killed
+        self.end()
+        status = self._process.returncode
+        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        return ChildProcessError(f"the process of the live view ended with {how}")
+
+    def end(self) -> None:
+        """End the process; who waits for what it sends learns that."""
+        self._process.kill()  # it has nothing to lose, and may be stopped
+        self._process.wait()
+
+
+class Parent:
+    """The process that started this one, which ends with it."""
+
+    def __init__(self) -> None:
+        os.nice(_NICENESS)
+        self._connection = Connection(sys.stdin.fileno())
+        threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when something has arrived, or the other process has ended."""
+        return self._connection.fileno()
+
+    def send(self, message: Any) -> None:
+        """Send something; if nobody is left, end."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            end()
+
+    def receive(self) -> Any:
+        """Wait for what is sent; if nobody is left, end."""
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            end()
+
+
+def end(*_: object) -> NoReturn:
+    """End this process at once, whatever else it does."""
+    os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """End when another process does, even if its own children keep the connection open."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    end()

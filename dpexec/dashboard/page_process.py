@@ -1,0 +1,96 @@
+"""The process of a page: a server, which asks the process that trains for what it shows.
+
+``dpexec.dashboard.serve`` starts it: ``python -m dpexec.dashboard.page_process PID ADDRESS PORT``.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from bokeh.application import Application
+from bokeh.application.handlers.function import FunctionHandler
+from bokeh.server.server import Server
+from tornado.web import RequestHandler
+
+from dpexec.dashboard import metrics, pages
+from dpexec.dashboard.board import Board, Boards
+from dpexec.dashboard.child import Parent, end
+
+__all__: list[str] = []
+
+
+class ParentSource:
+    """What the process does that started this one; it is asked when somebody wants to know.
+
+    Args:
+        parent: that process.
+    """
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
+        self._boards = Boards()
+        self._viewers = 0
+
+    def refresh(self) -> Board:
+        """See :class:`dpexec.dashboard.pages.Source`."""
+        self._parent.send(self._viewers)
+        report = self._parent.receive()
+        return self._boards.latest if report is None else self._boards.take(report)
+
+    def opened(self) -> None:
+        """Somebody opened a page."""
+        self._viewers += 1
+
+    def closed(self) -> None:
+        """Somebody closed a page; what only pages need is not recorded for nobody."""
+        self._viewers -= 1
+        self.refresh()
+
+
+def main() -> None:
+    """Serve until the process that trains has ended."""
+    parent = Parent()
+    source = ParentSource(parent)
+    try:
+        server = Server(
+            {path: _application(page) for path, page in pages.applications(source).items()},
+            address=sys.argv[2],
+            port=int(sys.argv[3]),
+            extra_patterns=_routes(source),
+            use_index=False,
+        )
+    except OSError as error:
+        parent.send(error)
+        return
+    server.start()
+    server.io_loop.add_handler(parent.fileno(), end, server.io_loop.READ)  # nothing comes unasked
+    parent.send(server.port)
+    server.io_loop.start()
+
+
+def _application(page: Any) -> Application:
+    return Application(FunctionHandler(lambda doc: page(None, {}, doc)))
+
+
+def _routes(source: ParentSource) -> list[tuple[str, type[RequestHandler]]]:
+    """The routes that are no bokeh pages."""
+
+    class Metrics(RequestHandler):
+        def get(self) -> None:
+            try:
+                self.write(metrics.text([source.refresh()]))
+                self.set_header("Content-Type", "text/plain; version=0.0.4")
+            except RuntimeError as error:
+                self.send_error(501, reason=str(error))
+
+    class Plots(RequestHandler):
+        def get(self) -> None:
+            self.set_header("Access-Control-Allow-Origin", "*")
+            self.write(pages.PLOTS)
+
+    return [("/metrics", Metrics), ("/individual-plots.json", Plots)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What pages of training on threads show: the executor of a user, or whatever trains."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from dpexec.dashboard.hub import HUB
+from dpexec.dashboard.monitor import Monitor, Told
+from dpexec.dashboard.reports import Report
+
+__all__ = ["LocalSource"]
+
+
+class LocalSource:
+    """What an executor of this process does, or whatever trains in it.
+
+    Args:
+        executor: a ``ParallelExecutor`` or ``CompiledProgram``; None follows what trains.
+
+    Raises:
+        TypeError: an executor of another kind.
+        ValueError: it trains on a cluster, whose scheduler has the page.
+    """
+
+    def __init__(self, executor: Any = None) -> None:
+        compiled = getattr(executor, "_compiled_program", executor)
+        if compiled is not None and not hasattr(compiled, "_compile"):
+            raise TypeError(
+                "the live view takes a ParallelExecutor or a CompiledProgram, but received "
+                f"{type(executor).__name__}; without an argument it shows whatever trains"
+            )
+        strategy = getattr(compiled, "_exec_strategy", None)
+        client: Any = getattr(strategy, "scheduler", None)
+        if hasattr(client, "dashboard_link"):
+            link = str(client.dashboard_link).removesuffix("/status")
+            raise ValueError(f"it trains on a cluster, whose dashboard has the page: {link}/dpexec")
+        self._compiled = compiled
+        self._told: weakref.WeakKeyDictionary[Monitor, Told] = weakref.WeakKeyDictionary()
+        self._number = HUB.join()
+        self.close = weakref.finalize(self, HUB.leave, self._number)
+
+    def report(self) -> Report | None:
+        """The state, and what is new since the last call; None if nothing has run."""
+        monitor = self._monitor()
+        return None if monitor is None else monitor.report(self._told.setdefault(monitor, Told()))
+
+    def _monitor(self) -> Monitor | None:
+        if self._compiled is None:
+            return HUB.latest()
+        engine = self._compiled._engine
+        return None if engine is None else HUB.monitor(engine)
+
+    def show(self, pages: int) -> None:
+        """Training is shown on some pages from now on, which may ask for what steps cost to record.
+
+        Args:
+            pages: how many are open.
+        """
+        HUB.show(self._number, pages)

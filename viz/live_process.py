@@ -1,0 +1,29 @@
+"""The process that draws what a notebook cell shows of training, so that training need not.
+
+`dpexec.viz.live` starts it: `python -m dpexec.viz.live_process PID`.
+"""
+
+from __future__ import annotations
+
+from dpexec.dashboard.board import Boards
+from dpexec.dashboard.child import Parent
+
+from .live_view import overview
+
+__all__: list[str] = []
+
+
+def main() -> None:
+    """Draw what reports say, one after another, until the process that sends them has ended."""
+    parent, boards, shown = Parent(), Boards(), ""
+    while True:
+        report = parent.receive()
+        if report is not None:
+            boards.take(report)
+        content = overview(boards.latest)
+        parent.send(None if content == shown else content)
+        shown = content
+
+
+if __name__ == "__main__":
+    main()
