@@ -12,6 +12,11 @@ from dpexec.ops._steps import Steps
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 """In the order of the numbers that ``gru_unit`` has for them."""
 
+THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
+"""Sequences of samples; one of EMPTY has no rows."""
+
+UNSET = "Paddle does not set the gradients of initial states of empty sequences"
+
 
 def activate(xp: Any, x: Any, kind: str) -> Any:
     """Overwrite an array with its activation and return it.

@@ -8,7 +8,15 @@ from typing import Any
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._gru_cell import GruCell
-from dpexec.ops._recurrent import one_level, require_activations, require_shape, steps_of
+from dpexec.ops._recurrent import (
+    EMPTY,
+    THREE,
+    UNSET,
+    one_level,
+    require_activations,
+    require_shape,
+    steps_of,
+)
 from dpexec.ops._sequences import require_sequences
 from dpexec.ops._shapes import require_float
 
@@ -46,17 +54,18 @@ def _sample(r: Any, lod: Lod, size: int, slots: Sequence[str] = (), **attrs: Any
     inputs["Weight"] = r.normal((size, 3 * size))
     if "Bias" in slots:
         inputs["Bias"] = r.normal((1, 3 * size))
-    return Sample(inputs, attrs)
+    unset = "H0" in slots and lod is EMPTY
+    return Sample(inputs, attrs, deviates={"*": UNSET} if unset else {})
 
 
 def _samples(r: Any) -> list[Sample]:
-    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
     return [
-        _sample(r, three, 3, ("Bias",)),
-        _sample(r, empty, 2, ("H0", "Bias"), origin_mode=True),
-        _sample(r, three, 2, ("H0",), is_reverse=True),
-        _sample(r, three, 2, (), is_reverse=True, origin_mode=True),
-        _sample(r, three, 2, ("H0", "Bias"), activation="identity", gate_activation="tanh"),
+        _sample(r, THREE, 3, ("Bias",)),
+        _sample(r, EMPTY, 2, ("H0", "Bias"), origin_mode=True),
+        _sample(r, EMPTY, 2, ("Bias",), origin_mode=True),
+        _sample(r, THREE, 2, ("H0",), is_reverse=True),
+        _sample(r, THREE, 2, (), is_reverse=True, origin_mode=True),
+        _sample(r, THREE, 2, ("H0", "Bias"), activation="identity", gate_activation="tanh"),
     ]
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
-from dpexec.ops._recurrent import one_level, require_activations, require_shape, steps_of
+from dpexec.ops._recurrent import (
+    EMPTY,
+    THREE,
+    UNSET,
+    one_level,
+    require_activations,
+    require_shape,
+    steps_of,
+)
 from dpexec.ops._sequences import require_sequences
 from dpexec.ops._shapes import require_float
 
@@ -67,18 +75,20 @@ def _sample(r: Any, lod: Lod, size: int, initial: Sequence[str] = (), **attrs: A
             "Bias": r.normal((1, width)),
         },
         attrs,
+        deviates={"*": UNSET} if initial and lod is EMPTY else {},
     )
 
 
 def _samples(r: Any) -> list[Sample]:
-    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
     kinds = {"gate_activation": "tanh", "cell_activation": "sigmoid"}
     return [
-        _sample(r, three, 3),
-        _sample(r, empty, 2, ("H0", "C0")),
-        _sample(r, three, 2, ("H0", "C0"), use_peepholes=False, is_reverse=True),
-        _sample(r, three, 2, ("C0",), candidate_activation="identity", is_reverse=True, **kinds),
-        _sample(r, three, 2, cell_activation="relu", use_peepholes=False),
+        _sample(r, THREE, 3),
+        _sample(r, EMPTY, 2, ("H0", "C0")),
+        _sample(r, EMPTY, 2, is_reverse=True),
+        _sample(r, THREE, 2, ("H0", "C0")),
+        _sample(r, THREE, 2, ("H0", "C0"), use_peepholes=False, is_reverse=True),
+        _sample(r, THREE, 2, ("C0",), candidate_activation="identity", is_reverse=True, **kinds),
+        _sample(r, THREE, 2, cell_activation="relu", use_peepholes=False),
     ]
 
 

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexec.core.lod import Lod
-from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ir.gradop import default_grad_op
+from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
 from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
-from dpexec.ops._recurrent import activate, one_level, require_shape, steps_of, times_slope
+from dpexec.ops._recurrent import (
+    EMPTY,
+    THREE,
+    UNSET,
+    activate,
+    one_level,
+    require_shape,
+    steps_of,
+    times_slope,
+)
 from dpexec.ops.lstm import check_lstm
 
 
@@ -30,6 +40,11 @@ class _Projection:
         if self.clip > 0:
             d_out *= self.xp.abs(out) < self.clip
         return times_slope(d_out, out, self.kind) @ self.weight.T
+
+
+def _projection_kind(proj_activation: str, cell_activation: str) -> str:
+    """Paddle activates projections, unless it is told not to, as it does cells."""
+    return "identity" if proj_activation == "identity" else cell_activation
 
 
 def _infer(
@@ -85,18 +100,21 @@ def _sample(r: Any, lod: Lod, sizes: tuple[int, int], initial: bool, **attrs: An
             "Bias": r.normal((1, (7 if attrs.get("use_peepholes", True) else 4) * size)),
         },
         attrs,
+        deviates={"*": UNSET} if initial and lod is EMPTY else {},
     )
 
 
 def _samples(r: Any) -> list[Sample]:
-    three, empty = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
     kinds = {"gate_activation": "sigmoid", "cell_activation": "sigmoid"}
     return [
-        _sample(r, three, (3, 2), False),
-        _sample(r, empty, (2, 2), True, use_peepholes=False, is_reverse=True),
-        _sample(r, three, (3, 2), False, cell_clip=0.4, proj_clip=0.3),
-        _sample(r, three, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
-        _sample(r, three, (2, 1), False, proj_activation="relu", candidate_activation="identity"),
+        _sample(r, THREE, (3, 2), False),
+        _sample(r, EMPTY, (2, 3), True),
+        _sample(r, EMPTY, (2, 1), False),
+        _sample(r, THREE, (2, 2), True, use_peepholes=False, is_reverse=True),
+        _sample(r, THREE, (3, 2), False, cell_clip=0.4, proj_clip=0.3),
+        _sample(r, THREE, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
+        _sample(r, THREE, (2, 1), False, proj_activation="relu", candidate_activation="identity"),
+        _sample(r, THREE, (2, 1), False, cell_activation="sigmoid", proj_clip=0.4),
     ]
 
 
@@ -128,34 +146,46 @@ def lstmp(
 ) -> tuple[Any, Any, Any, Any, Any]:
     """As ``lstm``, but the next step sees ``Projection``: the outputs times ``ProjWeight``.
 
-    Cells and projections may be kept within bounds. ``BatchHidden``, the outputs, is for the
-    gradient as well; gradients flow back from ``Projection`` alone.
+    Cells and projections may be kept within bounds. ``proj_activation`` says no more than whether
+    projections are activated: with ``cell_activation``, as in Paddle. ``BatchHidden``, the
+    outputs, is for the gradient as well; gradients flow back from ``Projection`` alone.
     Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
     """
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
-    projection = _Projection(xp, proj_weight, proj_activation, proj_clip)
+    kind = _projection_kind(proj_activation, cell_activation)
+    projection = _Projection(xp, proj_weight, kind, proj_clip)
     gates = steps.gather(xp, x)
     gates += bias[:, : x.shape[1]]
     results, hidden, cells, active = run(unit, steps, gates, weight, (h0, c0), projection)
     return steps.scatter(xp, results), steps.scatter(xp, cells), gates, active, hidden
 
 
+_KEPT = ("Projection", "Cell", "BatchGate", "BatchCellPreAct", "BatchHidden")
+_GRAD_SLOTS = ("H0", "C0", "Weight", "ProjWeight", "Bias", *_KEPT, "Projection@GRAD")
+
+
+def _infer_grad(h0: Any, c0: Any, *others: Any) -> tuple[Spec, ...]:
+    weight, proj_weight, bias, results, _, _, gates = others[:7]
+    d_input = gates.replace(lod_level=results.lod_level)
+    return d_input, h0 or weight, c0 or weight, weight, proj_weight, bias
+
+
 @lstmp.grad(
-    *("Input", "Input@LOD", "H0?", "C0?", "Weight", "ProjWeight", "Bias"),
-    *("Projection", "Cell", "BatchGate", "BatchCellPreAct", "BatchHidden", "Projection@GRAD"),
+    *("H0?", "C0?", "Weight", "ProjWeight", "Bias"),
+    *("Projection", "Projection@LOD", *_KEPT[1:], "Projection@GRAD"),
+    infer=_infer_grad,
 )
 def lstmp_grad(
     xp: Any,
-    x: Any,
-    lod: Lod,
     h0: Any,
     c0: Any,
     weight: Any,
     proj_weight: Any,
     bias: Any,
     results: Any,
+    lod: Lod,
     cell: Any,
     gates: Any,
     active: Any,
@@ -176,7 +206,8 @@ def lstmp_grad(
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
-    projection = _Projection(xp, proj_weight, proj_activation, proj_clip)
+    kind = _projection_kind(proj_activation, cell_activation)
+    projection = _Projection(xp, proj_weight, kind, proj_clip)
     first = steps.first(xp, h0), steps.first(xp, c0)
     kept = Kept(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
     d_sums = steps.gather(xp, d_results)
@@ -189,3 +220,11 @@ def lstmp_grad(
         hidden.T @ d_sums if needs[4] else None,
         bias_grad(unit, steps, kept, d_gates) if needs[5] else None,
     )
+
+
+@lstmp.grad_maker
+def _grad_maker(context: GradContext) -> list[GradOp]:
+    """The offsets are those of the projection: Paddle's gradient operator has no Input."""
+    made = default_grad_op(context, _GRAD_SLOTS, [slot.name for slot in lstmp_grad.outputs])
+    inputs = {**made.inputs, "Projection@LOD": context.op.inputs.get("Input@LOD", [])}
+    return [GradOp(made.type, inputs, made.outputs, made.attrs)]
