@@ -3,7 +3,7 @@
 import numpy as np
 
 import dpexec as fluid
-from tests.runtime.nets import Net, batches, classifier
+from tests.runtime.nets import Net, batches, classifier, sequence_batches, sequences
 
 
 def images() -> Net:
@@ -70,5 +70,6 @@ NETS = {
         batches(steps, rows=11),
     ),
     "images": lambda steps=3: (images(), image_batches(steps)),
+    "sequences": lambda steps=3: (sequences(), sequence_batches(range(9, 9 + steps))),
     "word2vec": lambda steps=3: (word2vec(), word2vec_batches(steps)),
 }

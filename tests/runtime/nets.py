@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,33 @@ def words(optimizer: Any = None, vocabulary: int = 12, clip: Any = None) -> Net:
         test = main.clone(for_test=True)
         (optimizer or fluid.optimizer.SGD(0.1, grad_clip=clip)).minimize(loss)
     return Net(main, startup, loss, test, prediction)
+
+
+def sequences() -> Net:
+    """A product for every word of a sequence, and what is greatest in it."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 1], "int64", lod_level=1)
+        y = fluid.data("y", [None, 1], "int64")
+        hidden = fluid.layers.fc(fluid.embedding(x, [12, 8]), 8, act="tanh")
+        prediction = fluid.layers.fc(fluid.layers.sequence_pool(hidden, "max"), 3, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, y))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return Net(main, startup, loss, None, prediction)
+
+
+def sequence_batches(sizes: Sequence[int]) -> list[Any]:
+    """Six sequences each, with so many words more than sequences."""
+    rng = np.random.RandomState(4)
+    found = []
+    for total in sizes:
+        ends = np.sort(rng.randint(0, total, 5)) + np.arange(1, 6)
+        lengths = np.diff([0, *ends, total + 6])
+        numbers = rng.randint(0, 12, (total + 6, 1)).astype("int64")
+        x = fluid.create_lod_tensor(numbers, [lengths.tolist()], fluid.CPUPlace())
+        found.append({"x": x, "y": rng.randint(0, 3, (6, 1))})
+    return found
 
 
 def batches(steps: int, rows: int = 12, features: int = 8, classes: int = 3) -> list[Any]:

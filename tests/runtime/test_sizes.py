@@ -9,7 +9,17 @@ import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime import feed as feed_module
 from dpexec.runtime.binder import Binder
-from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, classifier, train, words
+from tests.runtime.nets import (
+    AllReduce,
+    Net,
+    Reduce,
+    assert_same_bits,
+    classifier,
+    sequence_batches,
+    sequences,
+    train,
+    words,
+)
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
@@ -60,33 +70,6 @@ def convolutions():
     return Net(main, startup, loss, None, prediction)
 
 
-def sequences():
-    """A product for every word of a sequence, and what is greatest in it."""
-    main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = 5
-    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
-        x = fluid.data("x", [None, 1], "int64", lod_level=1)
-        y = fluid.data("y", [None, 1], "int64")
-        hidden = fluid.layers.fc(fluid.embedding(x, [12, 8]), 8, act="tanh")
-        prediction = fluid.layers.fc(fluid.layers.sequence_pool(hidden, "max"), 3, act="softmax")
-        loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, y))
-        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
-    return Net(main, startup, loss, None, prediction)
-
-
-def sequence_feeds(sizes):
-    """Six sequences each, of as many words together."""
-    rng = np.random.RandomState(4)
-    found = []
-    for total in sizes:
-        ends = np.sort(rng.randint(0, total, 5)) + np.arange(1, 6)
-        lengths = np.diff([0, *ends, total + 6])
-        numbers = rng.randint(0, 12, (total + 6, 1)).astype("int64")
-        x = fluid.create_lod_tensor(numbers, [lengths.tolist()], fluid.CPUPlace())
-        found.append({"x": x, "y": rng.randint(0, 3, (6, 1))})
-    return found
-
-
 def image_feeds(sizes):
     found = feeds(sizes, 4 * 9 * 9)
     return [{**feed, "x": feed["x"].reshape(-1, 4, 9, 9)} for feed in found]
@@ -102,7 +85,7 @@ NETS = {
     "dropout": (lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9), dropout=0.4), feeds),
     "batch_norm": (lambda: classifier(batch_norm=True), feeds),
     "images": (convolutions, image_feeds),
-    "sequences": (sequences, sequence_feeds),
+    "sequences": (sequences, sequence_batches),
     "sparse": (words, word_feeds),
     "sparse Adagrad": (lambda: words(fluid.optimizer.Adagrad(0.1)), word_feeds),
 }

@@ -10,6 +10,7 @@ import dask
 import numpy as np
 from distributed import Future, wait
 
+from dpexec.core.lod import Lod
 from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
@@ -221,6 +222,8 @@ class _Once:
         return {name: self._known.setdefault(_where(a), a) for name, a in values.items()}
 
 
-def _where(array: np.ndarray[Any, Any]) -> Any:
+def _where(array: Any) -> Any:
     """What says which numbers an array holds."""
+    if isinstance(array, Lod):
+        return id(array)
     return array.__array_interface__["data"], array.shape, array.strides, array.dtype
