@@ -1,0 +1,369 @@
+"""Recurrent layers over sequences, and single steps of them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.manipulation import concat
+from dpexec.layers.nn import fc
+from dpexec.param_attr import ParamAttr
+
+__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm", "lstm_unit"]
+
+_FLOATS = ("float32", "float64")
+_GRU_ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
+
+
+def _initial(states: dict[str, Variable | None], layer: str) -> dict[str, Variable]:
+    """The initial states that are given, by slot."""
+    given = {slot: state for slot, state in states.items() if state is not None}
+    for slot, state in given.items():
+        check_variable_and_dtype(state, slot.lower(), _FLOATS, layer)
+    return given
+
+
+def _temporaries(helper: LayerHelper, dtype: Any, *slots: str) -> dict[str, Variable]:
+    """A variable for each slot, in this order of names."""
+    return {slot: helper.create_variable_for_type_inference(dtype) for slot in slots}
+
+
+def dynamic_lstm(
+    input: Variable,
+    size: int,
+    h_0: Variable | None = None,
+    c_0: Variable | None = None,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    dtype: Any = "float32",
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """A long short-term memory over sequences.
+
+    Args:
+        input: ``(rows, 4 * cells)`` with one level of sequences, the result of an ``fc``: columns
+            for candidate, input gate, forget gate and output gate.
+        size: 4 * cells.
+        h_0: outputs before the first step, ``(sequences, cells)``; None for zeros.
+        c_0: cells before the first step, likewise.
+        param_attr: attributes of the weight ``(cells, 4 * cells)``.
+        bias_attr: attributes of the bias ``(1, 7 * cells)``, whose end is peepholes, or
+            ``(1, 4 * cells)``.
+        use_peepholes: whether gates see the cells.
+        is_reverse: whether steps go from the end of sequences to their begin.
+        gate_activation: ``sigmoid``, ``tanh``, ``relu`` or ``identity``.
+        cell_activation: likewise, of the cells for the outputs.
+        candidate_activation: likewise, of what the cells are to take in.
+        dtype: of the parameters.
+        name: prefix of names.
+
+    Returns:
+        Outputs and cells, each ``(rows, cells)``. No gradient flows back from the cells. Source:
+        Paddle op ``lstm``; Gers, Schmidhuber, 2000.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 8], lod_level=1)
+        ...     hidden, cell = fluid.layers.dynamic_lstm(fluid.layers.fc(words, 4 * 3), 4 * 3)
+        ...     hidden.shape
+        (-1, 3)
+    """
+    assert bias_attr is not False, "bias_attr should not be False in dynamic_lstm."
+    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstm")
+    helper = LayerHelper("lstm", param_attr=param_attr, bias_attr=bias_attr, name=name)
+    cells = size // 4
+    inputs = {
+        "Input": input,
+        "Weight": helper.create_parameter(helper.param_attr, [cells, 4 * cells], dtype),
+        "Bias": helper.create_parameter(
+            helper.bias_attr, [1, (7 if use_peepholes else 4) * cells], dtype, is_bias=True
+        ),
+        **_initial({"H0": h_0, "C0": c_0}, "dynamic_lstm"),
+    }
+    outputs = _temporaries(helper, dtype, "Hidden", "Cell", "BatchGate", "BatchCellPreAct")
+    attrs = {
+        "use_peepholes": use_peepholes,
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "cell_activation": cell_activation,
+        "candidate_activation": candidate_activation,
+    }
+    helper.append_op(type="lstm", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Hidden"], outputs["Cell"]
+
+
+def dynamic_lstmp(
+    input: Variable,
+    size: int,
+    proj_size: int,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+    dtype: Any = "float32",
+    name: str | None = None,
+    h_0: Variable | None = None,
+    c_0: Variable | None = None,
+    cell_clip: float | None = None,
+    proj_clip: float | None = None,
+) -> tuple[Variable, Variable]:
+    """A long short-term memory whose outputs are projected to fewer numbers.
+
+    Args:
+        input: as for :func:`dynamic_lstm`.
+        size: 4 * cells.
+        proj_size: width of the projections.
+        param_attr: attributes of the weights ``(proj_size, 4 * cells)`` and
+            ``(cells, proj_size)``.
+        bias_attr: as for :func:`dynamic_lstm`.
+        use_peepholes: whether gates see the cells.
+        is_reverse: whether steps go from the end of sequences to their begin.
+        gate_activation: as for :func:`dynamic_lstm`.
+        cell_activation: likewise.
+        candidate_activation: likewise.
+        proj_activation: ``identity`` for none; else projections are activated as cells are, as in
+            the real Paddle.
+        dtype: of the parameters.
+        name: prefix of names.
+        h_0: projections before the first step, ``(sequences, proj_size)``; None for zeros.
+        c_0: cells before the first step, ``(sequences, cells)``; None for zeros.
+        cell_clip: cells are kept within plus and minus this; None for no bounds.
+        proj_clip: so are projections.
+
+    Returns:
+        Projections ``(rows, proj_size)`` and cells ``(rows, cells)``. No gradient flows back from
+        the cells. Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
+    """
+    assert bias_attr is not False, "bias_attr should not be False in dynamic_lstmp."
+    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstmp")
+    helper = LayerHelper("lstmp", param_attr=param_attr, bias_attr=bias_attr, name=name)
+    cells = size // 4
+    inputs = {
+        "Input": input,
+        "Weight": helper.create_parameter(helper.param_attr, [proj_size, 4 * cells], dtype),
+        "ProjWeight": helper.create_parameter(helper.param_attr, [cells, proj_size], dtype),
+        "Bias": helper.create_parameter(
+            helper.bias_attr, [1, (7 if use_peepholes else 4) * cells], dtype, is_bias=True
+        ),
+        **_initial({"H0": h_0, "C0": c_0}, "dynamic_lstmp"),
+    }
+    outputs = _temporaries(helper, dtype, "Projection", "Cell")
+    helper.create_variable_for_type_inference(dtype)  # fluid has one more that nobody uses
+    outputs |= _temporaries(helper, dtype, "BatchHidden", "BatchGate", "BatchCellPreAct")
+    attrs = {
+        "use_peepholes": use_peepholes,
+        "cell_clip": cell_clip,
+        "proj_clip": proj_clip,
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "cell_activation": cell_activation,
+        "candidate_activation": candidate_activation,
+        "proj_activation": proj_activation,
+    }
+    helper.append_op(type="lstmp", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Projection"], outputs["Cell"]
+
+
+def dynamic_gru(
+    input: Variable,
+    size: int,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    candidate_activation: str = "tanh",
+    h_0: Variable | None = None,
+    origin_mode: bool = False,
+) -> Variable:
+    """A gated recurrent unit over sequences.
+
+    Args:
+        input: ``(rows, 3 * size)`` with one level of sequences, the result of an ``fc``: columns
+            for update gate, reset gate and candidate.
+        size: width of the states.
+        param_attr: attributes of the weight ``(size, 3 * size)``: in its memory a matrix for the
+            gates ``(size, 2 * size)``, then one for the candidate.
+        bias_attr: attributes of the bias ``(1, 3 * size)``; False for none.
+        is_reverse: whether steps go from the end of sequences to their begin.
+        gate_activation: ``sigmoid``, ``tanh``, ``relu`` or ``identity``.
+        candidate_activation: likewise.
+        h_0: states before the first step, ``(sequences, size)``; None for zeros.
+        origin_mode: whether the update gate says how much is kept (Cho et al., 2014); else it says
+            how much is new (Chung et al., 2014).
+
+    Returns:
+        States ``(rows, size)``. Source: Paddle op ``gru``.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_gru")
+    helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
+    dtype = input.dtype
+    inputs = {
+        "Input": input,
+        "Weight": helper.create_parameter(helper.param_attr, [size, 3 * size], dtype),
+    }
+    if bias_attr is not False:
+        inputs["Bias"] = helper.create_parameter(
+            helper.bias_attr, [1, 3 * size], dtype, is_bias=True
+        )
+    inputs |= _initial({"H0": h_0}, "dynamic_gru")
+    slots = ("Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden")
+    outputs = _temporaries(helper, dtype, *slots)
+    attrs = {
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "activation": candidate_activation,
+        "origin_mode": origin_mode,
+    }
+    helper.append_op(type="gru", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Hidden"]
+
+
+def gru_unit(
+    input: Variable,
+    hidden: Variable,
+    size: int,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    activation: str = "tanh",
+    gate_activation: str = "sigmoid",
+    origin_mode: bool = False,
+) -> tuple[Variable, Variable, Variable]:
+    """One step of a gated recurrent unit.
+
+    Args:
+        input: ``(N, size)``, the result of an ``fc``, as for :func:`dynamic_gru`.
+        hidden: states ``(N, size / 3)``.
+        size: 3 * width of the states.
+        param_attr: attributes of the weight ``(size / 3, size)``.
+        bias_attr: attributes of the bias ``(1, size)``; False for none.
+        activation: without effect, as in the real Paddle: it is ``tanh``.
+        gate_activation: without effect, as in the real Paddle: it is ``sigmoid``.
+        origin_mode: as for :func:`dynamic_gru`.
+
+    Returns:
+        The next states; what the reset gate lets through of the states; the activated gates.
+        Source: Paddle op ``gru_unit``.
+
+    Raises:
+        ValueError: there is no such activation.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "gru_unit")
+    check_variable_and_dtype(hidden, "hidden", _FLOATS, "gru_unit")
+    check_type(size, "size", int, "gru_unit")
+    check_choice(activation, "activation", _GRU_ACTIVATIONS, "gru_unit")
+    check_choice(gate_activation, "gate_activation", _GRU_ACTIVATIONS, "gru_unit")
+    helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
+    width, dtype = size // 3, input.dtype
+    weight = helper.create_parameter(helper.param_attr, [width, 3 * width], dtype)
+    outputs = _temporaries(helper, dtype, "Gate", "ResetHiddenPrev", "Hidden")
+    inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}
+    if helper.bias_attr:
+        inputs["Bias"] = helper.create_parameter(
+            helper.bias_attr, [1, 3 * width], dtype, is_bias=True
+        )
+    attrs = {"activation": 2, "gate_activation": 1, "origin_mode": origin_mode}
+    helper.append_op(type="gru_unit", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Hidden"], outputs["ResetHiddenPrev"], outputs["Gate"]
+
+
+def lstm_unit(
+    x_t: Variable,
+    hidden_t_prev: Variable,
+    cell_t_prev: Variable,
+    forget_bias: float = 0.0,
+    param_attr: Any = None,
+    bias_attr: Any = None,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """One step of a long short-term memory, with the ``fc`` that it takes.
+
+    Args:
+        x_t: what it takes in, ``(N, width)``.
+        hidden_t_prev: outputs before, ``(N, cells)``.
+        cell_t_prev: cells before, ``(N, cells)``.
+        forget_bias: is added to the forget gate, before its activation.
+        param_attr: attributes of the weight ``(width + cells, 4 * cells)``.
+        bias_attr: attributes of the bias ``(4 * cells,)``; False for none.
+        name: prefix of names.
+
+    Returns:
+        Outputs and cells. Source: Paddle op ``lstm_unit``.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
+    helper = LayerHelper("lstm_unit", name=name)
+    for argument, var in states.items():
+        check_variable_and_dtype(var, argument, _FLOATS, "lstm_unit")
+        if len(var.shape) != 2:
+            raise ValueError(f"Rank of {argument} must be 2.")
+    if len({var.shape[0] for var in states.values()}) > 1:
+        raise ValueError(f"The 1st dimensions of {', '.join(states)} must be the same.")
+    if hidden_t_prev.shape[1] != cell_t_prev.shape[1]:
+        raise ValueError(
+            "The 2nd dimensions of hidden_t_prev and cell_t_prev must be the same, but they are "
+            f"{hidden_t_prev.shape[1]} and {cell_t_prev.shape[1]}."
+        )
+    gates = fc(
+        concat([x_t, hidden_t_prev], axis=1),
+        4 * cell_t_prev.shape[1],
+        param_attr=param_attr,
+        bias_attr=ParamAttr() if bias_attr is None else bias_attr,
+    )
+    outputs = _temporaries(helper, x_t.dtype, "C", "H")
+    inputs = {"X": gates, "C_prev": cell_t_prev}
+    attrs = {"forget_bias": forget_bias}
+    helper.append_op(type="lstm_unit", inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["H"], outputs["C"]
+
+
+def lstm(
+    input: Variable,
+    init_h: Variable,
+    init_c: Variable,
+    max_len: int,
+    hidden_size: int,
+    num_layers: int,
+    dropout_prob: float = 0.0,
+    is_bidirec: bool = False,
+    is_test: bool = False,
+    name: str | None = None,
+    default_initializer: Any = None,
+    seed: int = -1,
+) -> NoReturn:
+    """Not supported: cuDNN's long short-term memory, which Paddle itself has on GPUs alone.
+
+    Args:
+        input: see Paddle, as for all arguments.
+        init_h: outputs before the first step.
+        init_c: cells before the first step.
+        max_len: greatest length.
+        hidden_size: number of cells.
+        num_layers: how many lie above one another.
+        dropout_prob: between layers.
+        is_bidirec: whether steps go in both directions.
+        is_test: whether nothing is dropped.
+        name: prefix of names.
+        default_initializer: of the weights.
+        seed: of the dropout.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(
+        "layers.lstm (operator cudnn_lstm) runs on GPUs alone in Paddle, too, and its weights have "
+        "the layout of cuDNN; use layers.dynamic_lstm on sequences, or layers.rnn with LSTMCell"
+    )
