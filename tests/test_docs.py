@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import dpexec as fluid
 from dpexec import dashboard, trace, viz
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +25,15 @@ def test_functions_exist(guide):
     text = guide.read_text(encoding="utf-8")
     for room, name in re.findall(r"(?<![\w/])(viz|dpexec\.trace|dpexec\.dashboard)\.(\w+)\(", text):
         assert callable(getattr(ROOMS[room], name)), f"{room}.{name}"
+
+
+def test_the_guide_to_sequences_runs():
+    text = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict = {}
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        exec(example, names)
+    assert 0 < float(names["value"]) < 2
 
 
 def test_map_of_the_runtime_names_files_that_are_there():
