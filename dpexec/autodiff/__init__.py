@@ -1,6 +1,10 @@
 """Gradients: from the operators of a program to those of its backward pass."""
 
-from dpexec.autodiff import conditional_block, parallel_do  # noqa: F401 - their gradients
+from dpexec.autodiff import (  # noqa: F401 - their gradients
+    conditional_block,
+    parallel_do,
+    recurrent,
+)
 from dpexec.autodiff.backward import append_backward, calc_gradient, gradients
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]

@@ -11,7 +11,12 @@ from dpexec.ir.block import Block
 __all__ = ["append_gradient_block"]
 
 
-def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: Set[str]) -> Block:
+def append_gradient_block(
+    body: Block,
+    given: Mapping[str, str],
+    no_grad: Set[str],
+    inside: Set[str] = frozenset(),
+) -> Block:
     """Append the block that computes the gradients of a body to the program.
 
     Args:
@@ -19,6 +24,8 @@ def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: Set[st
         given: for outputs of the body, the variables that their gradients are read from; those
             that are not there yet are made in the block around.
         no_grad: names of variables at which gradients stop.
+        inside: those of them that are no variables around the new block: the operator that runs it
+            gives them values.
 
     Returns:
         A block in the current one, whose gradients have the names of the variables with ``@GRAD``.
@@ -30,7 +37,7 @@ def append_gradient_block(body: Block, given: Mapping[str, str], no_grad: Set[st
     grad_of = GradientNames(block)
     targets = [name for name, grad in given.items() if grad and name not in no_grad]
     for name in targets:  # operators that compute these are not appended yet
-        if not around.has_var(given[name]):
+        if not (given[name] in inside or around.has_var(given[name])):
             var = body._var_recursive(name)
             around.create_var(name=given[name], shape=var.shape, dtype=var.dtype)
     supplied = {grad_of(name): [given[name]] for name in targets}

@@ -240,7 +240,7 @@ class _Contributions:
 def fill_missing(
     steps: list[Step], origin: Mapping[str, str], given: Iterable[str] = ()
 ) -> list[Step]:
-    """Put ``fill_zeros_like`` before steps that read gradients which nothing contributes to.
+    """Put ``fill_zeros_like`` before steps that need gradients which nothing contributes to.
 
     Zeros for the gradient of a gradient are like the variable of the forward pass.
 
@@ -252,7 +252,7 @@ def fill_missing(
     filled: list[Step] = []
     have = set(given)
     for step in steps:
-        slots = (step.inputs[slot] for slot in sorted(step.inputs))
+        slots = (step.inputs[slot] for slot in _needed(step))
         for name in (name for names in slots for name in names):
             if name in origin and name not in have:
                 like = origin[name].partition(roles.GRAD_SUFFIX)[0].rpartition("grad/")[2]
@@ -263,3 +263,10 @@ def fill_missing(
         filled.append(step)
         have.update(step.writes())
     return filled
+
+
+def _needed(step: Step) -> list[str]:
+    """The input slots of a step that must have values."""
+    definition = opdef.get(step.type)
+    spared = {slot.name for slot in definition.inputs if definition.lazy and slot.optional}
+    return sorted(step.inputs.keys() - spared)

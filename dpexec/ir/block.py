@@ -224,11 +224,14 @@ def _names(value: Any) -> list[str]:
 
 
 def _names_outside(block: Block, name: str) -> bool:
-    """Whether a name in ``block`` is neither its own nor, for gradients, its forward block's."""
-    if name in block.vars or name in ("", roles.EMPTY):
-        return False
+    """Whether a name in ``block`` is neither its own nor, for gradients, its forward block's.
+
+    Names that no block declares are its own, too: gradients that the operator around it supplies.
+    """
     forward = block.forward_block_idx
-    return forward < 0 or name not in block.program.blocks[forward].vars
+    if name in block.vars or (forward >= 0 and name in block.program.blocks[forward].vars):
+        return False
+    return block._find_var_recursive(name) is not None
 
 
 def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:

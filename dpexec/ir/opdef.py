@@ -45,7 +45,7 @@ RUNTIME_ARGUMENTS = frozenset({"before", "body", "calls", "names", "needs", "rng
 """Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
 
 ``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
-``share``: of the batch on this device. ``names``: names of the input variables by slot. ``calls``:
+``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
 a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
 returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
 """
@@ -284,7 +284,8 @@ def op(
         sparse: input slots that also take ``SelectedRows``.
         no_grad: gradients stop here, by definition.
         checks_values: the kernel may refuse values (ids out of range), not only shapes.
-        lazy: the kernel gets None for inputs without a value: it may never look at them.
+        lazy: the kernel gets None for inputs without a value: it may never look at them. So
+            nothing need make gradients for its optional slots.
         by_executor: stands in programs for something that the executor does itself, so no kernel
             runs.
         samples: makes legal calls of this op.

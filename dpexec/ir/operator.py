@@ -130,11 +130,13 @@ class Operator:
         return self._with_bodies(self.output_arg_names, lambda body: body._outer_names()[1])
 
     def _with_bodies(self, names: list[str], outer: Callable[[Block], list[str]]) -> list[str]:
-        found = dict.fromkeys(names)
         bodies = self.bodies
+        if not bodies:
+            return names
+        found = dict.fromkeys(self._variables(names))  # gradients that nothing makes are no more
         for body in bodies:
             found.update(dict.fromkeys(outer(body)))
-        return list(found) if bodies else names
+        return list(found)
 
     @property
     def attr_names(self) -> list[str]:
@@ -255,6 +257,7 @@ class Operator:
                     spec_of[name]
                     for name in self.inputs.get(slot.name, [])
                     if name and name != roles.EMPTY
+                    if name in spec_of or not definition.lazy
                 ]
                 for slot in definition.inputs
             }

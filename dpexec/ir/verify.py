@@ -129,7 +129,8 @@ def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
     """Every variable that an operator names exists in its block or in one around it."""
     for name in _present([*op.input_arg_names, *op.output_arg_names]):
         queue = op.type == "create_py_reader"  # which lives in the scope alone
-        if op.block._find_var_recursive(name) is None and not queue:
+        known = name in defined or op.block._find_var_recursive(name) is not None
+        if not (known or queue or op.definition.lazy):
             yield f"variable {name} is not declared"
 
 
@@ -198,6 +199,16 @@ def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
             yield f"its body, block {body.idx}, lies in block {body.parent_idx}"
 
 
+def _given(block: Block) -> set[str]:
+    """What the operator that runs a block once per step gives values to in every step."""
+    around = block.program.blocks[block.parent_idx].ops if block.idx else []
+    for op in (op for op in around if block in op.bodies and "ex_states" in op.attrs):
+        if block.forward_block_idx < 0:
+            return {*op.inputs["inputs"], *op.attrs["ex_states"]}
+        return set(map(roles.grad_name, [*op.inputs["outputs"], *op.attrs["states"]]))
+    return set()
+
+
 BlockRule = Callable[[Block], Problems]
 OpRule = Callable[[Operator, set[str]], Problems]
 
@@ -232,7 +243,7 @@ def verify(program: Program) -> None:
         for number, rule in _BLOCK_RULES.items():
             for problem in rule(block):
                 raise EnforceNotMet(f"rule {number} ({RULES[number]}): {problem}")
-        defined: set[str] = set()
+        defined = _given(block)
         for op in block.ops:
             for number, op_rule in _OP_RULES.items():
                 for problem in op_rule(op, defined):

@@ -50,6 +50,7 @@ from dpexec.layers import (
     selection,
     sequence_lod,
     sequences,
+    static_rnn,
     tensor,
     volumes,
 )
@@ -84,6 +85,7 @@ from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.sequence_lod import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
+from dpexec.layers.static_rnn import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
@@ -119,6 +121,7 @@ _rooms = (
     selection,
     sequence_lod,
     sequences,
+    static_rnn,
     tensor,
     volumes,
 )

@@ -78,7 +78,7 @@ def _infer_grad(
 
 @op(
     "conditional_block_grad",
-    inputs="Cond[] Input?[] Out?[] Out@GRAD?[] Scope",
+    inputs="Cond[] Input?[] Out?[] Out@GRAD[] Scope",
     outputs="Input@GRAD?[]",
     infer=_infer_grad,
     lazy=True,

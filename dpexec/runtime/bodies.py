@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from dpexec.errors import EOFException
 from dpexec.ir.block import Block
@@ -16,6 +18,8 @@ from dpexec.runtime.env import Env, Shard
 __all__ = ["Body", "BodyError"]
 
 Call = Callable[[Env], None]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BodyError(Exception):
@@ -50,14 +54,16 @@ class Body:
     def inside(self, env: Env) -> Callable[..., Env]:
         """What a kernel calls to run the block once among the values of ``env``.
 
-        Its argument, of gradients, is what the same call of the forward body returned; it returns
-        what the block wrote, but for its own variables that nobody needs afterwards.
+        Its arguments are, of gradients, what the same call of the forward body returned, and the
+        values that variables of the block begin with; it returns what the block wrote, but for its
+        own variables that nobody needs afterwards.
         """
         rounds = itertools.count()
-        return lambda forward=None: self._run(env, forward, next(rounds))
+        return lambda forward=None, given=_NOTHING: self._run(env, forward, given, next(rounds))
 
-    def _run(self, env: Env, forward: Env | None, number: int) -> Env:
+    def _run(self, env: Env, forward: Env | None, given: Mapping[str, Any], number: int) -> Env:
         inner = Env(self._shard(env.shard, number), env, forward)
+        inner.update(given)
         inner.record = env.record
         for op, call, drops in self._steps:
             try:
@@ -87,12 +93,12 @@ class Body:
 
 
 def _kept(op: Operator, block: Block) -> set[str]:
-    """Variables of a body that are needed after it: by its gradients, or as gradients."""
+    """Variables of a body that are needed after it: by its operator, or by its gradients."""
     readers = [b for b in block.program.blocks if b.forward_block_idx == block.idx]
     kept = {name for reader in readers for other in reader.ops for name in other.reads}
-    if block.forward_block_idx >= 0:
-        kept.update(grad_name(name) for name in op.inputs.get("Input", []))
-    return kept
+    if block.forward_block_idx < 0:
+        return kept.union(op.output_arg_names, op.attrs.get("states", ()))
+    return kept.union(map(grad_name, [*op.input_arg_names, *op.attrs.get("ex_states", ())]))
 
 
 def _drops(block: Block, kept: set[str]) -> dict[Operator, list[str]]:

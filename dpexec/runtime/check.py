@@ -148,6 +148,8 @@ def check_run(
 def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
     """The specs of what an operator writes; a body may run or leave the values that there were."""
     made = op.infer_outputs(known)
+    if op.type == "recurrent":
+        return made | _stacked(op, known)
     for body in op.bodies:
         if body.forward_block_idx >= 0:  # gradients are like what the forward body made
             continue
@@ -157,6 +159,25 @@ def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
             found = _after(body, known)
         made.update(found)
     return made
+
+
+def _stacked(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The specs of what an operator stacks of the values of its steps."""
+    inputs = [known[name] for name in op.inputs["inputs"]]
+    slices = [spec.replace(shape=spec.shape[1:], lod_level=0) for spec in inputs]
+    inner = {**known, **dict(zip(op.inputs["inputs"], slices, strict=True))}
+    found = [known[name] for name in op.inputs.get("initial_states", [])]
+    memories: list[Spec] | None = None
+    while found != memories:  # what a step is not sure of, the next one reads
+        memories = found
+        inner.update(zip(op.attrs["ex_states"], memories, strict=True))
+        for own in op.bodies[0].ops:
+            inner.update(_inferred(own, inner))
+        after = zip(memories, op.attrs["states"], strict=True)
+        found = [_either(before, inner[state]) for before, state in after]
+    steps = max(spec.shape[0] for spec in inputs)
+    outputs = {name: inner[name] for name in op.outputs["outputs"]}
+    return {n: spec.replace(shape=(steps, *spec.shape)) for n, spec in outputs.items()}
 
 
 def _after(body: Block, known: Mapping[str, Spec]) -> dict[str, Spec]:

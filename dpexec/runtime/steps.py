@@ -152,7 +152,7 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
             for names, many in found
         )
     if "names" in definition.kernel_arguments:
-        known["names"] = op.inputs
+        known["names"] = {**op.inputs, **op.outputs}
     if "calls" in definition.kernel_arguments:
         known["calls"] = itertools.count()
     return known

@@ -1,0 +1,285 @@
+"""``StaticRNN``: layers that are repeated for every step of sequences of one length."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.checks import check_type
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType
+from dpexec.ir.block import Block
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.control_flow import _new_body
+
+__all__ = ["StaticRNN"]
+
+
+@dataclass
+class _Memory:
+    """A memory of a network.
+
+    Args:
+        init: what the first step finds in it.
+        before: the variable that a step finds it in.
+        after: what a step leaves in it; None before ``update_memory``.
+    """
+
+    init: Variable
+    before: Variable
+    after: Variable | None = None
+
+
+class StaticRNN:
+    """A recurrent network: the layers that are added inside ``with rnn.step():``, once per step.
+
+    Steps are counted along axis 0 of all that is passed to :meth:`step_input`.
+
+    Args:
+        name: first part of the names of its variables.
+
+    Raises:
+        TypeError: the name is no string.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> import numpy as np
+        >>> layers = fluid.layers
+        >>> with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     x = fluid.data("x", [3, 2, 1], dtype="float32")
+        ...     rnn = layers.StaticRNN()
+        ...     with rnn.step():
+        ...         now = rnn.step_input(x)
+        ...         total = rnn.memory(shape=[-1, 1], batch_ref=now)
+        ...         added = total + now
+        ...         rnn.update_memory(total, added)
+        ...         rnn.step_output(added)
+        ...     run = fluid.Executor(fluid.CPUPlace()).run
+        ...     feed = {"x": np.arange(6, dtype="float32").reshape(3, 2, 1)}
+        ...     run(feed=feed, fetch_list=[rnn()])[0].reshape(3, 2)
+        array([[0., 1.],
+               [2., 4.],
+               [6., 9.]], dtype=float32)
+
+    Source: ``fluid.layers.StaticRNN``.
+    """
+
+    BEFORE_RNN_BLOCK = 0
+    IN_RNN_BLOCK = 1
+    AFTER_RNN_BLOCK = 2
+
+    def __init__(self, name: str | None = None) -> None:
+        check_type(name, "name", (str, type(None)), "fluid.layers.StaticRNN")
+        self.helper = LayerHelper("static_rnn", name=name)
+        self.memories: dict[str, _Memory] = {}
+        """By the name that a memory has in the block."""
+        self.inputs: list[Variable] = []
+        self.outputs: list[Variable] = []
+        self.status = StaticRNN.BEFORE_RNN_BLOCK
+        self.seq_len: int | None = None
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """The layers of a ``with`` block are a step; a Python error inside leaves no operator.
+
+        Raises:
+            ValueError: a memory is never updated.
+        """
+        with _new_body(self.helper) as body:
+            self.status = StaticRNN.IN_RNN_BLOCK
+            try:
+                yield
+                states = [self._stored(memory) for memory in self.memories.values()]
+            finally:
+                self.status = StaticRNN.AFTER_RNN_BLOCK
+        self._append_operator(body, states)
+
+    def memory(
+        self,
+        init: Variable | None = None,
+        shape: Sequence[int] | None = None,
+        batch_ref: Variable | None = None,
+        init_value: float = 0.0,
+        init_batch_dim_idx: int = 0,
+        ref_batch_dim_idx: int = 1,
+    ) -> Variable:
+        """A value that a step finds as the step before left it.
+
+        Args:
+            init: what the first step finds; by default ``init_value`` everywhere.
+            shape: of a memory without ``init``, -1 where the number of samples goes.
+            batch_ref: a variable that has the number of samples. That of a step input is looked
+                for where it is outside of the block.
+            init_value: what a memory without ``init`` begins with.
+            init_batch_dim_idx: the axis of the samples in the memory.
+            ref_batch_dim_idx: their axis in ``batch_ref``.
+
+        Returns:
+            The memory at the beginning of a step.
+
+        Raises:
+            TypeError: an argument is of a wrong type.
+            ValueError: called outside of the block, or without ``init`` and what replaces it.
+        """
+        self._require_block("memory")
+        layer = "fluid.layers.StaticRNN.memory"
+        check_type(init, "init", (Variable, type(None)), layer)
+        check_type(shape, "shape", (list, tuple, type(None)), layer)
+        check_type(batch_ref, "batch_ref", (Variable, type(None)), layer)
+        if init is None:
+            if shape is None or batch_ref is None:
+                raise ValueError("if init is None, memory at least need shape and batch_ref")
+            axes = init_batch_dim_idx, ref_batch_dim_idx
+            init = self._filled(shape, batch_ref, init_value, *axes)
+        before = self.helper.create_variable(
+            name=unique_name.generate(f"{self.helper.name}@mem"), dtype=init.dtype, shape=init.shape
+        )
+        self.memories[before.name] = _Memory(init, before)
+        return before
+
+    def _filled(
+        self, shape: Sequence[int], like: Variable, value: float, axis: int, axis_of_like: int
+    ) -> Variable:
+        """What a memory begins with, in the block around."""
+        around = self._block_around()
+        made = around.create_var(
+            name=unique_name.generate(f"{self.helper.name}@memory_boot"),
+            shape=shape,
+            dtype=like.dtype,
+        )
+        around.append_op(
+            "fill_constant_batch_size_like",
+            inputs={"Input": [like]},
+            outputs={"Out": [made]},
+            attrs={
+                "value": value,
+                "shape": list(made.shape),
+                "dtype": made.dtype,
+                "input_dim_idx": axis_of_like,
+                "output_dim_idx": axis,
+            },
+        )
+        return made
+
+    def step_input(self, x: Variable) -> Variable:
+        """What a step takes of a sequence.
+
+        Args:
+            x: ``(steps, ...)``.
+
+        Returns:
+            Its slice ``(...)`` for the step, under the same name.
+
+        Raises:
+            TypeError: ``x`` is no variable.
+            ValueError: called outside of the block, or another sequence has another length.
+        """
+        self._require_block("step_input")
+        check_type(x, "x", Variable, "fluid.layers.StaticRNN.step_input")
+        if self.seq_len is None:
+            self.seq_len = x.shape[0]
+        elif x.shape[0] not in (-1, self.seq_len):
+            raise ValueError("Static RNN only take fix seq_len input")
+        made = self.helper.create_variable(
+            name=x.name, dtype=x.dtype, shape=list(x.shape[1:]), type=x.type
+        )
+        self.inputs.append(made)
+        return made
+
+    def step_output(self, o: Variable) -> None:
+        """Let the values that a variable has in all steps be a result, ``(steps, ...)``.
+
+        Args:
+            o: a variable of the block.
+
+        Raises:
+            TypeError: ``o`` is no variable.
+            ValueError: called outside of the block.
+        """
+        self._require_block("step_output")
+        check_type(o, "o", Variable, "fluid.layers.StaticRNN.step_output")
+        made = self._remembered(o)
+        stacked = self._block_around().create_var(
+            name=made.name, shape=[self.seq_len, *made.shape], dtype=made.dtype
+        )
+        self.outputs.append(stacked)
+
+    def output(self, *outputs: Variable) -> None:
+        """:meth:`step_output` for several variables."""
+        for each in outputs:
+            self.step_output(each)
+
+    def update_memory(self, mem: Variable, var: Variable) -> None:
+        """Say what a step leaves in a memory.
+
+        Args:
+            mem: from :meth:`memory`.
+            var: a variable of the block, like ``mem``.
+
+        Raises:
+            TypeError: an argument is no variable.
+        """
+        check_type(mem, "mem", Variable, "fluid.layers.StaticRNN.update_memory")
+        check_type(var, "var", Variable, "fluid.layers.StaticRNN.update_memory")
+        self.memories[mem.name].after = var
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Variable | list[Variable]:
+        """The results: one variable, or a list if there are several.
+
+        Raises:
+            ValueError: the block is not done, or has no outputs.
+        """
+        if self.status != StaticRNN.AFTER_RNN_BLOCK:
+            raise ValueError("RNN output can only be retrieved after rnn block")
+        if not self.outputs:
+            raise ValueError("RNN has no output")
+        return self.outputs[0] if len(self.outputs) == 1 else self.outputs
+
+    def _require_block(self, method: str) -> None:
+        if self.status != StaticRNN.IN_RNN_BLOCK:
+            raise ValueError(f"You must invoke {method} in rnn block")
+
+    def _block_around(self) -> Block:
+        program = self.helper.main_program
+        return program.blocks[program.current_block().parent_idx]
+
+    def _remembered(self, var: Variable) -> Variable:
+        """A value of a step, under a name by which the operator asks for it."""
+        made = self.helper.create_variable_for_type_inference(dtype=var.dtype)
+        self.helper.append_op(
+            "rnn_memory_helper",
+            inputs={"X": [var]},
+            outputs={"Out": made},
+            attrs={"dtype": var.dtype},
+        )
+        return made
+
+    def _stored(self, memory: _Memory) -> Variable:
+        if memory.after is None:
+            raise ValueError(f"{memory.init.name} should be updated in every step.")
+        return self._remembered(memory.after)
+
+    def _append_operator(self, body: Block, states: list[Variable]) -> None:
+        """Append ``recurrent`` to the block around, which is the current one again."""
+        around = self.helper.main_program.current_block()
+        around.append_op(
+            "recurrent",
+            inputs={
+                "inputs": [var.name for var in self.inputs],
+                "initial_states": [memory.init for memory in self.memories.values()],
+                "parameters": body._outer_names()[0],
+            },
+            outputs={
+                "outputs": self.outputs,
+                "step_scopes": [around.create_var(type=VarType.STEP_SCOPES)],
+            },
+            attrs={
+                "has_states": bool(self.memories),
+                "ex_states": list(self.memories),
+                "states": [state.name for state in states],
+                "sub_block": body,
+            },
+        )
