@@ -43,6 +43,19 @@ class GradContext:
     no_grad: Set[str] = frozenset()
     flowing: Set[str] = frozenset()
 
+    def offsets(self, slot: str, owner: str) -> dict[str, list[str]]:
+        """A slot for the offsets of sequences of the gradient operator, filled for samples.
+
+        In programs of users it stays away until they are compiled (:mod:`dpexec.graph.lods`).
+
+        Args:
+            slot: of the gradient operator, ``X@LOD``.
+            owner: the slot of the forward operator that has these offsets.
+        """
+        known = {**self.op.inputs, **self.op.outputs}
+        names = known.get(owner + LOD_SUFFIX, [])
+        return {slot: list(names)} if names else {}
+
 
 def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequence[str]) -> GradOp:
     """``<type>_grad`` with ``slots`` filled from the forward op and its output gradients.
@@ -52,13 +65,14 @@ def default_grad_op(context: GradContext, slots: Sequence[str], outputs: Sequenc
     forward = context.op
     inputs: dict[str, list[str]] = {}
     for slot in slots:
-        base = slot.removesuffix(GRAD_SUFFIX)
-        if slot != base:
-            inputs[slot] = list(context.output_grads.get(base, []))
-        elif slot in forward.inputs:
-            inputs[slot] = list(forward.inputs[slot])
-        elif slot in forward.outputs or not slot.endswith(LOD_SUFFIX):
-            inputs[slot] = list(forward.outputs.get(slot, []))
+        owner = slot.removesuffix(LOD_SUFFIX).removesuffix(GRAD_SUFFIX)
+        if slot.endswith(LOD_SUFFIX):
+            inputs |= context.offsets(slot, owner)
+        elif slot.endswith(GRAD_SUFFIX):
+            inputs[slot] = list(context.output_grads.get(owner, []))
+        else:
+            given = forward.inputs if slot in forward.inputs else forward.outputs
+            inputs[slot] = list(given.get(slot, []))
     made = {
         slot: list(context.input_grads.get(slot.removesuffix(GRAD_SUFFIX), [])) for slot in outputs
     }

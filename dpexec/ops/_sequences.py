@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Spec, require
+
+Ints = np.ndarray[Any, Any]
+
+_WIDE = 1024
+"""Elements per sequence above which a call for each is faster than one for all."""
+
+
+# ---- specs
 
 
 def sequence_count(lod: Spec | None, unknown: int = -1) -> int:
@@ -28,16 +37,53 @@ def require_sequences(x: Spec, lod: Spec | None, name: str = "X") -> None:
     )
 
 
+def offsets_spec(sequences: int) -> Spec:
+    """The spec of offsets of one level; -1 if the number of sequences is unknown."""
+    return Spec((-1 if sequences < 0 else sequences + 1,), VarType.INT64, VarType.RAW)
+
+
 def coarser(lod: Spec | None) -> Spec | None:
     """Offsets without their finest level; None if there is no other."""
     return None if lod is None or lod.rank < 2 else lod.replace(shape=lod.shape[:-1])
+
+
+# ---- offsets and row numbers, on the host
+
+
+def with_finest(lod: Lod, lengths: Ints) -> Lod:
+    """The same coarse levels over sequences of other lengths."""
+    return Lod([*lod.levels[:-1], np.concatenate([[0], np.cumsum(lengths)])])
+
+
+def row_owners(lod: Lod) -> Ints:
+    """For every row the number of the sequence that it is of."""
+    return np.repeat(np.arange(len(lod.lengths)), lod.lengths)
+
+
+def rows_of(starts: Ints, lengths: Ints) -> Ints:
+    """The numbers of rows of pieces, one piece after another.
+
+    Args:
+        starts: first row of every piece.
+        lengths: number of its rows.
+    """
+    moves = starts - np.cumsum(lengths) + lengths
+    return np.repeat(moves, lengths) + np.arange(lengths.sum())
+
+
+def on_host(array: Any) -> Ints:
+    """The numbers of a column or vector that may lie on a GPU."""
+    return np.ravel(array if isinstance(array, np.ndarray) else array.get())
+
+
+# ---- rows
 
 
 def per_row(xp: Any, values: Any, lod: Lod) -> Any:
     """A row per sequence, repeated for each of its rows.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: ``numpy`` or ``cupy``.
         values: ``(sequences, ...)``.
         lod: offsets; the finest level counts.
 
@@ -49,17 +95,36 @@ def per_row(xp: Any, values: Any, lod: Lod) -> Any:
     return values[xp.asarray(row_owners(lod))]
 
 
-def row_owners(lod: Lod) -> np.ndarray[Any, Any]:
-    """For every row the number of the sequence that it is of."""
-    return np.repeat(np.arange(len(lod.lengths)), lod.lengths)
-
-
-def column(xp: Any, values: np.ndarray[Any, Any], like: Any) -> Any:
+def column(xp: Any, values: Ints, like: Any) -> Any:
     """A number per sequence, in the type of an array, to multiply its rows with.
 
     Args:
-        xp: NumPy, or what has its interface.
+        xp: ``numpy`` or ``cupy``.
         values: ``(sequences,)``.
         like: array of the type and number of dimensions.
     """
     return xp.asarray(values.astype(like.dtype)).reshape(-1, *[1] * (like.ndim - 1))
+
+
+def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
+    """The sum of the rows of every sequence, ``(sequences, ...)``."""
+    out = xp.zeros((len(lod.lengths), *x.shape[1:]), x.dtype)
+    if x.size > _WIDE * len(out) and xp is np:
+        for row, (start, stop) in zip(out, lod.spans(), strict=True):
+            np.add.reduce(x[start:stop], axis=0, out=row)
+    elif x.size:
+        filled = lod.lengths > 0  # reduceat takes no empty ones
+        sums = xp.add.reduceat(x, xp.asarray(lod.offsets[:-1][filled]), axis=0)
+        out[xp.asarray(filled)] = sums
+    return out
+
+
+def sequence_maxima(xp: Any, x: Any, lod: Lod) -> Any:
+    """The greatest rows of every sequence, ``(sequences, ...)``; of empty ones the least number."""
+    out = xp.full((len(lod.lengths), *x.shape[1:]), -np.inf, x.dtype)
+    filled = lod.lengths > 0
+    if xp is np and x.size:
+        out[filled] = np.maximum.reduceat(x, lod.offsets[:-1][filled], axis=0)
+    else:
+        xp.maximum.at(out, xp.asarray(row_owners(lod)), x)
+    return out

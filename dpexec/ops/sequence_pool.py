@@ -10,7 +10,14 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.gradop import default_grad_op
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
-from dpexec.ops._sequences import coarser, column, per_row, require_sequences, sequence_count
+from dpexec.ops._sequences import (
+    coarser,
+    column,
+    per_row,
+    require_sequences,
+    sequence_count,
+    sequence_sums,
+)
 
 _MEANS = {
     "SUM": lambda lengths: np.ones(lengths.shape),
@@ -20,8 +27,6 @@ _MEANS = {
 """What the sum over a sequence is multiplied with, by its length."""
 
 _TYPES = (*_MEANS, "MAX", "FIRST", "LAST")
-_WIDE = 1024
-"""Elements per sequence above which a call for each is faster than one for all."""
 
 
 def _infer(
@@ -80,7 +85,7 @@ def sequence_pool(
     """
     filled, index = lod.lengths > 0, None
     if pooltype in _MEANS:
-        out = _sums(xp, x, lod)
+        out = sequence_sums(xp, x, lod)
         if pooltype != "SUM":
             out *= column(xp, _MEANS[pooltype](lod.lengths), out)
     elif pooltype == "MAX":
@@ -96,19 +101,6 @@ def sequence_pool(
 def _ends(lod: Lod, pooltype: str) -> np.ndarray[Any, Any]:
     """The rows that are first or last."""
     return lod.offsets[:-1] if pooltype == "FIRST" else lod.offsets[1:] - 1
-
-
-def _sums(xp: Any, x: Any, lod: Lod) -> Any:
-    """The sum over every sequence."""
-    out = xp.zeros((len(lod.lengths), *x.shape[1:]), x.dtype)
-    if x.size > _WIDE * len(out) and xp is np:
-        for row, (start, stop) in zip(out, lod.spans(), strict=True):
-            np.add.reduce(x[start:stop], axis=0, out=row)
-    elif x.size:
-        filled = lod.lengths > 0  # reduceat takes no empty ones
-        sums = xp.add.reduceat(x, xp.asarray(lod.offsets[:-1][filled]), axis=0)
-        out[xp.asarray(filled)] = sums
-    return out
 
 
 def _greatest(xp: Any, x: Any, lod: Lod) -> Any:

@@ -115,11 +115,12 @@ class SampleCall:
         shared = next((lod for lod in self.lods.values() if lod), Lod())
         found = {}
         for slot, names in self.outputs.items():
-            if not slot.endswith(LOD_SUFFIX):
-                made = self.outputs.get(slot + LOD_SUFFIX, [])
-                lods = [values[name] for name in made] or [shared] * len(names)
-                found.update(zip(names, lods, strict=True))
-        return {n: lod for n, lod in found.items() if lod and self.block.var(n).lod_level}
+            made = self.outputs.get(slot + LOD_SUFFIX, [])
+            if made:
+                found.update(zip(names, (values[lod] for lod in made), strict=True))
+            elif not slot.endswith(LOD_SUFFIX):
+                found.update((n, shared) for n in names if self.block.var(n).lod_level)
+        return {name: lod for name, lod in found.items() if lod}
 
     @property
     def outputs(self):
