@@ -18,9 +18,9 @@ def main() -> None:
     parent, boards, shown = Parent(), Boards(), ""
     while True:
         report = parent.receive()
-        if report is not None:
-            boards.take(report)
-        content = overview(boards.latest)
+        board = boards.latest if report is None else boards.take(report)
+        board.memory = parent.memory
+        content = overview(board)
         parent.send(None if content == shown else content)
         shown = content
 

@@ -54,7 +54,7 @@ class Board:
             ``samples_a_second`` and ``bytes_a_second``.
         sample: the latest step that was recorded.
         current: the step that runs, if it takes long.
-        memory: (bytes, limit or None) by process.
+        memory: (bytes, limit or None) by process; it is set by who shows the board.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,6 @@ class Board:
         if report["sample"] is not None:
             self.take_sample(report["sample"])
         self.current = report["current"]
-        self.memory = report["memory"]
         self.updated = report["time"]
 
     def _rates(self, report: Report) -> None:

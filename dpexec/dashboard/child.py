@@ -18,6 +18,8 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
+import psutil
+
 __all__ = ["Child", "Parent"]
 
 _GRACE = 1.0  # seconds that a child may take to end when it says no more
@@ -89,8 +91,15 @@ class Parent:
 
     def __init__(self) -> None:
         os.nice(_NICENESS)
+        self._pid = int(sys.argv[1])
         self._connection = Connection(sys.stdin.fileno())
-        threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+        threading.Thread(target=_end_with, args=(self._pid,), daemon=True).start()
+
+    @property
+    def memory(self) -> dict[str, tuple[int, int | None]]:
+        """What it uses, and what the machine has."""
+        used = psutil.Process(self._pid).memory_info().rss
+        return {f"process {self._pid}": (used, psutil.virtual_memory().total)}
 
     def fileno(self) -> int:
         """Readable when something has arrived, or the other process has ended."""

@@ -9,7 +9,6 @@ a second at most.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 import uuid
@@ -20,7 +19,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import psutil
 
 from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
@@ -209,7 +207,6 @@ class Monitor:
             "loss": self._new_losses(told),
             "sample": self._new_sample(told),
             "current": self._current(),
-            "memory": {f"process {os.getpid()}": _own_memory()},
         }
 
     @property
@@ -257,10 +254,5 @@ class Monitor:
 
 def _mean(value: Any) -> float:
     """The mean of a fetched loss over the devices."""
-    parts = value if isinstance(value, list) else [value]
-    return float(sum(np.asarray(part).mean() for part in parts)) / len(parts)
-
-
-def _own_memory() -> tuple[int, int]:
-    """What this process uses, and what the machine has."""
-    return int(psutil.Process().memory_info().rss), int(psutil.virtual_memory().total)
+    parts = [np.ravel(part).tolist() for part in (value if isinstance(value, list) else [value])]
+    return sum(sum(part) / len(part) for part in parts) / len(parts)

@@ -36,7 +36,9 @@ class ParentSource:
         """See :class:`dpexec.dashboard.pages.Source`."""
         self._parent.send(self._viewers)
         report = self._parent.receive()
-        return self._boards.latest if report is None else self._boards.take(report)
+        board = self._boards.latest if report is None else self._boards.take(report)
+        board.memory = self._parent.memory
+        return board
 
     def opened(self) -> None:
         """Somebody opened a page."""

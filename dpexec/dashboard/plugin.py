@@ -91,7 +91,7 @@ class DashboardPlugin(SchedulerPlugin):
         run = report["run"]
         self._tokens[token] = run
         self._steps.setdefault(run, _Steps())
-        self.boards.take({**report, "memory": self._memory(), "current": None})
+        self.boards.take({**report, "current": None})
         self._steps = {r: steps for r, steps in self._steps.items() if r in self.boards}
         self._tokens = {t: r for t, r in self._tokens.items() if r in self.boards}
         return {"viewers": self.viewers}

@@ -83,5 +83,3 @@ class Report(TypedDict):
     """None: no new one."""
     current: Current | None
     """None: between steps, or it has not run for long."""
-    memory: dict[str, tuple[int, int | None]]
-    """By process: bytes in use, and the limit if there is one."""

@@ -78,7 +78,6 @@ def report(steps: int, time: float, run: str = "a", **changes: Any) -> dict[str,
         "loss": [],
         "sample": None,
         "current": None,
-        "memory": {"process 1": [100 << 20, 1 << 30]},
         **changes,
     }
 
@@ -87,6 +86,7 @@ def full_board() -> Board:
     """A board after some reports; the last step had a straggler."""
     board = Board()
     board.apply(report(1, 100.0, graph=BOXES))
+    board.memory = {"process 1": (100 << 20, 1 << 30)}
     for step in range(2, 9):
         slow = 3.0 if step == 8 else 1.0
         losses = [[step, 1.0 / step]]

@@ -31,10 +31,12 @@ def get(client, path):
 
 
 def boards_of(client, steps):
-    """The boards of the scheduler, when the latest one knows of so many steps."""
+    """The boards of the scheduler, as pages show them, when the latest knows of so many steps."""
 
     def boards(dask_scheduler):
-        return list(dask_scheduler.plugins["dpexec"].boards.values())
+        plugin = dask_scheduler.plugins["dpexec"]
+        plugin.refresh()
+        return list(plugin.boards.values())
 
     def found():
         known = client.run_on_scheduler(boards)
@@ -156,7 +158,7 @@ def test_scheduler_without_bokeh_says_so_and_trains(monkeypatch):
 
 def test_scheduler_that_takes_no_plugins_is_no_obstacle(monkeypatch):
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
-    with Client(dashboard_address=None, **options) as client:
+    with Client(dashboard_address=":0", **options) as client:
 
         def refuse(*_, **__):
             raise ValueError("no plugins here")
