@@ -24,7 +24,9 @@ class Steps:
         order: numbers of the sequences, the longest first; equally long ones stay as they are.
         counts: how many sequences are in each step.
         spans: first row, and the one after the last, of each step.
+        positions: which of the sequences, in this order, a row of the steps is of.
         rows: where the row of a sequence lies, for every row of the steps.
+        last: the row of the steps that ends a sequence, for those that are not empty.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class Steps:
         bounds = np.concatenate([[0], np.cumsum(self.counts)])
         self.spans: list[tuple[int, int]] = list(itertools.pairwise(bounds.tolist()))
         step = np.repeat(np.arange(longest), self.counts)
-        owner = self.order[np.arange(len(step)) - bounds[step]]
+        self.positions = np.arange(len(step)) - bounds[step]
+        owner = self.order[self.positions]
         offset = lengths[owner] - 1 - step if is_reverse else step
         self.rows = starts[owner] + offset
+        self.last = bounds[lengths[self.order[: self.running]] - 1] + np.arange(self.running)
 
     @property
     def running(self) -> int:
@@ -84,16 +88,30 @@ class Steps:
         """
         return None if states is None else states[xp.asarray(self.order[: self.running])]
 
-    def first_grad(self, xp: Any, grad: Any, like: Any) -> Any:
-        """The gradient of :meth:`first`.
+    def spread(self, xp: Any, values: Any) -> Any:
+        """A row per sequence that is not empty, the longest first, back in their own order.
 
         Args:
             xp: NumPy, or what has its interface.
-            grad: of its result.
-            like: the states.
+            values: ``(running, ...)``.
+
+        Returns:
+            ``(sequences, ...)``; 0 for empty ones.
         """
-        out = xp.zeros_like(like)
-        out[xp.asarray(self.order[: self.running])] = grad
+        out = xp.zeros((len(self.order), *values.shape[1:]), values.dtype)
+        out[xp.asarray(self.order[: self.running])] = values
+        return out
+
+    def totals(self, xp: Any, values: Any) -> Any:
+        """Sums over the steps of every sequence that is not empty, the longest first.
+
+        Args:
+            xp: NumPy, or what has its interface.
+            values: ``(rows of steps, ...)``.
+        """
+        out = xp.zeros((self.running, *values.shape[1:]), values.dtype)
+        for begin, end in self.spans:
+            out[: end - begin] += values[begin:end]
         return out
 
     def before(self, xp: Any, values: Any, first: Any) -> Any:

@@ -150,7 +150,7 @@ def gru_grad(
             d_first = d_before
     return (
         steps.scatter(xp, d_gates) if needs[0] else None,
-        steps.first_grad(xp, d_first, h0) if needs[1] else None,
+        steps.spread(xp, d_first) if needs[1] else None,
         unit.weight_grad(before, seen, d_gates) if needs[2] else None,
         d_gates.sum(axis=0, keepdims=True) if needs[3] else None,
     )

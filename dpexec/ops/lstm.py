@@ -168,8 +168,8 @@ def lstm_grad(
     d_gates, d_cell = run_back(unit, steps, kept, weight, steps.gather(xp, d_hidden))
     return (
         steps.scatter(xp, d_gates) if needs[0] else None,
-        steps.first_grad(xp, d_gates[: steps.running] @ weight.T, h0) if needs[1] else None,
-        steps.first_grad(xp, d_cell, c0) if needs[2] else None,
+        steps.spread(xp, d_gates[: steps.running] @ weight.T) if needs[1] else None,
+        steps.spread(xp, d_cell) if needs[2] else None,
         steps.before(xp, kept.results, first[0]).T @ d_gates if needs[3] else None,
         bias_grad(unit, steps, kept, d_gates) if needs[4] else None,
     )
