@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dpexec.core.arrays import TensorArray
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
+from dpexec.core.tensors import SelectedRows
 
-__all__ = ["array_on", "copy_on"]
+__all__ = ["array_on", "copy_on", "value_on", "with_arrays"]
+
+
+def with_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A variable's value, with something else in the place of each array that it consists of.
+
+    Args:
+        value: an array, SelectedRows or a TensorArray. Whatever else variables hold lies on the
+            host, such as offsets of sequences, and is returned as it is.
+        function: is given an array, and returns what comes in its place.
+    """
+    if isinstance(value, SelectedRows):
+        return SelectedRows(function(value.row_array), value.height_, function(value.value))
+    if isinstance(value, TensorArray):
+        return TensorArray(entry and (function(entry[0]), entry[1]) for entry in value)
+    return function(value) if hasattr(value, "__array__") else value
+
+
+def value_on(place: Place, value: Any) -> Any:
+    """A variable's value with all arrays on a device, see :func:`array_on`."""
+    return with_arrays(value, lambda array: array_on(place, array))
 
 
 def copy_on(place: Place, array: Any) -> Any:

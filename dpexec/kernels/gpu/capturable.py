@@ -32,6 +32,7 @@ CAPTURABLE = frozenset(_TYPES.split())
 """Types; their gradients are meant, too."""
 
 _SHAPES = {"Shape", "ExpandTimes"}  # slots whose values the host looks at, as in ...Tensor
+_CONTAINERS = {VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY}  # sizes differ from run to run
 _JOINS = {"concat": 8, "stack": 8}
 """How many inputs they may have: for more CuPy makes a list of addresses on the host."""
 
@@ -51,4 +52,4 @@ def is_capturable(op: Operator) -> bool:
         return False
     names = {*op.input_arg_names, *op.output_arg_names}
     variables = (op.block._find_var_recursive(name) for name in names)
-    return not any(var is not None and var.type == VarType.SELECTED_ROWS for var in variables)
+    return not any(var is not None and var.type in _CONTAINERS for var in variables)

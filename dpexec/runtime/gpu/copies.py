@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
 import numpy as np
 
+from dpexec.core.copies import with_arrays
 from dpexec.core.places import CUDAPlace, array_module
-from dpexec.core.tensors import SelectedRows
 
 __all__ = ["to_host"]
 
@@ -22,10 +23,10 @@ def to_host(place: CUDAPlace, value: Any) -> tuple[Any, Any]:
 
     Args:
         place: the GPU, which is current.
-        value: an array or SelectedRows.
+        value: what a variable holds.
     """
     cuda = array_module(place).cuda
-    host = _begun(cuda, value)
+    host = with_arrays(value, functools.partial(_begun, cuda))
     done = cuda.get_current_stream().record(cuda.Event(disable_timing=True))
     with _lock:
         _landing[:] = [(event, copy) for event, copy in _landing if not event.done]
@@ -33,10 +34,7 @@ def to_host(place: CUDAPlace, value: Any) -> tuple[Any, Any]:
     return host, done
 
 
-def _begun(cuda: Any, value: Any) -> Any:
-    if isinstance(value, SelectedRows):
-        rows, values = _begun(cuda, value.row_array), _begun(cuda, value.value)
-        return SelectedRows(rows, value.height_, values)
-    memory = cuda.alloc_pinned_memory(max(value.nbytes, 1))
-    host = np.ndarray(value.shape, value.dtype, buffer=memory)
-    return value.get(out=host, blocking=False)
+def _begun(cuda: Any, array: Any) -> Any:
+    memory = cuda.alloc_pinned_memory(max(array.nbytes, 1))
+    host = np.ndarray(array.shape, array.dtype, buffer=memory)
+    return array.get(out=host, blocking=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.copies import array_on
+from dpexec.core.copies import value_on
 from dpexec.core.places import CUDAPlace
 from dpexec.core.ranges import Check, looking_later
 from dpexec.graph.ssa import VarNode
@@ -112,7 +112,7 @@ class GpuRunner(LocalRunner):
             return values
         lane = "feed", place.device_id
         with self._streams.current([lane]):
-            made = {name: array_on(place, array) for name, array in values.items()}
+            made = {name: value_on(place, value) for name, value in values.items()}
         self._streams["compute", device].wait_event(self._streams.record(lane))
         self._late.extend(made.values())
         return made

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 import dpexec as fluid
-from tests.runtime.nets import AllReduce, Net, batches, classifier, word_batches, words
+from tests.runtime.nets import (
+    AllReduce,
+    Net,
+    batches,
+    classifier,
+    sequence_batches,
+    sequences,
+    word_batches,
+    words,
+)
 
 
 def regression():
@@ -24,12 +33,18 @@ def without_labels(steps):
     return [{"x": feed["x"]} for feed in batches(steps)]
 
 
-FEEDS = {"sparse": word_batches, "sparse adam": word_batches, "regression": without_labels}
+FEEDS = {
+    "sparse": word_batches,
+    "sparse adam": word_batches,
+    "regression": without_labels,
+    "sequences": lambda steps: (sequence_batches([9, 9]) * steps)[:steps],
+}
 NETS = {
     "regression": regression,
     "momentum": lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9)),
     "adam and batch norm": lambda: classifier(fluid.optimizer.Adam(0.01), batch_norm=True),
     "dropout": lambda: classifier(dropout=0.5),
+    "sequences": sequences,
     "sparse": words,
     "sparse adam": lambda: words(fluid.optimizer.Adam(0.01, lazy_mode=True)),
 }

@@ -232,3 +232,16 @@ def test_tasks_are_named_for_profilers(cupy):
     trained(regression(), [fluid.CUDAPlace(0)], feeds=without_labels(1))
     ranges = cupy.cuda.nvtx.ranges
     assert "optimizer" in " ".join(ranges) and cupy.cuda.nvtx.open == 0
+
+
+def test_sequences_come_back_with_their_offsets(cupy):
+    x = fluid.data("x", [None, 2], "float32", lod_level=1)
+    twice = fluid.layers.scale(x, 2.0)
+    fed = fluid.create_lod_tensor(np.arange(12.0, dtype="f").reshape(6, 2), [[1, 3, 2]], None)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        places=[fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    )
+    exe = fluid.Executor(fluid.CUDAPlace(0))
+    (found,) = exe.run(program, {"x": fed}, [twice], return_numpy=False)
+    assert found.recursive_sequence_lengths() == [[1, 3, 2]]
+    np.testing.assert_array_equal(found, 2 * np.array(fed))
