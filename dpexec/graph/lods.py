@@ -85,7 +85,9 @@ class _Rewriter:
             if var.is_data and var.lod_level:
                 known[var.name] = _declare(var)
         for op in list(block.ops):
-            if op.bodies:
+            if op.definition.by_executor:
+                _refuse_dividing(op, known)
+            elif op.bodies:
                 self._bodies(op, known)
             _fill(op, known)
             _follow(op, known)
@@ -100,6 +102,17 @@ class _Rewriter:
                 _copy_before(op, known, name)
             inside = self._block(body, known)
             known.update({name: inside[name] for name in written if name in inside})
+
+
+def _refuse_dividing(op: Operator, known: Known) -> None:
+    """A ParallelDo divides rows among devices, which are no samples of sequences."""
+    name = next((name for name in op.input_arg_names if name in known), None)
+    if name is not None:
+        problem = (
+            f"it cannot divide {name}, which holds sequences, among its devices; "
+            "CompiledProgram.with_data_parallel and ParallelExecutor can"
+        )
+        raise op_error(op, problem, {})
 
 
 def _declare(var: Variable) -> str:

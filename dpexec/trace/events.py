@@ -117,7 +117,7 @@ _MEMORY_COLUMNS: columns.Columns = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
     """Events in order of their start, and facts about the run as a whole.
 
@@ -143,6 +143,16 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.events)
+
+    def __repr__(self) -> str:
+        steps = len({event.step for event in self.events})
+        took = max((e.stop for e in self.events), default=0.0) - min(
+            (e.start for e in self.events), default=0.0
+        )
+        return (
+            f"<Trace: {len(self.events)} events in {steps} steps on {len(self.devices)} devices, "
+            f"{1e3 * took:.1f} ms>"
+        )
 
     @property
     def devices(self) -> tuple[int, ...]:

@@ -233,3 +233,9 @@ def test_load_names_what_is_wrong(tmp_path, text, message):
     (tmp_path / "trace.json").write_bytes(text)
     with pytest.raises(TraceFormatError, match=message):
         load(tmp_path / "trace.json")
+
+
+def test_it_says_what_it_holds_in_a_line():
+    events = [Event("relu", "op", 0, "a", 1.0, 1.5), Event("relu", "op", 1, "b", 1.1, 1.75)]
+    assert repr(Trace(tuple(events))) == "<Trace: 2 events in 1 steps on 2 devices, 750.0 ms>"
+    assert repr(Trace()) == "<Trace: 0 events in 0 steps on 0 devices, 0.0 ms>"
