@@ -4,6 +4,7 @@ from dpexec.autodiff import (  # noqa: F401 - their gradients
     conditional_block,
     parallel_do,
     recurrent,
+    while_loop,
 )
 from dpexec.autodiff.backward import append_backward, calc_gradient, gradients
 

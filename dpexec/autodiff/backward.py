@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from dpexec.autodiff.chain import Step, add_up, chain_rule, fill_missing, relevant_ops
@@ -211,6 +211,7 @@ def append_gradients(
     grad_of: GradientNames,
     callbacks: list[Callback],
     checkpoints: Sequence[str] = (),
+    outside: Set[str] = frozenset(),
 ) -> None:
     """Append the backward pass of some operators.
 
@@ -223,6 +224,7 @@ def append_gradients(
         grad_of: the names of gradients.
         callbacks: called behind every operator but the seeds, with the block and a context.
         checkpoints: names of variables to keep; what lies between them is computed again.
+        outside: gradients that are variables around the block, also if it writes them.
     """
     have = {name for seed in seeds for name in seed.writes()} | set(supplied)
     if checkpoints:
@@ -235,13 +237,21 @@ def append_gradients(
     context: dict[str, Any] = dict(grad_of.origin)
     with block.program._backward_role_guard():
         for number, step in enumerate(steps):
-            context["__current_op_desc__"] = _append_step(block, step, grad_of.origin)
+            context["__current_op_desc__"] = _append_step(block, step, grad_of.origin, outside)
             for callback in callbacks if number >= len(seeds) else []:
                 callback(block=block, context=context)
 
 
-def _append_step(block: Block, step: Step, origin: Mapping[str, str]) -> Operator:
-    made = [block.create_var(name=name) for name in step.writes() if not block.has_var(name)]
+def _append_step(
+    block: Block, step: Step, origin: Mapping[str, str], outside: Set[str]
+) -> Operator:
+    variable_of = {name: origin.get(name.partition("@RENAME@")[0], "") for name in step.writes()}
+    made = [
+        block.create_var(name=name)
+        for name, variable in variable_of.items()
+        if not (block.has_var(name) or name in outside)
+        if variable or block._find_var_recursive(name) is None
+    ]
     op = block.append_op(
         step.type,
         step.inputs,
@@ -251,7 +261,7 @@ def _append_step(block: Block, step: Step, origin: Mapping[str, str]) -> Operato
         fill_defaults=False,
     )
     for grad in made:
-        var = block._find_var_recursive(origin.get(grad.name.partition("@RENAME@")[0], ""))
+        var = block._find_var_recursive(variable_of[grad.name])
         if var is not None:  # a gradient is like its variable, whatever could be derived
             grad.set_spec(grad.spec.replace(shape=var.shape, dtype=var.dtype))
     return op

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 
 from dpexec.autodiff.backward import GradientNames, append_gradients
 from dpexec.autodiff.chain import relevant_ops
+from dpexec.core.dtypes import VarType
+from dpexec.errors import MissingGradientError
 from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.roles import grad_name
 
-__all__ = ["append_gradient_block"]
+__all__ = ["append_gradient_block", "refuse_sparse"]
 
 
 def append_gradient_block(
@@ -24,8 +28,8 @@ def append_gradient_block(
         given: for outputs of the body, the variables that their gradients are read from; those
             that are not there yet are made in the block around.
         no_grad: names of variables at which gradients stop.
-        inside: those of them that are no variables around the new block: the operator that runs it
-            gives them values.
+        inside: those of them that belong to the new block: the operator that runs it gives them
+            values.
 
     Returns:
         A block in the current one, whose gradients have the names of the variables with ``@GRAD``.
@@ -36,14 +40,36 @@ def append_gradient_block(
     block.forward_block_idx = body.idx
     grad_of = GradientNames(block)
     targets = [name for name, grad in given.items() if grad and name not in no_grad]
+    supplied = {grad_of(name): [given[name]] for name in targets}
     for name in targets:  # operators that compute these are not appended yet
         if not (given[name] in inside or around.has_var(given[name])):
             var = body._var_recursive(name)
-            around.create_var(name=given[name], shape=var.shape, dtype=var.dtype)
-    supplied = {grad_of(name): [given[name]] for name in targets}
-    path = relevant_ops(body, set(targets), set(), set(no_grad))
+            around.create_var(name=given[name], shape=var.shape, dtype=var.dtype, type=var.type)
+    path = relevant_ops(body, set(given), set(), set(no_grad))
+    outside = set(given.values()) - inside
     try:
-        append_gradients(block, path, [], supplied, set(no_grad), grad_of, [])
+        append_gradients(block, path, [], supplied, set(no_grad), grad_of, [], outside=outside)
     finally:
         program._rollback()
     return block
+
+
+def refuse_sparse(op: Operator, block: Block, names: Iterable[str]) -> None:
+    """Refuse gradients that would leave a block as SelectedRows.
+
+    Args:
+        op: the operator with the body.
+        block: has the gradients of the body.
+        names: of the variables around whose gradients leave it.
+
+    Raises:
+        MissingGradientError: one of them is sparse.
+    """
+    for name in names:
+        var = block.vars.get(grad_name(name))
+        if var is not None and var.type == VarType.SELECTED_ROWS:
+            problem = (
+                f"the gradient of {name} would be sparse (SelectedRows), which does not leave a "
+                "block; use is_sparse=False"
+            )
+            raise MissingGradientError(str(op_error(op, problem, {})))

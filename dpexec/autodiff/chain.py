@@ -53,7 +53,7 @@ def relevant_ops(
         inputs: where the gradients shall arrive; empty for wherever they can.
         no_grad: names of variables at which gradients stop.
     """
-    ops = [op for op in block.ops if not op.definition.no_grad]
+    ops = [op for op in block.ops if op.definition.make_undo or not op.definition.no_grad]
     if inputs:
         reached, dependent = set(inputs), []
         for op in ops:
@@ -91,16 +91,19 @@ def chain_rule(
         flowing = {
             slot: [_grad(name, grad_of) for name in names] for slot, names in op.outputs.items()
         }
-        if have.isdisjoint(name for names in flowing.values() for name in names):
-            continue
+        make_grad = op.definition.make_undo
+        if make_grad is None:
+            if have.isdisjoint(name for names in flowing.values() for name in names):
+                continue
+            make_grad = op.definition.make_grad
         wanted = {
             slot: ["" if name in no_grad else _grad(name, grad_of) for name in names]
             for slot, names in op.inputs.items()
         }
-        if op.definition.make_grad is None:
+        if make_grad is None:
             _require_constant_inputs(op, no_grad)
             continue
-        for grad in op.definition.make_grad(GradContext(op, flowing, wanted, no_grad, have)):
+        for grad in make_grad(GradContext(op, flowing, wanted, no_grad, have)):
             definition = opdef.get(grad.type)
             step = Step(
                 grad.type,
@@ -194,7 +197,7 @@ class _Contributions:
     def __init__(self, given: Mapping[str, list[str]], block: Block) -> None:
         self.steps: list[Step] = []
         self._number = block.idx if block.forward_block_idx < 0 else block.forward_block_idx
-        self._supplied = {name for variables in given.values() for name in variables}
+        self._supplied = list(given.values())
         self._parts: dict[str, list[tuple[list[str], int]]] = {
             grad: [(variables, position) for position in range(len(variables))]
             for grad, variables in given.items()
@@ -228,7 +231,7 @@ class _Contributions:
             self._read_as[grad] = names[position]
             return
         for names, position in parts:
-            if names[position] not in self._supplied:
+            if not any(names is supplied for supplied in self._supplied):
                 names[position] = f"{grad}@RENAME@block{self._number}@{self._counts[grad]}"
                 self._counts[grad] += 1
         found = [names[position] for names, position in parts]
@@ -255,7 +258,7 @@ def fill_missing(
         slots = (step.inputs[slot] for slot in _needed(step))
         for name in (name for names in slots for name in names):
             if name in origin and name not in have:
-                like = origin[name].partition(roles.GRAD_SUFFIX)[0].rpartition("grad/")[2]
+                like = roles.variable_name(origin[name])
                 zeros = Step("fill_zeros_like", {"X": [like]}, {"Out": [name]})
                 zeros.callsite = step.callsite
                 filled.append(zeros)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import dpexec.ops  # noqa: F401 - declares the operators
-from dpexec.autodiff.bodies import append_gradient_block
-from dpexec.core.dtypes import VarType
-from dpexec.errors import MissingGradientError
+from dpexec.autodiff.bodies import append_gradient_block, refuse_sparse
 from dpexec.ir import opdef
-from dpexec.ir.block import Block
 from dpexec.ir.opdef import GradContext, GradOp
-from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.roles import grad_name
 
 __all__: list[str] = []
@@ -23,7 +19,7 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
     outputs = dict(zip(forward.outputs["Out"], context.output_grads["Out"], strict=True))
     block = append_gradient_block(body, outputs, context.no_grad)
     names = forward.inputs.get("Input", [])
-    _refuse_sparse(forward, block, names)
+    refuse_sparse(forward, block, names)
     inputs = {
         "Cond": forward.inputs["Cond"],
         "Input": names,
@@ -31,20 +27,10 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
         "Out@GRAD": list(outputs.values()),
         "Scope": forward.outputs["Scope"],
     }
+    written = {name for op in block.ops for name in op.writes}
     grads = [
-        grad if grad_name(name) in block.vars else ""
+        grad if grad_name(name) in written else ""
         for name, grad in zip(names, context.input_grads.get("Input", []), strict=True)
     ]
     attrs = {"is_scalar_condition": forward.attrs["is_scalar_condition"], "sub_block": block}
     return [GradOp("conditional_block_grad", inputs, {"Input@GRAD": grads}, attrs)]
-
-
-def _refuse_sparse(op: Operator, block: Block, names: list[str]) -> None:
-    for name in names:
-        var = block.vars.get(grad_name(name))
-        if var is not None and var.type == VarType.SELECTED_ROWS:
-            problem = (
-                f"the gradient of {name} would be sparse (SelectedRows), which does not leave a "
-                "block; use is_sparse=False"
-            )
-            raise MissingGradientError(str(op_error(op, problem, {})))

@@ -41,13 +41,17 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset({"before", "body", "calls", "names", "needs", "rng", "share"})
+RUNTIME_ARGUMENTS = frozenset(
+    {"backward", "before", "body", "calls", "differentiated", "names", "needs", "rng", "share"}
+)
 """Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
 
 ``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
 ``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
 a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
 returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
+``backward``: whether the operator belongs to a backward pass. ``differentiated``: whether its body
+has gradients in the program.
 """
 
 
@@ -90,6 +94,7 @@ class OpDef:
     lazy: bool = False
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
+    make_undo: GradMaker | None = None
     kernel_arguments: frozenset[str] = frozenset()
     infer_arguments: frozenset[str] = frozenset()
 
@@ -249,6 +254,17 @@ class OpDef:
     def grad_maker(self, maker: GradMaker) -> GradMaker:
         """Make the decorated function this op's gradient maker."""
         self.make_grad = maker
+        return maker
+
+    def undone_by(self, maker: GradMaker) -> GradMaker:
+        """Let a backward pass undo this operator, whether gradients flow through it or not.
+
+        Counters of loops count down there, so that gradients find the values of every round.
+
+        Args:
+            maker: gives the operators that do so.
+        """
+        self.make_undo = maker
         return maker
 
 

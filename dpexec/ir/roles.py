@@ -29,6 +29,11 @@ def grad_name(name: str) -> str:
     return name + GRAD_SUFFIX
 
 
+def variable_name(grad: str) -> str:
+    """The variable that a gradient of a backward pass belongs to."""
+    return grad.partition(GRAD_SUFFIX)[0].rpartition("grad/")[2]
+
+
 def part_of_grad(name: str) -> str:
     """A device's rows of the gradient of a ParallelDo's output, inside the gradient block."""
     return name + GRAD_SUFFIX + "@PART"

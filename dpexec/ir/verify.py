@@ -200,9 +200,11 @@ def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
 
 
 def _given(block: Block) -> set[str]:
-    """What the operator that runs a block once per step gives values to in every step."""
+    """What the operator that runs a block again and again gives values to every time."""
     around = block.program.blocks[block.parent_idx].ops if block.idx else []
-    for op in (op for op in around if block in op.bodies and "ex_states" in op.attrs):
+    for op in (op for op in around if block in op.bodies):
+        if "ex_states" not in op.attrs:
+            return set(op.attrs.get("original_output_grad", ()))
         if block.forward_block_idx < 0:
             return {*op.inputs["inputs"], *op.attrs["ex_states"]}
         return set(map(roles.grad_name, [*op.inputs["outputs"], *op.attrs["states"]]))

@@ -157,8 +157,9 @@ class Switch:
 class While:
     """Repeat the layers that are added inside ``with loop.block():`` while a condition holds.
 
-    They may write variables of the blocks around, and must write the condition. Gradients do not
-    flow through loops.
+    They may write variables of the blocks around, and must write the condition. Gradients flow
+    through all rounds; afterwards, counters that ``increment`` changes in place have the values
+    from before the loop, as in the real Paddle.
 
     Args:
         cond: bool, one element; evaluated before every round.
@@ -226,7 +227,7 @@ def while_loop(
 ) -> Sequence[Any]:
     """Repeat ``loop_vars = body(*loop_vars)`` while ``cond(*loop_vars)`` holds.
 
-    Gradients do not flow through loops.
+    Gradients flow through all rounds, as with :class:`While`.
 
     Args:
         cond: gives a bool variable with one element.

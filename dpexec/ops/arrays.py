@@ -38,9 +38,17 @@ def _infer_write(x: Spec, lod: Spec | None, index: Spec) -> Spec:
 
 @op("write_to_array", inputs="X X@LOD? I", outputs="Out", infer=_infer_write, checks_values=True)
 def write_to_array(
-    xp: Any, x: Any, lod: Lod | None, index: Any, *, before: TensorArray | None = None
+    xp: Any,
+    x: Any,
+    lod: Lod | None,
+    index: Any,
+    *,
+    before: TensorArray | None = None,
+    backward: bool = False,
 ) -> TensorArray:
     """The array ``Out`` with ``x`` as the entry of number ``I``; it grows as far as it must.
+
+    In a backward pass, where it is the gradient of reading, ``x`` is added to what is there.
 
     Source: Paddle op ``write_to_array``.
 
@@ -50,8 +58,11 @@ def write_to_array(
         lod: its sequences.
         index: int64, one element.
         before: what the array held so far.
+        backward: whether this is a backward pass.
     """
-    return (before or TensorArray()).written(_number(index), x, lod)
+    array, number = before or TensorArray(), _number(index)
+    entry = array.get(number)
+    return array.written(number, x + entry[0] if backward and entry else x, lod)
 
 
 @write_to_array.grad_maker

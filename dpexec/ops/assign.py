@@ -108,3 +108,11 @@ def _infer_increment(x: Spec) -> Spec:
 def increment(xp: Any, x: Any, *, step: float = 1.0) -> Any:
     """``x + step`` in the type of ``x``: counters. Source: Paddle op ``increment``."""
     return x + x.dtype.type(step)
+
+
+@increment.undone_by
+def decrement(context: GradContext) -> list[GradOp]:
+    """The counter gets the value back that it had before."""
+    counter = context.op
+    attrs = {"step": -counter.attrs["step"]}
+    return [GradOp("increment", {"X": counter.outputs["Out"]}, {"Out": counter.inputs["X"]}, attrs)]

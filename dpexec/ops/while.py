@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
+from dpexec.ir.roles import EMPTY, grad_name, variable_name
+from dpexec.ops.sum import sum as add
+
+Round = Mapping[str, Any]
+"""What a round leaves: values of variables, by name."""
 
 
 def _infer(x: Sequence[Spec], condition: Spec) -> tuple[list[Spec], Spec]:
@@ -31,13 +37,16 @@ def while_(
     x: list[Any],
     condition: Any,
     *,
-    body: Callable[[], Mapping[str, Any]],
+    body: Callable[[], Round],
     names: Mapping[str, Sequence[str]],
-) -> tuple[list[Any], None]:
+    is_test: bool = False,
+    differentiated: bool = False,
+) -> tuple[list[Any], list[Round]]:
     """Run the operators of the attribute ``sub_block`` as long as a condition holds.
 
     They write the condition, and may write other variables around their block; the next round
-    sees that. Variables of the block itself are new in every round. Source: Paddle op ``while``.
+    sees that. Variables of the block itself are new in every round; ``StepScopes`` holds what
+    gradients need of them. Source: Paddle op ``while``.
 
     Args:
         xp: the array library.
@@ -45,8 +54,90 @@ def while_(
         condition: bool with one element.
         body: runs them once, and returns what they wrote.
         names: of the variables, by slot.
+        is_test: gradients are not asked for.
+        differentiated: whether the program has the gradients of the body.
+
+    Returns:
+        Nothing, as the body wrote it, and what every round left.
     """
     (name,) = names["Condition"]
+    rounds: list[Round] = []
     while bool(condition.reshape(())[()]):
-        condition = body().get(name, condition)
-    return [], None
+        made = body()
+        condition = made.get(name, condition)
+        if differentiated:
+            rounds.append(made)
+    return [], rounds
+
+
+def _infer_grad(
+    x: Sequence[Spec], outputs: Sequence[Spec], d_outputs: Sequence[Spec], scopes: Spec
+) -> list[Spec]:
+    return list(x)
+
+
+@op(
+    "while_grad",
+    inputs="X?[] Out?[] Out@GRAD?[] StepScopes",
+    outputs="X@GRAD?[]",
+    infer=_infer_grad,
+    attrs={"is_test": False, "skip_eager_deletion_vars": []},
+    lazy=True,
+)
+def while_grad(
+    xp: Any,
+    x: list[Any],
+    outputs: list[Any],
+    d_outputs: list[Any],
+    rounds: list[Round],
+    *,
+    body: Callable[[Round, Mapping[str, Any]], Round],
+    names: Mapping[str, Sequence[str]],
+    original_output_grad: Sequence[str] = (),
+) -> list[Any]:
+    """Gradients of what a ``while`` reads, by the operators of ``sub_block``, last round first.
+
+    What every round reads gets the sum of the rounds' gradients. What a round reads and writes, as
+    a hidden state, gets that of the first round, which the later ones flow into; the real Paddle
+    has wrong numbers there. Source: Paddle op ``while_grad``.
+
+    Args:
+        xp: the array library.
+        x: what the rounds read.
+        outputs: what they wrote.
+        d_outputs: the gradients of some of that, as it was at the end.
+        rounds: what the rounds left.
+        body: runs the operators for a round, with the gradients of what it wrote.
+        names: of the variables, by slot.
+        original_output_grad: the names by which they find ``d_outputs``.
+    """
+    wanted = [n for n, grad in zip(names["X"], names["X@GRAD"], strict=True) if grad != EMPTY]
+    values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
+    owners = [variable_name(grad) for grad in original_output_grad]
+    flowing = dict(zip(owners, d_outputs, strict=True))
+    totals: dict[str, Any] = {}
+    for left in reversed(rounds):
+        there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
+        here = body(left, dict(zip(original_output_grad, there, strict=True)))
+        made = {name: here[grad_name(name)] for name in wanted}
+        for name in made.keys() - flowing.keys():
+            totals[name] = add(xp, [totals[name], made[name]]) if name in totals else made[name]
+        flowing = {n: made[n] if n in made else _before(g) for n, g in flowing.items()}
+    found = {**totals, **flowing}
+    return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]
+
+
+def _before(gradient: Any) -> Any:
+    """The gradient of what a variable held before a round that overwrites it without reading it.
+
+    It is none; but of arrays, rounds write an entry each, and the other ones stay.
+    """
+    return gradient if isinstance(gradient, TensorArray) else None
+
+
+def _or_zeros(xp: Any, gradient: Any, value: Any) -> Any:
+    """A gradient; for none, zeros like the variable."""
+    if gradient is not None:
+        return gradient
+    empty = value is None or isinstance(value, TensorArray)
+    return TensorArray() if empty else xp.zeros_like(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +48,10 @@ class Body:
         block = op._block_attr("sub_block")
         drops = _drops(block, _kept(op, block))
         self._steps = [(inner, bind(inner), drops[inner]) for inner in block.ops]
-        self._outer = block._outer_names()[1]
+        reads, self._outer = block._outer_names()
+        self._first = _first_values(op, block, reads)
+        counting = (inner for inner in block.ops if inner.definition.make_undo)
+        self._counters = [n for inner in counting for n in inner.writes if n in self._outer]
         self._number = block.idx
 
     def inside(self, env: Env) -> Callable[..., Env]:
@@ -65,6 +68,7 @@ class Body:
         inner = Env(self._shard(env.shard, number), env, forward)
         inner.update(given)
         inner.record = env.record
+        first = {name: env.find(name) for name in self._first}
         for op, call, drops in self._steps:
             try:
                 if inner.record is None:
@@ -82,6 +86,9 @@ class Body:
         for name in self._outer:
             if name in inner:
                 env[name] = inner[name]
+        inner.update(first)
+        for name in self._counters:  # gradients count them down, around the body
+            inner.pop(name, None)
         inner.around = inner.forward = None  # no cycle may keep arrays alive
         return inner
 
@@ -99,6 +106,19 @@ def _kept(op: Operator, block: Block) -> set[str]:
     if block.forward_block_idx < 0:
         return kept.union(op.output_arg_names, op.attrs.get("states", ()))
     return kept.union(map(grad_name, [*op.input_arg_names, *op.attrs.get("ex_states", ())]))
+
+
+def _first_values(op: Operator, block: Block, reads: Iterable[str]) -> list[str]:
+    """Variables around a body that it overwrites, whose values before that gradients read.
+
+    What an operator works on in place has its new value for those after it.
+    """
+    readers = [b for b in block.program.blocks if b.forward_block_idx == block.idx]
+    wanted = {name for reader in readers for other in reader.ops for name in other.reads}
+    in_place = (set(o.input_arg_names) & set(o.output_arg_names) for o in block.ops)
+    latest = {*op.inputs.get("Condition", []), *itertools.chain.from_iterable(in_place)}
+    overwritten = set(block._outer_names()[1])
+    return [name for name in reads if name in wanted & overwritten - latest]
 
 
 def _drops(block: Block, kept: set[str]) -> dict[Operator, list[str]]:

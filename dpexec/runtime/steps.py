@@ -153,6 +153,10 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
         )
     if "names" in definition.kernel_arguments:
         known["names"] = {**op.inputs, **op.outputs}
+    if "backward" in definition.kernel_arguments:
+        known["backward"] = bool(op.role & roles.BACKWARD)
+    if "differentiated" in definition.kernel_arguments:
+        known["differentiated"] = any(body.backward_block_idx >= 0 for body in op.bodies)
     if "calls" in definition.kernel_arguments:
         known["calls"] = itertools.count()
     return known

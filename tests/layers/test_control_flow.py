@@ -266,18 +266,6 @@ def test_printing_ends_after_the_first_times(capsys):
 # ---- loops
 
 
-def test_gradients_do_not_flow_through_loops():
-    x = fluid.data("x", [None, 3], "float32")
-    x.stop_gradient = False
-    number = fluid.layers.fill_constant([1], "float32", 0.0)
-    value = fluid.layers.scale(x, 1.0)
-    _, out = fluid.layers.while_loop(
-        lambda n, v: n < 3.0, lambda n, v: [n + 1.0, v * 2.0], [number, value]
-    )
-    with pytest.raises(fluid.core.EnforceNotMet, match=r"while: it has no gradient"):
-        fluid.backward.append_backward(fluid.layers.mean(out))
-
-
 def test_shapes_may_grow_in_a_loop():
     number = fluid.layers.fill_constant([1], "float32", 0.0)
     rows = fluid.layers.fill_constant([1, 2], "float32", 1.0)
