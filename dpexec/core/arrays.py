@@ -46,7 +46,7 @@ class TensorArray:
         entries[index] = (array, lod or Lod())
         return TensorArray(entries)
 
-    def get(self, index: int) -> Entry | None:
+    def entry(self, index: int) -> Entry | None:
         """An entry; None where nothing was written.
 
         Args:

@@ -61,7 +61,7 @@ def write_to_array(
         backward: whether this is a backward pass.
     """
     array, number = before or TensorArray(), _number(index)
-    entry = array.get(number)
+    entry = array.entry(number)
     return array.written(number, x + entry[0] if backward and entry else x, lod)
 
 
@@ -109,7 +109,7 @@ def read_from_array(
     Raises:
         ValueError: there is no such entry.
     """
-    entry = x.get(_number(index))
+    entry = x.entry(_number(index))
     if entry is not None:
         return entry
     if like is None:

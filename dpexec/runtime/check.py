@@ -244,7 +244,7 @@ def check_merge(name: str, specs: Sequence[Spec | None]) -> None:
             f"fetched variable {name} is a sparse gradient (SelectedRows); only a LoDTensor can "
             "be fetched"
         )
-    dense = [spec for spec in found if spec.kind != VarType.RAW]
+    dense = [spec for spec in found if spec.kind == VarType.LOD_TENSOR]
     if len({(spec.rank, spec.shape[1:]) for spec in dense}) > 1:
         shapes = ", ".join(str(list(spec.shape)) for spec in found)
         raise EnforceNotMet(

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
@@ -97,7 +98,8 @@ def collect(
 
     Returns:
         Per name an array, or a list of arrays; None for what has no value. Sparse gradients, which
-        cannot be merged, are ``SelectedRows``; offsets of sequences are ``Lod``.
+        cannot be merged, are ``SelectedRows``; offsets of sequences are ``Lod``; arrays of tensors
+        are ``TensorArray``.
     """
     results: list[Any] = []
     for name in names:
@@ -114,11 +116,19 @@ def merge(values: Sequence[Any]) -> Any:
         return None
     if isinstance(values[0], Lod):
         return Lod.merged(values)
+    if isinstance(values[0], TensorArray):
+        return TensorArray(map(_merged_entry, zip(*values, strict=True)))
     if isinstance(values[0], LoDTensor):
         return in_sequences(
             merge([v.array for v in values]), Lod.merged([Lod(v.lod()) for v in values])
         )
     return _returned(np.concatenate(values) if len(values) > 1 else values[0])
+
+
+def _merged_entry(entries: Sequence[Entry | None]) -> Entry | None:
+    found = [entry for entry in entries if entry is not None]
+    merged = merge([array for array, _ in found]), Lod.merged([lod for _, lod in found])
+    return merged if found else None
 
 
 class array(np.ndarray[Any, Any]):
@@ -141,10 +151,12 @@ class array(np.ndarray[Any, Any]):
 
 
 def _returned(value: Any) -> Any:
-    return value if isinstance(value, (SelectedRows, Lod)) else value.view(array)
+    return value if isinstance(value, (SelectedRows, Lod, TensorArray)) else value.view(array)
 
 
 def _on_host(value: Any) -> Any:
+    if isinstance(value, TensorArray):
+        return host_copy(value)
     return value.get() if hasattr(value, "get") else value
 
 
@@ -152,6 +164,9 @@ def host_copy(value: Any) -> Any:
     """A copy of a value on the host; what never changes is none."""
     if isinstance(value, Lod):
         return value
+    if isinstance(value, TensorArray):
+        entries = ((host_copy(e[0]), e[1]) if e is not None else None for e in value)
+        return TensorArray(entries)
     if isinstance(value, SelectedRows):
         return SelectedRows(host_copy(value.row_array), value.height(), host_copy(value.value))
     return np.array(_on_host(value))
@@ -190,11 +205,23 @@ def as_arrays(results: list[Any]) -> list[Any]:
     Raises:
         RuntimeError: one holds sequences, whose offsets an array cannot have.
     """
-    for item in results:
-        first = item[0] if isinstance(item, list) and item else item
-        if isinstance(first, LoDTensor):
-            raise RuntimeError(SEQUENCES_FETCHED)
-    return [item.get() if isinstance(item, Later) else item for item in results]
+    return [_as_array(item.get() if isinstance(item, Later) else item) for item in results]
+
+
+def _as_array(value: Any) -> Any:
+    if isinstance(value, list):
+        return as_arrays(value)
+    if isinstance(value, TensorArray):
+        return as_arrays(_tensors(value, lambda array: array))
+    if isinstance(value, LoDTensor):
+        raise RuntimeError(SEQUENCES_FETCHED)
+    return value
+
+
+def _tensors(value: TensorArray, alone: Callable[[Any], Any]) -> list[Any]:
+    """The entries as tensors with sequences; ``alone`` makes something of those without."""
+    pairs = (entry or (None, Lod()) for entry in value)
+    return [in_sequences(array, lod) if lod else alone(array) for array, lod in pairs]
 
 
 def as_tensors(results: list[Any]) -> list[Any]:
@@ -205,6 +232,9 @@ def as_tensors(results: list[Any]) -> list[Any]:
 def _tensor(value: Any) -> Any:
     if value is None or isinstance(value, (SelectedRows, LoDTensor)):
         return value
+    if isinstance(value, TensorArray):
+        empty = LoDTensor()
+        return LoDTensorArray(_tensors(value, lambda a: empty if a is None else _tensor(a)))
     tensor = LoDTensor()
     if isinstance(value, Later):
         tensor.defer(value.get)

@@ -31,8 +31,8 @@ def test_entries_of_an_older_array_stay():
     first = TensorArray().written(1, np.zeros(1), lod)
     second = first.written(1, np.ones(1)).written(3, np.ones(2))
     assert (len(first), len(second)) == (2, 4)
-    assert first.get(0) is None and first.get(1) == (np.zeros(1), lod)
-    assert second.get(1) == (np.ones(1), Lod()) and second.get(4) is None
+    assert first.entry(0) is None and first.entry(1) == (np.zeros(1), lod)
+    assert second.entry(1) == (np.ones(1), Lod()) and second.entry(4) is None
     assert second.nbytes == 24
     assert repr(first) == "TensorArray(None, float64[1])"
 
@@ -71,3 +71,39 @@ def test_arguments_are_checked():
         layers.array_write(x, x)
     with pytest.raises(fluid.core.EnforceNotMet, match="one element"):
         layers.array_write(x, layers.fill_constant([2], "int64", 0))
+
+
+def fetched(devices, merged, return_numpy=True):
+    dense, x = fluid.data("dense", [None, 1]), fluid.data("x", [None, 2], lod_level=1)
+    array = layers.array_write(dense * 2.0, number(1))
+    if not return_numpy:
+        layers.array_write(x, number(2), array)
+    data = np.arange(6, dtype="float32").reshape(3, 2)
+    sequences = fluid.create_lod_tensor(data, [[2, 1]], fluid.CPUPlace())
+    feed = {"dense": data[1:, :1], "x": sequences}
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        places=fluid.cpu_places(devices)
+    )
+    run = fluid.Executor(fluid.CPUPlace()).run
+    options = {"return_numpy": return_numpy, "return_merged": merged}
+    return run(program, feed=feed, fetch_list=[array], **options)[0]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_fetched_array_is_a_list_of_its_entries(devices):
+    empty, twice = fetched(devices, merged=True)
+    assert empty is None
+    assert twice.tolist() == [[4], [8]]
+
+
+def test_fetched_array_of_every_device():
+    (_, first), (_, second) = fetched(2, merged=False)
+    assert (first.tolist(), second.tolist()) == ([[4]], [[8]])
+
+
+def test_fetched_array_with_sequences():
+    array = fetched(2, merged=True, return_numpy=False)
+    assert type(array) is fluid.LoDTensorArray
+    assert [tensor.recursive_sequence_lengths() for tensor in array] == [[], [], [[2, 1]]]
+    assert [tensor.shape() for tensor in array] == [[0], [2, 1], [3, 2]]
+    assert np.array(array[2]).tolist() == [[0, 1], [2, 3], [4, 5]]
