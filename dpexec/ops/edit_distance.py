@@ -7,30 +7,47 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.core.lod import Lod
+from dpexec.ir.opdef import Sample, Spec, dims_match, merge_dim, op, require
+from dpexec.ops._sequences import on_host, require_sequences, sequence_count
 
 
 def _infer(
-    hyps: Spec, refs: Spec, hyps_length: Spec | None, refs_length: Spec | None
+    hyps: Spec,
+    hyps_lod: Spec | None,
+    refs: Spec,
+    refs_lod: Spec | None,
+    hyps_length: Spec | None,
+    refs_length: Spec | None,
 ) -> tuple[Spec, Spec]:
     for name, spec in (("Hyps", hyps), ("Refs", refs)):
         require(
             spec.dtype == VarType.INT64 and spec.rank == 2,
-            f"{name} {spec} must be int64 sequences (N, T)",
+            f"{name} {spec} must be int64 sequences: (rows, 1), or (N, T) with lengths",
         )
-    require(
-        hyps_length is not None and refs_length is not None,
-        "HypsLength and RefsLength are missing: sequences without them (LoD) are not supported",
-    )
-    for name, length in (("HypsLength", hyps_length), ("RefsLength", refs_length)):
-        require(
-            dims_match(length.size, hyps.shape[0]),  # type: ignore[union-attr]
-            f"{name} {length} must have a number for each sequence of Hyps {hyps}",
-        )
-    require(
-        dims_match(hyps.shape[0], refs.shape[0]), f"Hyps {hyps} and Refs {refs} must go in pairs"
-    )
-    return Spec((1,), VarType.INT64), Spec((hyps.shape[0], 1))
+    if hyps_length is None or refs_length is None:
+        require(hyps_length is refs_length, "HypsLength and RefsLength must come together")
+        require_sequences(hyps, hyps_lod, "Without HypsLength, Hyps")
+        require_sequences(refs, refs_lod, "Without RefsLength, Refs")
+        counts = sequence_count(hyps_lod), sequence_count(refs_lod)
+    else:
+        counts = hyps.shape[0], refs.shape[0]
+        for name, length in (("HypsLength", hyps_length), ("RefsLength", refs_length)):
+            require(
+                dims_match(length.size, hyps.shape[0]),
+                f"{name} {length} must have a number for each sequence of Hyps {hyps}",
+            )
+    require(dims_match(*counts), f"Hyps {hyps} and Refs {refs} must go in pairs")
+    return Spec((1,), VarType.INT64), Spec((merge_dim(*counts), 1))
+
+
+def _sequences(tokens: Any, lod: Lod | None, length: Any) -> list[np.ndarray[Any, Any]]:
+    """The sequences of a tensor with offsets, or of a padded one."""
+    host = tokens if isinstance(tokens, np.ndarray) else tokens.get()
+    if length is None:
+        assert lod is not None
+        return [host[begin:end, 0] for begin, end in lod.spans()]
+    return [row[:size] for row, size in zip(host, on_host(length), strict=True)]
 
 
 def distance(a: Any, b: Any) -> int:
@@ -47,7 +64,7 @@ def distance(a: Any, b: Any) -> int:
 
 @op(
     "edit_distance",
-    inputs="Hyps Refs HypsLength? RefsLength?",
+    inputs="Hyps Hyps@LOD? Refs Refs@LOD? HypsLength? RefsLength?",
     outputs="SequenceNum Out",
     infer=_infer,
     no_grad=True,
@@ -73,6 +90,15 @@ def distance(a: Any, b: Any) -> int:
         ),
         Sample(
             {
+                "Hyps": r.integers(0, 3, (9, 1)),
+                "Hyps@LOD": Lod([[0, 4, 4, 9]]),
+                "Refs": r.integers(0, 3, (8, 1)),
+                "Refs@LOD": Lod([[0, 3, 4, 8]]),
+            },
+            {"normalized": True},
+        ),
+        Sample(
+            {
                 "Hyps": np.array([[1, 2, 3, 0]]),
                 "Refs": np.array([[1, 3, 3, 3]]),
                 "HypsLength": np.array([3]),
@@ -85,7 +111,9 @@ def distance(a: Any, b: Any) -> int:
 def edit_distance(
     xp: Any,
     hyps: Any,
+    hyps_lod: Lod | None,
     refs: Any,
+    refs_lod: Lod | None,
     hyps_length: Any,
     refs_length: Any,
     *,
@@ -93,17 +121,24 @@ def edit_distance(
 ) -> tuple[Any, Any]:
     """How many changes make each hypothesis its reference, float32 ``(N, 1)``, and N.
 
-    ``normalized`` by the lengths of the references. Source: Paddle op ``edit_distance``.
+    Tensors with sequences ``(rows, 1)``, or padded ones ``(N, T)`` with lengths. ``normalized`` by
+    the lengths of the references. Source: Paddle op ``edit_distance``.
 
     Raises:
         ValueError: a reference is empty and ``normalized`` is set.
     """
-    arrays = (hyps, refs, hyps_length.reshape(-1), refs_length.reshape(-1))
-    host = [array if isinstance(array, np.ndarray) else array.get() for array in arrays]
-    pairs = zip(*host, strict=True)
-    found = np.array([distance(a[:m], b[:n]) for a, b, m, n in pairs], dtype=np.float32)
+    pairs = zip(
+        _sequences(hyps, hyps_lod, hyps_length),
+        _sequences(refs, refs_lod, refs_length),
+        strict=True,
+    )
+    found, sizes = [], []
+    for a, b in pairs:
+        found.append(distance(a, b))
+        sizes.append(len(b))
+    distances = np.array(found, np.float32)
     if normalized:
-        if not host[3].all():
+        if 0 in sizes:
             raise ValueError("normalized is set, but there is a reference of length 0")
-        found /= host[3]
-    return xp.array([len(found)], dtype=np.int64), xp.asarray(found.astype(np.float32)[:, None])
+        distances /= np.array(sizes, np.float32)
+    return xp.array([len(found)], dtype=np.int64), xp.asarray(distances[:, None])
