@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dpexec.core.dtypes import to_numpy
+from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.dashboard.reports import Box
 from dpexec.graph.describe import task_key
 
@@ -16,16 +16,13 @@ MOST_BOXES = 80
 """A plan of more tasks is folded: what a lane does in one role becomes one box."""
 
 
-def boxes(plan: Any, specs: Sequence[Mapping[str, Any]]) -> list[Box]:
-    """The boxes of a plan, in an order in which they can run.
+def boxes(binding: Any) -> list[Box]:
+    """The boxes of what runs, in an order in which they can run.
 
     Args:
-        plan: a ``Plan``.
-        specs: shapes and types of its variables, per device.
-
-    Returns:
-        The boxes.
+        binding: a ``Binding``.
     """
+    plan = binding.plan
     fold = len(plan.tasks) > MOST_BOXES
     rows: dict[int, int] = {}
     found: dict[Any, list[Any]] = {}
@@ -34,7 +31,7 @@ def boxes(plan: Any, specs: Sequence[Mapping[str, Any]]) -> list[Box]:
         before = [(rows[i], _kind(plan.tasks[i])) for i in task.after]
         rows[task.id] = max((row + (not fold or k != kind) for row, k in before), default=0)
         found.setdefault((rows[task.id], *kind) if fold else task.id, []).append(task)
-    return [_box(tasks, rows[tasks[0].id], specs) for tasks in found.values()]
+    return [_box(tasks, rows[tasks[0].id], binding) for tasks in found.values()]
 
 
 def _kind(task: Any) -> tuple[Any, ...]:
@@ -49,7 +46,7 @@ def _roles(task: Any) -> list[str]:
     return [role for role in found if role != "lr_sched"] or ["lr_sched"]
 
 
-def _box(tasks: list[Any], row: int, specs: Sequence[Mapping[str, Any]]) -> Box:
+def _box(tasks: list[Any], row: int, binding: Any) -> Box:
     first = tasks[0]
     roles = list(dict.fromkeys(role for task in tasks for role in _roles(task)))
     ops = Counter(node.name for task in tasks for node in task.nodes)
@@ -62,25 +59,26 @@ def _box(tasks: list[Any], row: int, specs: Sequence[Mapping[str, Any]]) -> Box:
         "row": row,
         "ops": ops.total(),
         "most": [f"{name} ×{count}" for name, count in ops.most_common(6)],
-        "bytes": sum(collective_bytes(task.nodes, specs) for task in tasks),
+        "bytes": sum(sum(collective_bytes(task.nodes, binding)) for task in tasks),
     }
 
 
-def collective_bytes(nodes: Sequence[Any], specs: Sequence[Mapping[str, Any]]) -> int:
-    """How many bytes the collectives among some nodes read; sparse gradients count in full.
+def collective_bytes(nodes: Sequence[Any], binding: Any) -> tuple[int, int]:
+    """How many bytes collectives read: of dense values, and of sparse ones at most.
 
     Args:
         nodes: of a plan.
-        specs: shapes and types of its variables, per device.
+        binding: what runs.
     """
-    total = 0
+    dense = sparse = 0
     for node in nodes:
         if node.is_collective:
+            sparse += binding.sparse_reads.get(node, 0)
             for var in dict.fromkeys(node.inputs):
-                spec = specs[var.device].get(var.name) if var.kind == "var" else None
-                if spec is not None:
-                    total += abs(spec.size) * to_numpy(spec.dtype).itemsize
-    return total
+                spec = binding.specs[var.device].get(var.name) if var.kind == "var" else None
+                if spec is not None and spec.kind != VarType.SELECTED_ROWS:
+                    dense += abs(spec.size) * to_numpy(spec.dtype).itemsize
+    return dense, sparse
 
 
 def loss_names(plan: Any) -> set[str]:

@@ -79,16 +79,17 @@ class Monitor:
         self.began: float | None = None
         self.last = 0.0
         self._replicas = engine.graph.replicas
+        self._runner = engine.local
         self._lock = threading.Lock()
         self._steps = self._failed = self._samples = self._bytes = 0
         self._seconds = 0.0
         self._ring: deque[_Entry] = deque()
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
         self._losses_seen = 0
-        self._facts: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
+        self._facts: WeakKeyDictionary[Any, tuple[int, int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._loss_at: int | None = None
-        self._bytes_a_step = 0
+        self._dense_bytes = self._sparse_bytes = 0
         self._recorder: Recorder | None = None
         self._taken: Taken | None = None
         self._sample: Sample | None = None
@@ -129,25 +130,32 @@ class Monitor:
             record, self._recorder = self._recorder.latest, None
             noted = None if record is None else (self._binding, record)
             self._due = time.perf_counter() + _SAMPLE_EVERY
+        moved = self._dense_bytes + (self._read_sparse() if self._sparse_bytes else 0)
         ring = self._ring
-        ring.append((began, time.perf_counter(), samples, self._bytes_a_step, loss, noted))
+        ring.append((began, time.perf_counter(), samples, moved, loss, noted))
         if len(ring) >= _RING and self._lock.acquire(blocking=False):
             self._count()
             self._lock.release()
         if self.listener is not None:
             self.listener()
 
+    def _read_sparse(self) -> int:
+        """The bytes of sparse values that the step added up; where nobody knows, at most."""
+        found: int | None = self._runner.joined_bytes
+        return self._sparse_bytes if found is None else found
+
     def _take(self, binding: Any) -> None:
         """Find out what every step of a binding has in common."""
         if binding not in self._facts:
             plan, specs = binding.plan, binding.specs
+            read = collective_bytes(plan.nodes, binding)
             losses = loss_names(plan)
             found = [index for index, name in enumerate(plan.fetch) if name in losses]
             if self.trains and plan.fetch:
                 found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
             small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
-            self._facts[binding] = collective_bytes(plan.nodes, specs), next(small, None)
-        self._bytes_a_step, self._loss_at = self._facts[binding]
+            self._facts[binding] = *read, next(small, None)
+        self._dense_bytes, self._sparse_bytes, self._loss_at = self._facts[binding]
         self._binding = binding
 
     # ---- on the thread of who asks
@@ -189,7 +197,7 @@ class Monitor:
         binding = self._binding
         graph = None
         if binding is not told.binding:
-            graph = boxes(binding.plan, binding.specs)
+            graph = boxes(binding)
             told.binding = binding
         return {
             "run": self.run,

@@ -11,8 +11,10 @@ import numpy as np
 
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
+from dpexec.graph.ssa import OpNode
 from dpexec.ir.sizes import Rows, at
 from dpexec.ir.spec import Spec
+from dpexec.runtime.code.row_limits import sparse_reads
 from dpexec.runtime.env import Env
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
@@ -163,6 +165,11 @@ class Binding:
         made = replace(self)
         vars(made)["steps"] = steps
         return made
+
+    @functools.cached_property
+    def sparse_reads(self) -> Mapping[OpNode, int]:
+        """How many bytes of sparse values sums read at most."""
+        return sparse_reads(self.plan.nodes, self.plan.missing, self.specs)
 
     @functools.cached_property
     def recording(self) -> Recording:

@@ -50,6 +50,8 @@ def bind_collective(
             values = [on_place(v, places[at], home) for v, at in found if v is not LEFT_OUT]
             total = _sum_on(home, values, buffers.get(name))
             buffers[name] = total if len(values) > 1 else None
+            if len(values) > 1 and isinstance(total, SelectedRows):
+                envs[receivers[0]].joined[made] = total.row_array.nbytes + total.value.nbytes
             for target in receivers:
                 envs[target][made] = on_place(total, home, places[target])
 

@@ -50,7 +50,7 @@ class Env(dict[str, Any]):
         forward: looked up before that: gradients see the variables of the body that they are of.
     """
 
-    __slots__ = ("_guarded", "around", "forward", "record", "shard")
+    __slots__ = ("_guarded", "around", "forward", "joined", "record", "shard")
 
     def __init__(
         self,
@@ -64,6 +64,8 @@ class Env(dict[str, Any]):
         self.forward = forward
         self.record: Callable[[str, float, float], None] | None = None
         """Told name, start and end of every operator of a body, if someone records."""
+        self.joined: dict[str, int] = {}
+        """The bytes of sparse values that sums put together here, by name of the sum."""
         self._guarded: set[int] = set()
 
     def __missing__(self, name: str) -> Any:

@@ -24,6 +24,7 @@ from dpexec.runtime.strategy import ExecutionStrategy
 
 if TYPE_CHECKING:
     from dpexec.runtime.code.step import CodeStep
+    from dpexec.runtime.code.sums import Joined
     from dpexec.runtime.schedulers.crew import Crew
 
 __all__ = ["LocalRunner"]
@@ -62,6 +63,7 @@ class LocalRunner:
         self._gate = InterruptGate()
         self.envs: list[Env] = []
         self.binding: Binding | None = None
+        self._joined: Sequence[Joined] = ()
         self._graphs: Kept[tuple[Plan, bool], LocalGraph] = Kept(_GRAPHS_KEPT)
         self._crews: dict[int, Crew] = {}
 
@@ -88,11 +90,19 @@ class LocalRunner:
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
-        self.binding, self._recording = binding, recording
+        self.binding, self._recording, self._joined = binding, recording, ()
         binding.runs += 1
         code = self._code_step(binding, feeds)
         results = None if code is None else self._run_code(code, feeds, shards, merged)
         return self._run_tasks(binding, feeds, shards(), merged) if results is None else results
+
+    @property
+    def joined_bytes(self) -> int | None:
+        """How many bytes of sparse values the latest step added up; None: nobody knows."""
+        if self.binding is None:
+            return None
+        in_code = sum(int(joined.number[0]) * joined.row_bytes for joined in self._joined)
+        return in_code + sum(sum(env.joined.values()) for env in self.envs)
 
     # ---- what is different when several processes train together
 
@@ -271,7 +281,7 @@ class LocalRunner:
             if not done:
                 code.check_begun()
                 return None
-            self.envs = code.results(feeds, replicas)
+            self.envs, self._joined = code.results(feeds, replicas), code.joined
             results = collect(self.envs, code.plan.fetch, code.plan.active, merged)
             code.commit(replicas)
             replicas.scope.count_run(self._label)

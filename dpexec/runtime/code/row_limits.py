@@ -6,14 +6,16 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from dpexec.core.dtypes import VarType
+import numpy as np
+
+from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.operator import Operator
 from dpexec.ir.sizes import at_most
 from dpexec.ir.spec import Spec
 from dpexec.runtime.partition import SUMS
 
-__all__ = ["row_limits"]
+__all__ = ["row_limits", "sparse_reads"]
 
 _LOOKUPS = ("lookup_table_grad", "lookup_table_v2_grad")
 
@@ -48,6 +50,38 @@ def row_limits(
             if rows is not None:
                 limits[node.device].update((var.name, rows) for var in targets)
     return limits
+
+
+def sparse_reads(
+    nodes: Sequence[OpNode], missing: Collection[VarNode], specs: Sequence[Mapping[str, Spec]]
+) -> dict[OpNode, int]:
+    """How many bytes of sparse values the sums of a plan read at most.
+
+    Args:
+        nodes: what runs, in order.
+        missing: variables without a value, on idle devices.
+        specs: of every value of a run, per device.
+
+    Returns:
+        The bytes on all devices, by sum; where it is not known how many rows there are, as if all
+        rows were there.
+    """
+    limits = row_limits(nodes, missing, specs)
+    found: dict[OpNode, int] = {}
+    for node in nodes:
+        made = node.outputs if node.kind in SUMS else ()
+        by_name = {var.name: var for var in made if var.kind == "var" and var not in missing}
+        for name, var in by_name.items():
+            spec = specs[var.device][name]
+            if _is_sparse(spec):
+                rows = at_most(limits[var.device].get(name, spec.shape[0]))
+                found[node] = found.get(node, 0) + rows * _row_bytes(spec)
+    return found
+
+
+def _row_bytes(spec: Spec) -> int:
+    """Of a row, with its number."""
+    return math.prod(spec.shape[1:]) * to_numpy(spec.dtype).itemsize + np.dtype(np.int64).itemsize
 
 
 def _is_sparse(spec: Spec | None) -> bool:
