@@ -18,6 +18,7 @@ from typing import Any
 
 from dpexec.errors import similar as _similar
 from dpexec.layers import (
+    alignment,
     arrays,
     attention,
     branches,
@@ -43,6 +44,7 @@ from dpexec.layers import (
     parallel_do,
     random,
     rearrangement,
+    recurrent,
     rescaling,
     resizing,
     sampled_loss,
@@ -51,9 +53,11 @@ from dpexec.layers import (
     sequence_lod,
     sequences,
     static_rnn,
+    tagging,
     tensor,
     volumes,
 )
+from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
@@ -78,6 +82,7 @@ from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
+from dpexec.layers.recurrent import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.sampled_loss import *  # noqa: F403
@@ -86,10 +91,12 @@ from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.sequence_lod import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
 from dpexec.layers.static_rnn import *  # noqa: F403
+from dpexec.layers.tagging import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
 _rooms = (
+    alignment,
     arrays,
     attention,
     branches,
@@ -113,6 +120,7 @@ _rooms = (
     padding,
     parallel_do,
     random,
+    recurrent,
     rescaling,
     resizing,
     rearrangement,
@@ -122,6 +130,7 @@ _rooms = (
     sequence_lod,
     sequences,
     static_rnn,
+    tagging,
     tensor,
     volumes,
 )

@@ -16,7 +16,6 @@ from dpexec.param_attr import ParamAttr
 
 __all__ = [
     "center_loss",
-    "edit_distance",
     "hsigmoid",
     "nce",
     "sampled_softmax_with_cross_entropy",
@@ -349,47 +348,3 @@ def sigmoid_focal_loss(
     check_variable_and_dtype(fg_num, "fg_num", ("int32",), op_type)
     inputs = {"X": x, "Label": label, "FgNum": fg_num}
     return add_op(op_type, inputs, x.dtype, {"gamma": gamma, "alpha": alpha})
-
-
-def edit_distance(
-    input: Variable,
-    label: Variable,
-    normalized: bool = True,
-    ignored_tokens: Sequence[int] | None = None,
-    input_length: Variable | None = None,
-    label_length: Variable | None = None,
-) -> tuple[Variable, Variable]:
-    """How many insertions, deletions and replacements make sequences their labels.
-
-    Args:
-        input: sequences of tokens, int64 ``(N, T)``.
-        label: what they should be, int64 ``(N, T2)``.
-        normalized: divide by the lengths of the labels.
-        ignored_tokens: not supported: it takes sequences with LoD.
-        input_length: lengths of ``input``, int64 ``(N,)``.
-        label_length: lengths of ``label``, int64 ``(N,)``.
-
-    Returns:
-        Distances ``(N, 1)`` and the number of sequences ``(1,)``. Source: Paddle op
-        ``edit_distance``.
-
-    Raises:
-        NotImplementedError: ``ignored_tokens`` are given.
-    """
-    check_variable_and_dtype(input, "input", ("int64",), "edit_distance")
-    check_variable_and_dtype(label, "label", ("int64",), "edit_distance")
-    if ignored_tokens:
-        raise NotImplementedError("ignored_tokens of edit_distance needs sequences with LoD")
-    helper = LayerHelper("edit_distance")
-    inputs = {"Hyps": input, "Refs": label}
-    if input_length is not None and label_length is not None:
-        inputs |= {"HypsLength": input_length, "RefsLength": label_length}
-    distances = helper.create_variable_for_type_inference("int64")
-    count = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="edit_distance",
-        inputs=inputs,
-        outputs={"Out": distances, "SequenceNum": count},
-        attrs={"normalized": normalized},
-    )
-    return distances, count

@@ -175,8 +175,6 @@ def test_wrong_calls_are_refused():
     for make, like in ((layers.full, [2]), (layers.full_like, x)):
         with pytest.raises(ValueError, match="should be 'cpu', 'gpu' or None"):
             make(like, 1.0, device="tpu")
-    with pytest.raises(NotImplementedError, match="ignored_tokens"):
-        layers.edit_distance(label, label, ignored_tokens=[0])
     with pytest.raises(fluid.core.EnforceNotMet, match="HypsLength"):
         layers.edit_distance(label, label)
 

@@ -1,0 +1,160 @@
+"""Sequences against others of different length: temporal classification, edit distances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.layers.indexing import topk
+from dpexec.layers.manipulation import squeeze
+
+__all__ = ["ctc_greedy_decoder", "edit_distance", "warpctc"]
+
+
+def warpctc(
+    input: Variable,
+    label: Variable,
+    blank: int = 0,
+    norm_by_times: bool = False,
+    input_length: Variable | None = None,
+    label_length: Variable | None = None,
+) -> Variable:
+    """The loss of connectionist temporal classification: tags in order, at any steps.
+
+    Args:
+        input: unnormalised scores of all classes for each step, float32 ``(rows, classes)`` with
+            one level of sequences, or ``(T, N, classes)`` with lengths.
+        label: the tags, int32 ``(tags, 1)`` with one level of sequences, or ``(N, most tags)`` with
+            lengths.
+        blank: the class that stands for no tag.
+        norm_by_times: divide gradients by the number of steps.
+        input_length: lengths of padded sequences of steps, int64 ``(N,)``.
+        label_length: lengths of padded sequences of tags, int64 ``(N,)``.
+
+    Returns:
+        The negative logarithm of how likely the tags are, ``(sequences, 1)``; 0 where there are
+        fewer steps than the tags take. Source: Paddle op ``warpctc``; Graves et al., 2006.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     scores = fluid.data("scores", [20, None, 5])
+        ...     tags = fluid.data("tags", [None, 8], dtype="int32")
+        ...     steps = fluid.data("steps", [None], dtype="int64")
+        ...     count = fluid.data("count", [None], dtype="int64")
+        ...     fluid.layers.warpctc(scores, tags, input_length=steps, label_length=count).shape
+        (-1, 1)
+    """
+    helper = LayerHelper("warpctc")
+    check_variable_and_dtype(input, "input", ("float32",), "warpctc")
+    check_variable_and_dtype(label, "label", ("int32",), "warpctc")
+    inputs = {"Logits": input, "Label": label}
+    if input_length is not None and label_length is not None:
+        check_variable_and_dtype(input_length, "LogitsLength", ("int64",), "warpctc")
+        check_variable_and_dtype(label_length, "LabelLength", ("int64",), "warpctc")
+        inputs |= {"LogitsLength": input_length, "LabelLength": label_length}
+    loss = helper.create_variable_for_type_inference(input.dtype)
+    grad = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="warpctc",
+        inputs=inputs,
+        outputs={"WarpCTCGrad": grad, "Loss": loss},
+        attrs={"blank": blank, "norm_by_times": norm_by_times},
+    )
+    return loss
+
+
+def ctc_greedy_decoder(
+    input: Variable,
+    blank: int,
+    input_length: Variable | None = None,
+    padding_value: int = 0,
+    name: str | None = None,
+) -> Variable | tuple[Variable, Variable]:
+    """The likeliest class of every step, without repetitions and blanks.
+
+    Args:
+        input: probabilities or scores of all classes, ``(rows, classes)`` with one level of
+            sequences, or ``(N, T, classes)`` with ``input_length``.
+        blank: the class that stands for no tag.
+        input_length: lengths of padded sequences, int64 ``(N, 1)``.
+        padding_value: what follows the tags of padded sequences.
+        name: prefix of names.
+
+    Returns:
+        Tags, int64 ``(tags, 1)`` with one level of sequences, ``[[-1]]`` if there are none at all;
+        of padded sequences ``(N, T)``, and how many tags each has, int64 ``(N, 1)``. Source:
+        Paddle op ``ctc_align``.
+    """
+    helper = LayerHelper("ctc_greedy_decoder", name=name)
+    _, best = topk(input, k=1)
+    tags = helper.create_variable_for_type_inference("int64")
+    attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
+    if input_length is None:
+        return add_op("ctc_align", {"Input": best}, "int64", attrs, slot="Output", out=tags)
+    count = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="ctc_align",
+        inputs={"Input": squeeze(best, [2]), "InputLength": input_length},
+        outputs={"Output": tags, "OutputLength": count},
+        attrs={**attrs, "padding_value": padding_value},
+    )
+    return tags, count
+
+
+def edit_distance(
+    input: Variable,
+    label: Variable,
+    normalized: bool = True,
+    ignored_tokens: Sequence[int] | None = None,
+    input_length: Variable | None = None,
+    label_length: Variable | None = None,
+) -> tuple[Variable, Variable]:
+    """How many insertions, deletions and replacements make sequences their labels.
+
+    Args:
+        input: tokens, int64 ``(rows, 1)`` with one level of sequences, or ``(N, T)`` with lengths.
+        label: what they should be, likewise.
+        normalized: divide by the lengths of the labels.
+        ignored_tokens: are taken out of both before; not of padded sequences.
+        input_length: lengths of ``input``, int64 ``(N,)``.
+        label_length: lengths of ``label``, int64 ``(N,)``.
+
+    Returns:
+        Distances ``(sequences, 1)`` and the number of sequences ``(1,)``. Source: Paddle op
+        ``edit_distance``.
+    """
+    check_variable_and_dtype(input, "input", ("int64",), "edit_distance")
+    check_variable_and_dtype(label, "label", ("int64",), "edit_distance")
+    helper = LayerHelper("edit_distance")
+    if ignored_tokens:
+        input, label = _without(helper, ignored_tokens, input, label)
+    inputs = {"Hyps": input, "Refs": label}
+    if input_length is not None and label_length is not None:
+        inputs |= {"HypsLength": input_length, "RefsLength": label_length}
+    distances = helper.create_variable_for_type_inference("int64")
+    count = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="edit_distance",
+        inputs=inputs,
+        outputs={"Out": distances, "SequenceNum": count},
+        attrs={"normalized": normalized},
+    )
+    return distances, count
+
+
+def _without(helper: LayerHelper, tokens: Sequence[int], *inputs: Variable) -> list[Variable]:
+    """The sequences of variables without some tokens."""
+    made = [helper.create_variable_for_type_inference("int64") for _ in inputs]
+    for before, after in zip(inputs, made, strict=True):
+        helper.append_op(
+            type="sequence_erase",
+            inputs={"X": before},
+            outputs={"Out": after},
+            attrs={"tokens": list(tokens)},
+        )
+    return made

@@ -1,0 +1,133 @@
+"""Sequences of tags: conditional random fields, and chunks that are found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["chunk_eval", "crf_decoding", "linear_chain_crf"]
+
+_FLOATS = ("float32", "float64")
+
+
+def linear_chain_crf(
+    input: Variable, label: Variable, param_attr: Any = None, length: Variable | None = None
+) -> Variable:
+    """The loss of a linear-chain conditional random field.
+
+    Args:
+        input: scores of tags in rows, ``(rows, tags)`` with one level of sequences, or
+            ``(N, T, tags)`` with ``length``.
+        label: the right tags, int64 ``(rows, 1)``, or ``(N, T)`` or ``(N, T, 1)`` with ``length``.
+        param_attr: attributes of the scores ``(tags + 2, tags)`` of tags at the begin (row 0), at
+            the end (row 1), and after each other tag; :func:`crf_decoding` takes its name.
+        length: lengths of padded sequences, int64 ``(N, 1)`` or ``(N,)``.
+
+    Returns:
+        The negative logarithm of how likely the tags are, ``(sequences, 1)``. Source: Paddle op
+        ``linear_chain_crf``; Lafferty, McCallum, Pereira, 2001.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 8], lod_level=1)
+        ...     tags = fluid.data("tags", [None, 1], dtype="int64", lod_level=1)
+        ...     scores = fluid.layers.fc(words, 5)
+        ...     attr = fluid.ParamAttr(name="transitions")
+        ...     loss = fluid.layers.mean(fluid.layers.linear_chain_crf(scores, tags, attr))
+        ...     fluid.layers.crf_decoding(scores, attr).shape
+        (-1, 1)
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "linear_chain_crf")
+    check_variable_and_dtype(label, "label", ("int64",), "linear_chain_crf")
+    helper = LayerHelper("linear_chain_crf", param_attr=param_attr)
+    tags = input.shape[1 if length is None else 2]
+    transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], input.dtype)
+    slots = ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
+    outputs = {slot: helper.create_variable_for_type_inference(input.dtype) for slot in slots}
+    inputs = {"Emission": input, "Transition": transition, "Label": label}
+    if length is not None:
+        inputs["Length"] = length
+    helper.append_op(type="linear_chain_crf", inputs=inputs, outputs=outputs)
+    return outputs["LogLikelihood"]
+
+
+def crf_decoding(
+    input: Variable,
+    param_attr: Any,
+    label: Variable | None = None,
+    length: Variable | None = None,
+) -> Variable:
+    """The likeliest tags of sequences.
+
+    Args:
+        input: as for :func:`linear_chain_crf`.
+        param_attr: a ParamAttr with the name of the parameter that :func:`linear_chain_crf` made.
+        label: the right tags, int64; None if they are not known.
+        length: as for :func:`linear_chain_crf`.
+
+    Returns:
+        int64 ``(rows, 1)``, or ``(N, T)`` with ``length``: tags, or with ``label`` 1 where they
+        are right and 0 where not. Source: Paddle op ``crf_decoding``.
+
+    Raises:
+        ValueError: there is no such parameter.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
+    transition = LayerHelper("crf_decoding").get_parameter(param_attr.name)
+    inputs = {"Emission": input, "Transition": transition}
+    given = {"Label": label, "Length": length}
+    inputs |= {slot: var for slot, var in given.items() if var is not None}
+    return add_op("crf_decoding", inputs, "int64", slot="ViterbiPath")
+
+
+def chunk_eval(
+    input: Variable,
+    label: Variable,
+    chunk_scheme: str,
+    num_chunk_types: int,
+    excluded_chunk_types: Sequence[int] | None = None,
+    seq_length: Variable | None = None,
+) -> tuple[Variable, Variable, Variable, Variable, Variable, Variable]:
+    """How many chunks of words, such as names, were found.
+
+    Args:
+        input: tags that were found, int64 ``(rows, 1)`` with one level of sequences, or ``(N, T)``
+            with ``seq_length``. A tag is the kind of chunk times the places that the scheme tells
+            apart, plus the place; the greatest one is for words outside of chunks.
+        label: the right tags, likewise.
+        chunk_scheme: ``IOB`` (places begin, inside), ``IOE`` (inside, end), ``IOBES`` (begin,
+            inside, end, single) or ``plain`` (one place).
+        num_chunk_types: kinds of chunks.
+        excluded_chunk_types: kinds that do not count.
+        seq_length: lengths of padded sequences, int64.
+
+    Returns:
+        Precision, recall, F1 score, float32 ``(1,)``; numbers of chunks that were found, that
+        there are, and that are right, int64 ``(1,)``: what ``metrics.ChunkEvaluator`` takes.
+        Source: Paddle op ``chunk_eval``.
+    """
+    check_variable_and_dtype(input, "input", ("int64",), "chunk_eval")
+    check_variable_and_dtype(label, "label", ("int64",), "chunk_eval")
+    helper = LayerHelper("chunk_eval")
+    dtypes = {
+        **dict.fromkeys(("Precision", "Recall", "F1-Score"), "float32"),
+        **dict.fromkeys(("NumInferChunks", "NumLabelChunks", "NumCorrectChunks"), "int64"),
+    }
+    outputs = {slot: helper.create_variable_for_type_inference(d) for slot, d in dtypes.items()}
+    inputs = {"Inference": input, "Label": label}
+    if seq_length is not None:
+        inputs["SeqLength"] = seq_length
+    attrs = {
+        "num_chunk_types": num_chunk_types,
+        "chunk_scheme": chunk_scheme,
+        "excluded_chunk_types": list(excluded_chunk_types or []),
+    }
+    helper.append_op(type="chunk_eval", inputs=inputs, outputs=outputs, attrs=attrs)
+    precision, recall, f1, found, labelled, right = outputs.values()
+    return precision, recall, f1, found, labelled, right
