@@ -1,7 +1,8 @@
 """``fluid.contrib``: helpers beside the main interface."""
 
-from dpexec.contrib import mixed_precision, model_stat
+from dpexec.contrib import layers, mixed_precision, model_stat
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
+from dpexec.contrib.layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from dpexec.contrib.memory_usage_calc import memory_usage
 from dpexec.contrib.mixed_precision import AutoMixedPrecisionLists, decorate
 from dpexec.contrib.model_stat import summary
@@ -9,8 +10,13 @@ from dpexec.contrib.op_frequence import op_freq_statistic
 
 __all__ = [
     "AutoMixedPrecisionLists",
+    "BasicGRUUnit",
+    "BasicLSTMUnit",
+    "basic_gru",
+    "basic_lstm",
     "decorate",
     "extend_with_decoupled_weight_decay",
+    "layers",
     "memory_usage",
     "mixed_precision",
     "model_stat",

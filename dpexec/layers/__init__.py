@@ -23,6 +23,7 @@ from dpexec.layers import (
     attention,
     branches,
     callbacks,
+    cells,
     constants,
     control_flow,
     cropping,
@@ -62,6 +63,7 @@ from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
+from dpexec.layers.cells import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
@@ -101,6 +103,7 @@ _rooms = (
     attention,
     branches,
     callbacks,
+    cells,
     constants,
     control_flow,
     cropping,

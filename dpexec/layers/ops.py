@@ -12,12 +12,15 @@ import dpexec.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.ir import opdef
 from dpexec.layers.build import is_unary, unary_layer
 
-_TWO_LAYERS = "tril_triu"  # which fluid has as tril and triu
+_NO_LAYERS = {
+    "rnn_memory_helper",  # StaticRNN adds it
+    "tril_triu",  # which fluid has as tril and triu
+}
 
 made = {
     definition.type: unary_layer(definition)
     for definition in opdef.registered().values()
-    if is_unary(definition) and definition.type != _TWO_LAYERS
+    if is_unary(definition) and definition.type not in _NO_LAYERS
 }
 globals().update(made)
 

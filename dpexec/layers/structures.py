@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dpexec.ir.variable import Variable
 
-__all__ = ["mapped"]
+__all__ = ["flat", "mapped", "packed"]
 
 
 def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     """``function`` of corresponding variables in structures, in a structure like the first.
+
+    Dicts are gone through in the order of their sorted keys.
 
     Args:
         function: takes as many variables as there are structures.
@@ -24,8 +26,8 @@ def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     if isinstance(first, Mapping):
         if not all(isinstance(o, Mapping) and o.keys() == first.keys() for o in others):
             raise ValueError(f"the keys {sorted(first)} differ")
-        made = {key: mapped(function, first[key], *(o[key] for o in others)) for key in first}
-        return type(first)(made)  # type: ignore[call-arg]
+        made = {key: mapped(function, *(o[key] for o in (first, *others))) for key in sorted(first)}
+        return type(first)({key: made[key] for key in first})  # type: ignore[call-arg]
     if isinstance(first, (list, tuple)):
         if not all(isinstance(o, (list, tuple)) and len(o) == len(first) for o in others):
             raise ValueError(f"not all are sequences of {len(first)} elements")
@@ -35,3 +37,25 @@ def mapped(function: Callable[..., Any], first: Any, *others: Any) -> Any:
         if not isinstance(value, Variable):
             raise ValueError(f"expected a Variable, but received {type(value).__name__}")
     return function(first, *others)
+
+
+def flat(structure: Any) -> list[Variable]:
+    """The variables in a structure, in the order in which :func:`mapped` goes through them.
+
+    Raises:
+        ValueError: something else is in it.
+    """
+    found: list[Variable] = []
+    mapped(found.append, structure)
+    return found
+
+
+def packed(like: Any, variables: Iterable[Variable]) -> Any:
+    """As many variables as a structure has, in such a structure.
+
+    Args:
+        like: the structure.
+        variables: in the order of :func:`flat`.
+    """
+    rest = iter(variables)
+    return mapped(lambda _: next(rest), like)

@@ -1,0 +1,187 @@
+"""One step of an LSTM or a GRU, made of basic layers: what cells compute with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from dpexec.core import unique_name
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.constants import fill_constant
+from dpexec.layers.elementwise import elementwise_add, elementwise_mul
+from dpexec.layers.manipulation import concat, split
+from dpexec.layers.math import matmul
+from dpexec.layers.ops import made as _layers
+
+__all__ = ["Activation", "BasicGRUUnit", "BasicLSTMUnit", "kept"]
+
+_sigmoid, _tanh = _layers["sigmoid"], _layers["tanh"]
+
+Activation = Callable[[Variable], Variable]
+
+
+def kept(state: Variable, new_state: Variable, step_mask: Variable) -> Variable:
+    """The new state of rows that go on, the old one of those that are done.
+
+    Args:
+        state: the old one, ``(rows, ...)``.
+        new_state: the new one.
+        step_mask: ``(rows,)``: 1 for rows that go on, 0 for the others.
+    """
+    taken = elementwise_mul(new_state, step_mask, axis=0)
+    return taken - elementwise_mul(state, (step_mask - 1), axis=0)
+
+
+class _Unit:
+    """Parameters that are made when the number of inputs is known, at the first call.
+
+    Args:
+        name_scope: first part of their names.
+        param_attr: of the weights.
+        bias_attr: of the biases.
+        dtype: of both.
+    """
+
+    def __init__(self, name_scope: str, param_attr: Any, bias_attr: Any, dtype: str) -> None:
+        name = unique_name.generate(f"{name_scope}/{type(self).__name__}")
+        self._helper = LayerHelper(name_scope, name=name)
+        self._param_attr = param_attr
+        self._bias_attr = bias_attr
+        self._dtype = dtype
+
+    def _weight(self, x: Variable, hidden: int, gates: int, part: str = "") -> Any:
+        shape = [x.shape[-1] + hidden, gates * hidden]
+        assert x.shape[-1] > 0, f"the last dimension of {x.name} {x.shape} must be known"
+        return self._helper.create_parameter(_named(self._param_attr, part), shape, self._dtype)
+
+    def _bias(self, hidden: int, gates: int, part: str = "") -> Any:
+        attr = _named(self._bias_attr, part)
+        return self._helper.create_parameter(attr, [gates * hidden], self._dtype, is_bias=True)
+
+
+def _named(attr: Any, part: str) -> Any:
+    """The attributes of one of several parameters: a name that is given needs another end."""
+    if not part or attr is None or attr.name is None:
+        return attr
+    made = copy.deepcopy(attr)
+    made.name += part
+    return made
+
+
+class BasicGRUUnit(_Unit):
+    """One step of a gated recurrent unit; calls share their parameters.
+
+    With the gates ``r, u = act_g([x, h] W_g + b_g)`` and the candidate
+    ``c = act_c([x, r * h] W_c + b_c)``, the new state is ``u * h + (1 - u) * c``.
+
+    Args:
+        name_scope: first part of the names of the parameters.
+        hidden_size: of the state.
+        param_attr: of ``W_g`` and ``W_c``; a name gets ``_gate`` and ``_candidate`` appended.
+        bias_attr: of ``b_g`` and ``b_c``, alike.
+        gate_activation: ``act_g``; the sigmoid by default.
+        activation: ``act_c``; tanh by default.
+        dtype: of the parameters.
+
+    Source: ``fluid.contrib.layers.BasicGRUUnit``; Cho et al. 2014, "Learning phrase
+    representations using RNN encoder-decoder for statistical machine translation".
+    """
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(name_scope, param_attr, bias_attr, dtype)
+        self._hidden_size = hidden_size
+        self._gate_activation = gate_activation or _sigmoid
+        self._activation = activation or _tanh
+        self._parameters: tuple[Any, ...] = ()
+
+    def __call__(self, input: Variable, pre_hidden: Variable) -> Variable:
+        """The new state, ``(rows, hidden_size)``.
+
+        Args:
+            input: ``(rows, width)``.
+            pre_hidden: the state before, ``(rows, hidden_size)``.
+        """
+        if not self._parameters:
+            self._parameters = self._made(input)
+        gate_weight, weight, gate_bias, bias = self._parameters
+        gates = matmul(x=concat([input, pre_hidden], 1), y=gate_weight)
+        gates = self._gate_activation(elementwise_add(gates, gate_bias))
+        reset, update = split(gates, num_or_sections=2, dim=1)
+        candidate = matmul(concat([input, reset * pre_hidden], 1), weight)
+        candidate = self._activation(elementwise_add(candidate, bias))
+        return update * pre_hidden + (1 - update) * candidate
+
+    def _made(self, x: Variable) -> tuple[Any, ...]:
+        size = self._hidden_size
+        weights = self._weight(x, size, 2, "_gate"), self._weight(x, size, 1, "_candidate")
+        return *weights, self._bias(size, 2, "_gate"), self._bias(size, 1, "_candidate")
+
+
+class BasicLSTMUnit(_Unit):
+    """One step of a long short-term memory; calls share their parameters.
+
+    With ``i, j, f, o = [x, h] W + b``, the new cell is
+    ``sigmoid(f + forget_bias) * cell + sigmoid(i) * tanh(j)``, and the new state is
+    ``sigmoid(o) * tanh(new cell)``.
+
+    Args:
+        name_scope: first part of the names of the parameters.
+        hidden_size: of the state.
+        param_attr: of ``W``.
+        bias_attr: of ``b``.
+        gate_activation: accepted for fluid's sake, which computes sigmoids all the same.
+        activation: alike, with tanh.
+        forget_bias: added to what opens the forget gate.
+        dtype: of the parameters.
+
+    Source: ``fluid.contrib.layers.BasicLSTMUnit``; Zaremba et al. 2014, "Recurrent neural network
+    regularization".
+    """
+
+    def __init__(
+        self,
+        name_scope: str,
+        hidden_size: int,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        gate_activation: Activation | None = None,
+        activation: Activation | None = None,
+        forget_bias: float = 1.0,
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(name_scope, param_attr, bias_attr, dtype)
+        self._hidden_size = hidden_size
+        self._forget_bias = fill_constant([1], dtype=dtype, value=forget_bias)
+        self._forget_bias.stop_gradient = False
+        self._parameters: tuple[Any, ...] = ()
+
+    def __call__(
+        self, input: Variable, pre_hidden: Variable, pre_cell: Variable
+    ) -> tuple[Variable, Variable]:
+        """The new state and the new cell, ``(rows, hidden_size)`` each.
+
+        Args:
+            input: ``(rows, width)``.
+            pre_hidden: the state before, ``(rows, hidden_size)``.
+            pre_cell: the cell before, ``(rows, hidden_size)``.
+        """
+        if not self._parameters:
+            size = self._hidden_size
+            self._parameters = self._weight(input, size, 4), self._bias(size, 4)
+        weight, bias = self._parameters
+        gates = elementwise_add(matmul(x=concat([input, pre_hidden], 1), y=weight), bias)
+        i, j, f, o = split(gates, num_or_sections=4, dim=-1)
+        kept = elementwise_mul(pre_cell, _sigmoid(elementwise_add(f, self._forget_bias)))
+        new_cell = elementwise_add(kept, elementwise_mul(_sigmoid(i), _tanh(j)))
+        return _tanh(new_cell) * _sigmoid(o), new_cell
