@@ -21,6 +21,7 @@ from dpexec.layers import (
     alignment,
     arrays,
     attention,
+    beams,
     branches,
     callbacks,
     cells,
@@ -61,6 +62,7 @@ from dpexec.layers import (
 from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
+from dpexec.layers.beams import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
 from dpexec.layers.cells import *  # noqa: F403
@@ -101,6 +103,7 @@ _rooms = (
     alignment,
     arrays,
     attention,
+    beams,
     branches,
     callbacks,
     cells,

@@ -8,6 +8,8 @@ import itertools
 import numpy as np
 
 import dpexec.ops
+from dpexec.core.arrays import TensorArray
+from dpexec.core.copies import with_arrays
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.random import RandomStream
@@ -28,6 +30,8 @@ def samples(type):
 
 def parts(value):
     """The arrays a value consists of."""
+    if isinstance(value, TensorArray):
+        return [part for array, lod in value for part in (array, *lod.levels)]
     if isinstance(value, Lod):
         return list(value.levels)
     return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
@@ -37,6 +41,8 @@ def converted(value, dtype):
     """A copy with floating point numbers in the type ``dtype``."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.row_array.copy(), value.height_, converted(value.value, dtype))
+    if isinstance(value, TensorArray):
+        return with_arrays(value, lambda array: converted(array, dtype))
     if isinstance(value, Lod):
         return value
     value = np.array(value)
@@ -46,6 +52,8 @@ def converted(value, dtype):
 def spec_of(value):
     if isinstance(value, SelectedRows):
         return opdef.Spec(value.shape, as_var_type(value.dtype), VarType.SELECTED_ROWS)
+    if isinstance(value, TensorArray):
+        return spec_of(value.entry(0)[0]).replace(kind=VarType.LOD_TENSOR_ARRAY)
     kind = VarType.RAW if isinstance(value, Lod) else VarType.LOD_TENSOR
     return opdef.Spec(value.shape, as_var_type(value.dtype), kind)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpexec.core.arrays import TensorArray
 from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir import opdef
@@ -55,6 +56,8 @@ def value(stored):
     if isinstance(stored, dict):
         if "lod" in stored:
             return Lod(stored["lod"])
+        if "entries" in stored:
+            return TensorArray((entry["value"], Lod(entry["lod"])) for entry in stored["entries"])
         return SelectedRows(stored["rows"], stored["height"], stored["value"])
     return stored
 
