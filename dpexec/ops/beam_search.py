@@ -68,7 +68,7 @@ _TIES = [[0.5, 0.9, 0.5, 0.5, 0.7], [0.5, 0.5, 0.2, 0.6, 0.5]]
 @op(
     "beam_search",
     inputs="pre_ids pre_scores ids? scores scores@LOD",
-    outputs="selected_ids selected_ids@LOD selected_scores selected_scores@LOD parent_idx",
+    outputs="selected_ids selected_ids@LOD selected_scores selected_scores@LOD parent_idx?",
     infer=_infer,
     no_grad=True,
     samples=lambda r: [
