@@ -8,7 +8,6 @@ from typing import Any
 from dpexec.checks import check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
 from dpexec.layers.indexing import topk
 from dpexec.layers.manipulation import squeeze
 
@@ -95,7 +94,10 @@ def ctc_greedy_decoder(
     tags = helper.create_variable_for_type_inference("int64")
     attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
     if input_length is None:
-        return add_op("ctc_align", {"Input": best}, "int64", attrs, slot="Output", out=tags)
+        helper.append_op(
+            type="ctc_align", inputs={"Input": best}, outputs={"Output": tags}, attrs=attrs
+        )
+        return tags
     count = helper.create_variable_for_type_inference("int64")
     helper.append_op(
         type="ctc_align",

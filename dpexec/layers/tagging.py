@@ -8,7 +8,6 @@ from typing import Any
 from dpexec.checks import check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
 
 __all__ = ["chunk_eval", "crf_decoding", "linear_chain_crf"]
 
@@ -79,11 +78,13 @@ def crf_decoding(
         ValueError: there is no such parameter.
     """
     check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
-    transition = LayerHelper("crf_decoding").get_parameter(param_attr.name)
-    inputs = {"Emission": input, "Transition": transition}
+    helper = LayerHelper("crf_decoding")
+    inputs = {"Emission": input, "Transition": helper.get_parameter(param_attr.name)}
     given = {"Label": label, "Length": length}
     inputs |= {slot: var for slot, var in given.items() if var is not None}
-    return add_op("crf_decoding", inputs, "int64", slot="ViterbiPath")
+    path = helper.create_variable_for_type_inference("int64")
+    helper.append_op(type="crf_decoding", inputs=inputs, outputs={"ViterbiPath": path})
+    return path
 
 
 def chunk_eval(

@@ -42,6 +42,22 @@ def offsets_spec(sequences: int) -> Spec:
     return Spec((-1 if sequences < 0 else sequences + 1,), VarType.INT64, VarType.RAW)
 
 
+def offsets_or_lengths(lod: Lod | None, name: str, lengths: str) -> Lod:
+    """The offsets of a variable that may have lengths in another slot instead, but has not.
+
+    Args:
+        lod: offsets; None, or without levels, where there are no sequences.
+        name: slot of the variable.
+        lengths: slot of its lengths.
+
+    Raises:
+        ValueError: there are neither.
+    """
+    if not lod:
+        raise ValueError(f"{name} holds no sequences, so it needs {lengths}, and must be padded")
+    return lod
+
+
 def coarser(lod: Spec | None) -> Spec | None:
     """Offsets without their finest level; None if there is no other."""
     return None if lod is None or lod.rank < 2 else lod.replace(shape=lod.shape[:-1])

@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.core.ranges import require_range
 from dpexec.ir.opdef import Spec, dims_match, require
-from dpexec.ops._sequences import on_host, require_sequences
+from dpexec.ops._sequences import offsets_or_lengths, on_host
 from dpexec.ops._shapes import require_float, require_integer, require_same_dtype
 from dpexec.ops._steps import Steps
 
@@ -26,11 +26,12 @@ def places(
         length: lengths of padded sequences, or None.
 
     Raises:
-        ValueError: a length is negative or greater than T, or labels have other sequences.
+        ValueError: there are neither sequences nor lengths, a length is negative or greater than
+            T, or labels have other sequences.
     """
     if length is None:
         lod, of_labels = lods
-        assert lod is not None
+        lod = offsets_or_lengths(lod, "Input", "lengths")
         if of_labels and of_labels != lod:
             raise ValueError(f"Label has the sequences {of_labels}, but there are {lod}")
         return lod.offsets[:-1], lod.lengths
@@ -40,14 +41,11 @@ def places(
     return np.arange(len(lengths)) * shape[1], lengths
 
 
-def check_tags(
-    emission: Spec, lod: Spec | None, transition: Spec, label: Spec | None, length: Spec | None
-) -> None:
+def check_tags(emission: Spec, transition: Spec, label: Spec | None, length: Spec | None) -> None:
     """Check the inputs of operators with a linear chain.
 
     Args:
         emission: scores ``(rows, tags)``, or ``(batch, T, tags)`` with lengths.
-        lod: of their offsets; None while a program is built.
         transition: ``(tags + 2, tags)``.
         label: tags ``(rows, 1)``, or ``(batch, T)`` or ``(batch, T, 1)``; None where there are
             none.
@@ -55,7 +53,6 @@ def check_tags(
     """
     require_float(emission, "Emission")
     if length is None:
-        require_sequences(emission, lod, "Emission")
         require(emission.rank == 2, f"Emission {emission} must be (rows, tags)")
     else:
         require(emission.rank == 3, f"Emission {emission} must be (batch, T, tags): it has lengths")

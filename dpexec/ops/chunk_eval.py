@@ -10,7 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._sequences import on_host, require_sequences, rows_of
+from dpexec.ops._sequences import on_host, rows_of
 from dpexec.ops._shapes import require_integer, same_dims
 from dpexec.ops._tagging import places
 
@@ -21,9 +21,9 @@ ends it, or is one by itself. Plain tags tell kinds of chunks apart, no more."""
 
 def _infer(
     found: Spec,
-    lod: Spec | None,
-    label: Spec,
     _: Spec | None,
+    label: Spec,
+    __: Spec | None,
     length: Spec | None,
     *,
     num_chunk_types: int,
@@ -35,9 +35,7 @@ def _infer(
     require(
         same_dims(found.shape, label.shape), f"Inference {found} and Label {label} must be alike"
     )
-    if length is None:
-        require_sequences(found, lod, "Inference")
-    else:
+    if length is not None:
         require_integer(length, "SeqLength")
         require(
             found.rank >= 2 and dims_match(length.size, found.shape[0]),

@@ -15,13 +15,13 @@ from dpexec.ops._tagging import check_tags, steps_through
 
 def _infer(
     emission: Spec,
-    lod: Spec | None,
+    _: Spec | None,
     transition: Spec,
     label: Spec | None,
-    _: Spec | None,
+    __: Spec | None,
     length: Spec | None,
 ) -> Spec:
-    check_tags(emission, lod, transition, label, length)
+    check_tags(emission, transition, label, length)
     shape = (emission.shape[0], 1) if length is None else emission.shape[:2]
     return emission.replace(shape=shape, dtype=VarType.INT64)
 

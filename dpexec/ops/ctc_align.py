@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._sequences import on_host, require_sequences
+from dpexec.ops._sequences import offsets_or_lengths, on_host
 from dpexec.ops._shapes import require_integer
 
 
@@ -17,9 +17,8 @@ def _infer(x: Spec, lod: Spec | None, length: Spec | None) -> tuple[Spec, Spec |
     require_integer(x, "Input")
     require(x.rank == 2, f"Input {x} must be (rows, 1), or (batch, T) with lengths")
     if length is None:
-        require_sequences(x, lod, "Input")
         require(dims_match(x.shape[1], 1), f"Input {x} must be (rows, 1)")
-        return x.replace(shape=(-1, 1)), lod, None
+        return x.replace(shape=(-1, 1), lod_level=0), lod, None
     require_integer(length, "InputLength")
     require(
         dims_match(length.size, x.shape[0]),
@@ -80,7 +79,7 @@ def ctc_align(
     """
     host = x if isinstance(x, np.ndarray) else x.get()
     if length is None:
-        assert lod is not None
+        lod = offsets_or_lengths(lod, "Input", "InputLength")
         classes, firsts = host.reshape(-1), np.zeros(len(host), bool)
         firsts[lod.offsets[:-1][lod.lengths > 0]] = True
         kept = _kept(classes, firsts, blank, merge_repeated)

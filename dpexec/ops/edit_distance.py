@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, merge_dim, op, require
-from dpexec.ops._sequences import on_host, require_sequences, sequence_count
+from dpexec.ops._sequences import offsets_or_lengths, on_host, sequence_count
 
 
 def _infer(
@@ -27,8 +27,6 @@ def _infer(
         )
     if hyps_length is None or refs_length is None:
         require(hyps_length is refs_length, "HypsLength and RefsLength must come together")
-        require_sequences(hyps, hyps_lod, "Without HypsLength, Hyps")
-        require_sequences(refs, refs_lod, "Without RefsLength, Refs")
         counts = sequence_count(hyps_lod), sequence_count(refs_lod)
     else:
         counts = hyps.shape[0], refs.shape[0]
@@ -41,11 +39,11 @@ def _infer(
     return Spec((1,), VarType.INT64), Spec((merge_dim(*counts), 1))
 
 
-def _sequences(tokens: Any, lod: Lod | None, length: Any) -> list[np.ndarray[Any, Any]]:
+def _sequences(name: str, tokens: Any, lod: Lod | None, length: Any) -> list[np.ndarray[Any, Any]]:
     """The sequences of a tensor with offsets, or of a padded one."""
     host = tokens if isinstance(tokens, np.ndarray) else tokens.get()
     if length is None:
-        assert lod is not None
+        lod = offsets_or_lengths(lod, name, f"{name}Length")
         return [host[begin:end, 0] for begin, end in lod.spans()]
     return [row[:size] for row, size in zip(host, on_host(length), strict=True)]
 
@@ -128,8 +126,8 @@ def edit_distance(
         ValueError: a reference is empty and ``normalized`` is set.
     """
     pairs = zip(
-        _sequences(hyps, hyps_lod, hyps_length),
-        _sequences(refs, refs_lod, refs_length),
+        _sequences("Hyps", hyps, hyps_lod, hyps_length),
+        _sequences("Refs", refs, refs_lod, refs_length),
         strict=True,
     )
     found, sizes = [], []

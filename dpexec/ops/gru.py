@@ -17,7 +17,6 @@ from dpexec.ops._recurrent import (
     require_shape,
     steps_of,
 )
-from dpexec.ops._sequences import require_sequences
 from dpexec.ops._shapes import require_float
 
 
@@ -32,7 +31,6 @@ def _infer(
     gate_activation: str = "sigmoid",
 ) -> tuple[Spec, Spec, Spec, Spec]:
     require_float(x, "Input")
-    require_sequences(x, lod, "Input")
     require(
         x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 3 == 0,
         f"Input {x} must be (rows, 3 * size)",

@@ -23,7 +23,7 @@ def _infer(
     _: Spec | None,
     length: Spec | None,
 ) -> tuple[Spec, Spec, Spec, Spec]:
-    check_tags(emission, lod, transition, label, length)
+    check_tags(emission, transition, label, length)
     count = emission.shape[0] if length is not None else sequence_count(lod)
     plain = emission.replace(lod_level=0)
     return plain, plain, transition, plain.replace(shape=(count, 1))

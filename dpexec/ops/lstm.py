@@ -17,14 +17,12 @@ from dpexec.ops._recurrent import (
     require_shape,
     steps_of,
 )
-from dpexec.ops._sequences import require_sequences
 from dpexec.ops._shapes import require_float
 
 
-def check_lstm(x: Spec, lod: Spec | None, bias: Spec, use_peepholes: bool, **kinds: str) -> int:
+def check_lstm(x: Spec, bias: Spec, use_peepholes: bool, **kinds: str) -> int:
     """Check what ``lstm`` and ``lstmp`` have in common; returns the number of cells."""
     require_float(x, "Input")
-    require_sequences(x, lod, "Input")
     require(
         x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 4 == 0,
         f"Input {x} must be (rows, 4 * size)",
@@ -50,7 +48,6 @@ def _infer(
 ) -> tuple[Spec, Spec, Spec, Spec]:
     size = check_lstm(
         x,
-        lod,
         bias,
         use_peepholes,
         gate_activation=gate_activation,

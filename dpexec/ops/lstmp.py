@@ -66,7 +66,6 @@ def _infer(
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
     size = check_lstm(
         x,
-        lod,
         bias,
         use_peepholes,
         gate_activation=gate_activation,

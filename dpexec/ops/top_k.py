@@ -17,7 +17,8 @@ def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
         require(k >= 1, f"k is {k}, but must be at least 1")
         require(x.shape[-1] < 0 or k <= x.shape[-1], f"k is {k}, but X {x} has rows of fewer")
     shape = (*x.shape[:-1], count)
-    return x.replace(shape=shape), Spec(shape, VarType.INT64)
+    out = x.replace(shape=shape)
+    return out, out.replace(dtype=VarType.INT64)
 
 
 @op(

@@ -11,7 +11,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._ctc import NEVER, States, Ways
-from dpexec.ops._sequences import on_host, require_sequences, sequence_count
+from dpexec.ops._sequences import offsets_or_lengths, on_host, sequence_count
 from dpexec.ops._shapes import require_float
 
 
@@ -34,8 +34,6 @@ def _infer(
     )
     if logits_length is None or label_length is None:
         require(logits_length is label_length, "LogitsLength and LabelLength must come together")
-        require_sequences(logits, lod, "Logits")
-        require_sequences(label, label_lod, "Label")
         require(logits.rank == 2, f"Logits {logits} must be (rows, classes)")
         require(label.rank == 2 and dims_match(label.shape[1], 1), f"Label {label} must be (n, 1)")
         batch, steps = sequence_count(lod), -1
@@ -104,7 +102,7 @@ def _rows(
         ValueError: a length is negative or greater than T, or there are no rows at all.
     """
     if length is None:
-        assert lod is not None
+        lod = offsets_or_lengths(lod, "Logits", "LogitsLength")
         if not lod.rows:
             raise ValueError("Logits have no rows")
         steps = np.arange(lod.lengths.max(initial=0))[:, None]
@@ -123,7 +121,7 @@ def _tags(label: Any, lod: Lod | None, length: Any, classes: int) -> tuple[Any, 
     """
     tags = on_host(label)
     if length is None:
-        assert lod is not None
+        lod = offsets_or_lengths(lod, "Label", "LabelLength")
         lengths, most = lod.lengths, lod.lengths.max(initial=0)
         place = lod.offsets[:-1, None] + np.arange(most)
         tags = np.append(tags, 0)[np.minimum(place, len(tags))]
