@@ -181,15 +181,25 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: Any = None,
 ) -> Variable:
-    """Not supported: it needs sequences of different lengths (LoD).
+    """A convolution along every sequence, and one row for each.
 
-    Raises:
-        NotImplementedError: always.
+    Args:
+        input: float32 or float64 ``(rows, width)`` with one level of sequences.
+        num_filters: width of the result.
+        filter_size: how many rows are taken together.
+        param_attr: attributes of the weight.
+        act: activation of the convolution.
+        pool_type: how rows become one, as in ``layers.sequence_pool``.
+        bias_attr: attributes of the bias; False for none.
+
+    Returns:
+        ``(sequences, num_filters)``.
     """
-    raise NotImplementedError(
-        "nets.sequence_conv_pool needs LoD sequences, which are not supported; for sequences "
-        "padded to one length use nets.simple_img_conv_pool on (batch, 1, time, width)"
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "sequence_conv_pool")
+    out = layers.sequence_conv(
+        input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act
     )
+    return layers.sequence_pool(out, pool_type)
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:

@@ -98,6 +98,7 @@ def test_attention_checks_shapes(q, k, v, heads, text):
         )
 
 
-def test_sequence_conv_pool_is_refused_with_an_alternative():
-    with pytest.raises(NotImplementedError, match=r"LoD.*simple_img_conv_pool"):
-        nets.sequence_conv_pool(x(None, 4), 3, 3)
+def test_sequence_conv_pool():
+    words = fluid.data("words", [None, 4], lod_level=1)
+    nets.sequence_conv_pool(words, 3, 2)
+    assert types() == ["sequence_conv", "elementwise_add", "sigmoid", "sequence_pool"]

@@ -2,7 +2,13 @@
 
 from dpexec.contrib import layers, mixed_precision, model_stat
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
-from dpexec.contrib.layers import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
+from dpexec.contrib.layers import (
+    BasicGRUUnit,
+    BasicLSTMUnit,
+    basic_gru,
+    basic_lstm,
+    sequence_topk_avg_pooling,
+)
 from dpexec.contrib.memory_usage_calc import memory_usage
 from dpexec.contrib.mixed_precision import AutoMixedPrecisionLists, decorate
 from dpexec.contrib.model_stat import summary
@@ -21,5 +27,6 @@ __all__ = [
     "mixed_precision",
     "model_stat",
     "op_freq_statistic",
+    "sequence_topk_avg_pooling",
     "summary",
 ]

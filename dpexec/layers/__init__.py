@@ -35,6 +35,7 @@ from dpexec.layers import (
     io,
     learning_rate_scheduler,
     linear_algebra,
+    lod,
     loss,
     manipulation,
     math,
@@ -76,6 +77,7 @@ from dpexec.layers.indexing import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
 from dpexec.layers.learning_rate_scheduler import *  # noqa: F403
 from dpexec.layers.linear_algebra import *  # noqa: F403
+from dpexec.layers.lod import *  # noqa: F403
 from dpexec.layers.loss import *  # noqa: F403
 from dpexec.layers.manipulation import *  # noqa: F403
 from dpexec.layers.math import *  # noqa: F403
@@ -117,6 +119,7 @@ _rooms = (
     io,
     learning_rate_scheduler,
     linear_algebra,
+    lod,
     loss,
     manipulation,
     math,
@@ -155,7 +158,17 @@ def _elsewhere(name: str) -> Any:
     return globals()[name]
 
 
-for _module in (control_flow, io, learning_rate_scheduler, loss, metric, nn, ops, tensor):
+for _module in (
+    control_flow,
+    io,
+    learning_rate_scheduler,
+    loss,
+    metric,
+    nn,
+    ops,
+    sequence_lod,
+    tensor,
+):
     vars(_module)["__getattr__"] = _elsewhere
 
 

@@ -213,7 +213,7 @@ def row_conv(
     """Every step summed with the ones to come, each times a trainable row.
 
     Args:
-        input: dense sequences, float32 ``(N, T, D)``.
+        input: float32 ``(rows, D)`` with sequences, or dense ones ``(N, T, D)``.
         future_context_size: how many steps to come.
         param_attr: attributes of the rows ``(future_context_size + 1, D)``.
         act: name of an activation.

@@ -2,13 +2,107 @@
 
 from __future__ import annotations
 
-from dpexec.checks import check_variable_and_dtype
+from typing import Any
+
+from dpexec.checks import check_dtype, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
 
-__all__ = ["sequence_first_step", "sequence_last_step", "sequence_pool"]
+__all__ = [
+    "sequence_concat",
+    "sequence_conv",
+    "sequence_enumerate",
+    "sequence_expand",
+    "sequence_expand_as",
+    "sequence_first_step",
+    "sequence_last_step",
+    "sequence_pad",
+    "sequence_pool",
+    "sequence_reshape",
+    "sequence_reverse",
+    "sequence_scatter",
+    "sequence_slice",
+    "sequence_softmax",
+    "sequence_unpad",
+]
 
 _FLOATS = ("float32", "float64")
+_INTEGERS = ("int32", "int64")
+_NUMBERS = (*_FLOATS, *_INTEGERS)
+
+
+def sequence_conv(
+    input: Variable,
+    num_filters: int,
+    filter_size: int = 3,
+    filter_stride: int = 1,
+    padding: bool = True,
+    padding_start: int | None = None,
+    bias_attr: Any = None,
+    param_attr: Any = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Variable:
+    """A convolution along every sequence: each row with those around it, times a weight.
+
+    Args:
+        input: float32 or float64 ``(rows, width)`` with sequences.
+        num_filters: width of the result.
+        filter_size: how many rows are taken together.
+        filter_stride: only 1.
+        padding: has no effect, as in fluid: sequences keep their lengths.
+        padding_start: where these rows begin, counted from the row itself; by default half of
+            them lie before it. Beyond the ends of a sequence everything is 0.
+        bias_attr: attributes of the bias; False for none.
+        param_attr: attributes of the weight ``(filter_size * width, num_filters)``.
+        act: name of an activation.
+        name: prefix of names.
+
+    Returns:
+        ``(rows, num_filters)`` with the same sequences. Source: Paddle op ``sequence_conv``.
+
+    Example:
+        >>> import dpexec as fluid
+        >>> with fluid.program_guard(fluid.Program(), fluid.Program()):
+        ...     words = fluid.data("words", [None, 8], lod_level=1)
+        ...     fluid.layers.sequence_conv(words, num_filters=4).shape
+        (-1, 4)
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_conv")
+    helper = LayerHelper(
+        "sequence_conv", name=name, param_attr=param_attr, bias_attr=bias_attr, act=act
+    )
+    shape = [filter_size * input.shape[1], num_filters]
+    weight = helper.create_parameter(helper.param_attr, shape, input.dtype)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="sequence_conv",
+        inputs={"X": input, "Filter": weight},
+        outputs={"Out": out},
+        attrs={
+            "contextStride": filter_stride,
+            "contextStart": -int(filter_size // 2) if padding_start is None else padding_start,
+            "contextLength": filter_size,
+        },
+    )
+    return helper.append_activation(helper.append_bias_op(out))
+
+
+def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
+    """Every sequence of numbers as probabilities that add up to 1.
+
+    Args:
+        input: float32 or float64 ``(rows, 1)`` or ``(rows,)`` with sequences.
+        use_cudnn: has no effect.
+        name: prefix of names.
+
+    Returns:
+        The same shape and sequences. Source: Paddle op ``sequence_softmax``.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "sequence_softmax")
+    attrs = {"use_cudnn": use_cudnn}
+    return add_op("sequence_softmax", {"X": input}, input.dtype, attrs, name=name)
 
 
 def sequence_pool(
@@ -72,3 +166,210 @@ def sequence_last_step(input: Variable) -> Variable:
     """
     check_variable_and_dtype(input, "input", _FLOATS, "sequence_last_step")
     return sequence_pool(input, "last")
+
+
+def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
+    """The first sequences of all variables one after another, then the second ones, and so on.
+
+    Args:
+        input: int64, float32 or float64 ``(rows, ...)`` with as many sequences each.
+        name: prefix of names.
+
+    Returns:
+        All rows, in as many sequences. Source: Paddle op ``sequence_concat``.
+    """
+    check_type(input, "input", list, "sequence_concat")
+    for i, one in enumerate(input):
+        check_type(one, f"input[{i}]", Variable, "sequence_concat")
+        check_dtype(one.dtype, f"input[{i}]", ("int64", *_FLOATS), "sequence_concat")
+    return add_op("sequence_concat", {"X": input}, input[0].dtype, name=name)
+
+
+def sequence_slice(
+    input: Variable, offset: Variable, length: Variable, name: str | None = None
+) -> Variable:
+    """A piece of every sequence.
+
+    Args:
+        input: ``(rows, ...)`` with sequences.
+        offset: where the pieces begin in their sequences, integers ``(sequences, 1)``.
+        length: how many rows they have, integers ``(sequences, 1)``.
+        name: prefix of names.
+
+    Returns:
+        The pieces, as many sequences. Source: Paddle op ``sequence_slice``.
+    """
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_slice")
+    inputs = {"X": input, "Offset": offset, "Length": length}
+    for name_, value in (("offset", offset), ("length", length)):
+        check_variable_and_dtype(value, name_, _INTEGERS, "sequence_slice")
+        value.stop_gradient = True
+    return add_op("sequence_slice", inputs, input.dtype, name=name)
+
+
+def sequence_expand(
+    x: Variable, y: Variable, ref_level: int = -1, name: str | None = None
+) -> Variable:
+    """Every sequence of ``x`` as often as the one of ``y`` with its number has parts.
+
+    Args:
+        x: ``(rows, ...)`` with one level of sequences; without sequences, rows are repeated.
+        y: only its sequences count; one or two levels.
+        ref_level: the level of ``y``; -1 for the finest.
+        name: prefix of names.
+
+    Returns:
+        The repeated sequences or rows. Source: Paddle op ``sequence_expand``.
+
+    Example:
+        >>> import dpexec as fluid, numpy as np
+        >>> with fluid.program_guard(fluid.Program()):
+        ...     x = fluid.data("x", [None, 1])
+        ...     y = fluid.data("y", [None, 1], lod_level=1)
+        ...     out = fluid.layers.sequence_expand(x, y)
+        ...     words = fluid.create_lod_tensor(
+        ...         np.zeros((3, 1), "float32"), [[2, 1]], fluid.CPUPlace()
+        ...     )
+        ...     feed = {"x": np.array([[1], [2]], "float32"), "y": words}
+        ...     (rows,) = fluid.Executor().run(feed=feed, fetch_list=[out])
+        >>> rows.ravel().tolist()
+        [1.0, 1.0, 2.0]
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand")
+    attrs = {"ref_level": ref_level}
+    return add_op("sequence_expand", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
+    """For every row of ``y`` the row of ``x`` with the number of its sequence.
+
+    Args:
+        x: a row for every sequence of ``y``, ``(sequences, ...)``.
+        y: only its sequences count; one level.
+        name: prefix of names.
+
+    Returns:
+        ``(rows of y, ...)`` with the sequences of ``y``. Source: Paddle op
+        ``sequence_expand_as``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand_as")
+    check_type(y, "y", Variable, "sequence_expand_as")
+    return add_op("sequence_expand_as", {"X": x, "Y": y}, x.dtype, name=name)
+
+
+def sequence_pad(
+    x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
+) -> tuple[Variable, Variable]:
+    """Sequences as rows of one dense tensor, all as long as the longest.
+
+    Args:
+        x: ``(rows, ...)`` with sequences.
+        pad_value: what is put behind shorter ones: one number, or a row.
+        maxlen: length of all sequences; by default as the longest one.
+        name: prefix of names.
+
+    Returns:
+        ``(sequences, maxlen, ...)``, and the lengths that they had, int64 ``(sequences,)``.
+        Source: Paddle op ``sequence_pad``.
+    """
+    helper = LayerHelper("sequence_pad", name=name)
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_pad")
+    check_variable_and_dtype(pad_value, "pad_value", _NUMBERS, "sequence_pad")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    length = helper.create_variable_for_type_inference("int64")
+    pad_value.stop_gradient = length.stop_gradient = True
+    helper.append_op(
+        type="sequence_pad",
+        inputs={"X": x, "PadValue": pad_value},
+        outputs={"Out": out, "Length": length},
+        attrs={"padded_length": -1 if maxlen is None else maxlen},
+    )
+    return out, length
+
+
+def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
+    """Rows of a dense tensor as sequences without what is behind them.
+
+    Args:
+        x: ``(sequences, maxlen, ...)``.
+        length: length of each sequence, int64 ``(sequences,)``.
+        name: prefix of names.
+
+    Returns:
+        ``(rows, ...)`` with one level of sequences. Source: Paddle op ``sequence_unpad``.
+    """
+    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_unpad")
+    check_variable_and_dtype(length, "length", ("int64",), "sequence_unpad")
+    length.stop_gradient = True
+    return add_op("sequence_unpad", {"X": x, "Length": length}, x.dtype, name=name)
+
+
+def sequence_reshape(input: Variable, new_dim: int) -> Variable:
+    """The numbers of every sequence in rows of another width.
+
+    Args:
+        input: ``(rows, width)`` with one level of sequences.
+        new_dim: the other width; it must divide the numbers of each sequence.
+
+    Returns:
+        ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
+    """
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_reshape")
+    return add_op("sequence_reshape", {"X": input}, input.dtype, {"new_dim": new_dim})
+
+
+def sequence_scatter(
+    input: Variable, index: Variable, updates: Variable, name: str | None = None
+) -> Variable:
+    """A sequence of updates added to every row of a dense tensor.
+
+    Args:
+        input: ``(sequences, width)``.
+        index: the columns to add to, int32 or int64 ``(rows, 1)`` with one level of sequences.
+        updates: what is added, ``(rows, 1)`` with the same sequences.
+        name: prefix of names.
+
+    Returns:
+        Like ``input``. Source: Paddle op ``sequence_scatter``.
+    """
+    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_scatter")
+    check_variable_and_dtype(index, "index", _INTEGERS, "sequence_scatter")
+    check_variable_and_dtype(updates, "updates", _NUMBERS, "sequence_scatter")
+    inputs = {"X": input, "Ids": index, "Updates": updates}
+    return add_op("sequence_scatter", inputs, input.dtype, name=name)
+
+
+def sequence_enumerate(
+    input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
+) -> Variable:
+    """For every number the ones that follow it in its sequence.
+
+    Args:
+        input: int32 or int64 ``(rows, 1)`` with sequences.
+        win_size: how many numbers, with the first one.
+        pad_value: stands for those behind the end of the sequence.
+        name: prefix of names.
+
+    Returns:
+        ``(rows, win_size)`` with the same sequences; gradients stop here. Source: Paddle op
+        ``sequence_enumerate``.
+    """
+    check_variable_and_dtype(input, "input", _INTEGERS, "sequence_enumerate")
+    attrs = {"win_size": win_size, "pad_value": pad_value}
+    return add_op(
+        "sequence_enumerate", {"X": input}, input.dtype, attrs, name=name, stop_gradient=True
+    )
+
+
+def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
+    """Every sequence backwards.
+
+    Args:
+        x: ``(rows, ...)`` with sequences.
+        name: prefix of names.
+
+    Returns:
+        The same shape and sequences. Source: Paddle op ``sequence_reverse``.
+    """
+    check_variable_and_dtype(x, "x", ("int8", *_NUMBERS), "sequence_reverse")
+    return add_op("sequence_reverse", {"X": x}, x.dtype, slot="Y", name=name)

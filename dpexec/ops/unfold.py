@@ -1,12 +1,12 @@
-"""``unfold`` and ``row_conv``: windows over images and over sequences."""
+"""``unfold``: windows over images."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import product, require_same_dtype
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import product
 
 Ints = Sequence[int]
 
@@ -145,54 +145,3 @@ def unfold_grad(
     for element, meets in _places(places, kernel_sizes, strides, dilations):
         padded[meets] += columns[:, :, element]
     return padded[_inner(x.shape, paddings)]
-
-
-def _infer_row_conv(x: Spec, weight: Spec) -> Spec:
-    require_same_dtype(x, weight, "X and Filter")
-    require(x.lod_level == 0 and x.rank == 3, f"X {x} must be dense sequences (N, T, D)")
-    require(
-        weight.rank == 2 and dims_match(weight.shape[1], x.shape[2]),
-        f"Filter {weight} must have a row per step and the width of X {x}",
-    )
-    return x
-
-
-@op(
-    "row_conv",
-    inputs="X Filter",
-    outputs="Out",
-    infer=_infer_row_conv,
-    samples=lambda r: [
-        Sample({"X": r.normal((2, 5, 3)), "Filter": r.normal((3, 3))}),
-        Sample({"X": r.normal((1, 4, 2)), "Filter": r.normal((1, 2))}),
-        Sample({"X": r.normal((3, 2, 1)), "Filter": r.normal((4, 1))}),
-    ],
-)
-def row_conv(xp: Any, x: Any, weight: Any) -> Any:
-    """``out[t] = sum(x[t + k] * filter[k])`` over the steps ``k`` to come; dense ``(N, T, D)``.
-
-    Source: Paddle op ``row_conv``; Amodei and others, 2015 (Deep Speech 2).
-    """
-    out = x * weight[0]
-    for step in range(1, min(len(weight), x.shape[1])):
-        out[:, :-step] += x[:, step:] * weight[step]
-    return out
-
-
-@row_conv.grad("X", "Filter", "Out@GRAD")
-def row_conv_grad(
-    xp: Any, x: Any, weight: Any, d_out: Any, *, needs: tuple[bool, bool]
-) -> tuple[Any, Any]:
-    """The same sums from the other side."""
-    steps = range(1, min(len(weight), x.shape[1]))
-    d_x = d_weight = None
-    if needs[0]:
-        d_x = d_out * weight[0]
-        for step in steps:
-            d_x[:, step:] += d_out[:, :-step] * weight[step]
-    if needs[1]:
-        d_weight = xp.zeros_like(weight)
-        d_weight[0] = (x * d_out).sum(axis=(0, 1))
-        for step in steps:
-            d_weight[step] = (x[:, step:] * d_out[:, :-step]).sum(axis=(0, 1))
-    return d_x, d_weight
