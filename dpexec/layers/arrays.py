@@ -10,7 +10,13 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
-__all__ = ["array_length", "array_read", "array_write", "create_array"]
+__all__ = [
+    "array_length",
+    "array_read",
+    "array_write",
+    "create_array",
+    "tensor_array_to_tensor",
+]
 
 
 def create_array(dtype: Any) -> Variable:
@@ -103,6 +109,39 @@ def array_length(array: Variable) -> Variable:
     made = add_op("lod_array_length", {"X": array}, "int64", layer="array_length")
     made.stop_gradient = True
     return made
+
+
+def tensor_array_to_tensor(
+    input: Variable, axis: int = 1, name: str | None = None, use_stack: bool = False
+) -> tuple[Variable, Variable]:
+    """All entries of an array in one tensor.
+
+    Args:
+        input: the array.
+        axis: along which they are put together.
+        name: first part of the names of the results.
+        use_stack: whether the axis is a new one: then all entries have the same shape.
+
+    Returns:
+        The tensor, and the size of each entry along the axis, int32 ``(entries,)``; with
+        ``use_stack`` the size that it has there in the entry.
+
+    Raises:
+        TypeError: not an array.
+
+    Source: Paddle op ``tensor_array_to_tensor``.
+    """
+    _check_array(input, "tensor_array_to_tensor")
+    helper = LayerHelper("tensor_array_to_tensor", name=name)
+    out = helper.create_variable_for_type_inference(dtype=input.dtype)
+    sizes = helper.create_variable_for_type_inference(dtype="int32")
+    helper.append_op(
+        "tensor_array_to_tensor",
+        inputs={"X": input},
+        outputs={"Out": [out], "OutIndex": [sizes]},
+        attrs={"axis": axis, "use_stack": use_stack},
+    )
+    return out, sizes
 
 
 def _check_array(array: Any, layer: str) -> None:

@@ -45,7 +45,7 @@ def _infer(
 @op(
     "recurrent",
     inputs="inputs[] initial_states?[] parameters?[]",
-    outputs="outputs?[] step_scopes?",
+    outputs="outputs[] step_scopes",
     infer=_infer,
     attrs=_ATTRS,
 )
