@@ -20,6 +20,7 @@ from distributed import Client
 from tests.distributed import delay as cable
 from tests.waiting import until
 
+_LARGEST = 70_000  # bytes of what the kernel sends at once if it need not cut it into frames
 _JUMBO = 9000  # bytes of a frame: a process that carries them has fewer to carry
 
 _numbers = itertools.count(os.getpid())
@@ -87,7 +88,8 @@ class Host:
             _ip("link", "set", end, "mtu", str(_JUMBO))
 
     def _narrow(self, inside: Sequence[str], device: str) -> None:
-        bucket = ["tbf", "rate", f"{self._megabits}mbit", "burst", "64kb", "latency", "50ms"]
+        burst = max(_LARGEST, self._megabits * 125)  # bytes; those of a millisecond
+        bucket = ["tbf", "rate", f"{self._megabits}mbit", "burst", str(burst), "latency", "50ms"]
         command = [*inside, "tc", "qdisc", "add", "dev", device, "root", *bucket]
         subprocess.run(command, check=True, capture_output=True)
 

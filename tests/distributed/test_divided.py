@@ -12,8 +12,9 @@ from tests.runtime.nets import assert_same_bits, train
 @pytest.fixture(autouse=True)
 def apart(monkeypatch):
     """Each worker is a host of its own, and only bytes take time."""
-    monkeypatch.setattr(HomeTable, "host", lambda homes, device: homes.address[device])
-    monkeypatch.setattr(task_runner, "TASKS", Exchange(0.0, 1e9))
+    hosts = property(lambda homes: [devices[0] for devices in homes.workers.values()])
+    monkeypatch.setattr(HomeTable, "hosts", hosts)
+    monkeypatch.setattr(task_runner, "link_between", lambda *_: Exchange(0.0, 1e9))
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.runtime.schedulers.home_table import HomeTable
+from dpexec.runtime.schedulers.links import link_between
+from dpexec.runtime.schedulers.waiting import Contact
 from tests.distributed.hosts import hosts
 from tests.runtime.nets import assert_same_bits, batches, classifier, train, word_batches, words
 from tests.waiting import until
 
 STEPS = 10
+MEGABITS = 400
 
 
 @pytest.fixture(scope="module")
 def network():
-    with hosts(2, megabits=400, delay=0.005) as made:
+    with hosts(2, MEGABITS, delay=0.005) as made:
         yield made
 
 
@@ -55,6 +59,13 @@ def test_sparse_gradients_take_few(network):
     assert max(sparse) < table / 4  # of which most are parameters, which come once
 
 
+def test_the_speed_of_links_is_measured(network):
+    client, _ = network
+    contact = Contact(client, limit=10)
+    link = link_between(contact, HomeTable(contact.workers()))
+    assert 0.3 * MEGABITS < link.bandwidth * 8e-6 < MEGABITS
+
+
 def test_who_waits_long_for_a_link_is_not_silent():
     """Each transfer takes longer than a silent worker is waited for."""
     megabits, limit = 4, 1
@@ -72,7 +83,7 @@ def test_who_waits_long_for_a_link_is_not_silent():
 
 def test_cut_link_loses_nothing():
     net, feeds, mib = wide(), batches(6), 1 << 20
-    with hosts(2, megabits=400, delay=0.005) as (client, (host, other)):
+    with hosts(2, MEGABITS, delay=0.005) as (client, (host, other)):
 
         def cut() -> None:
             until(lambda: other.received > 12 * mib, 60)  # the state, and some steps

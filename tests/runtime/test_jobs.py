@@ -20,7 +20,8 @@ def jobs(homes, mode=AllReduce, idle=(), startup=False, link=TASKS):
     made = Compilation.of(program, [fluid.CPUPlace()] * len(homes), build, False, "tasks")
     graph, _ = made.graph()
     fetched, fed = ([], []) if startup else ([net.loss.name], ["x", "y"])
-    return jobs_of(made.plan(graph, fetched, fed, list(idle), False), HomeTable(homes), link)
+    plan = made.plan(graph, fetched, fed, list(idle), False)
+    return jobs_of(plan, HomeTable(homes), lambda: link)
 
 
 def named(found):
@@ -110,6 +111,46 @@ def test_sums_for_an_owner_end_at_its_worker_where_they_can():
     assert parts_of_sums(found, "reduce") == [0, 0]  # for the owners 2 and 3; it pays for no other
     owners = [name for name in named(found) if name.startswith("reduce_optimizer")]
     assert sorted(owners) == [f"reduce_optimizer_broadcast_dev{device}" for device in range(4)]
+
+
+HOSTS = ("one:1", "two:1", "three:1")
+
+
+def test_hosts_divide_sums():
+    found = jobs(HOSTS, link=BYTES_ALONE)
+    first = [name for name in named(found) if name.startswith("forward")]
+    assert first == [f"forward_backward_cut_share{s}_dev{d}" for d, s in ((0, 1), (1, 0), (2, 0))]
+    assert [n for n in named(found) if n.startswith("cut")] == [
+        f"cut_share{share}_dev{device}" for device, share in ((0, 2), (1, 2), (2, 1))
+    ]
+    for share in range(3):
+        adding = job_called(found, f"reduce_scatter_dev{share}")
+        (part,) = adding.parts
+        assert {source for _, (source, _), _ in part.takes} == {0, 1, 2} - {share}
+        assert {name.partition("[")[2] for _, name in adding.gives} == {f"{share}]"}
+    last = [name for name in named(found) if name.startswith("all_gather")]
+    assert last == [f"all_gather_optimizer_dev{device}" for device in range(3)]
+    assert found.flows
+
+
+def test_a_worker_of_each_host_adds_up():
+    found = jobs(("one:1", "one:2", "two:1", "two:2"), link=BYTES_ALONE)
+    adders = [job.device for job in found.found if job.name.startswith("reduce_scatter")]
+    assert adders == [0, 2]
+    assert len([name for name in named(found) if name.startswith("all_gather")]) == 4
+
+
+@pytest.mark.parametrize(
+    ("homes", "options"),
+    [
+        (HOSTS, {"link": Exchange(5e-3, 1e9)}),  # more tasks cost more than these few bytes
+        (("one:1", "one:2", "one:3"), {"link": BYTES_ALONE}),
+        (HOSTS, {"link": BYTES_ALONE, "idle": [2]}),  # no values of its own
+        (HOSTS, {"link": BYTES_ALONE, "mode": Reduce}),  # owners divide the work already
+    ],
+)
+def test_sums_stay_whole_where_that_is_faster(homes, options):
+    assert not any("share" in name for name in named(jobs(homes, **options)))
 
 
 def test_names_of_tasks_that_do_two_things_say_both_and_where():

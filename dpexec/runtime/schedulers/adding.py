@@ -7,8 +7,9 @@ that they have the bits that they have in one process.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir.spec import Spec
@@ -67,8 +68,22 @@ class Divided:
     gives: int
 
 
+class _Way(NamedTuple):
+    """A way to add up, and what it costs.
+
+    Args:
+        copies: how many values go through the busiest link, one after another.
+        tasks: how many there are more than if one worker does everything.
+        who: who does what; None: one worker does everything.
+    """
+
+    copies: float
+    tasks: int
+    who: Along | Divided | None
+
+
 def way_of(
-    plan: Plan, task: Task, homes: HomeTable, home: int, link: Exchange
+    plan: Plan, task: Task, homes: HomeTable, home: int, link: Callable[[], Exchange]
 ) -> Along | Divided | None:
     """Who does the work of a task.
 
@@ -80,7 +95,7 @@ def way_of(
         task: one of its tasks.
         homes: the workers of the replicas.
         home: the device at whose worker the task runs otherwise.
-        link: what is between the workers.
+        link: tells what is between the workers; called if it matters.
 
     Returns:
         Who; None if one worker does all of it.
@@ -88,30 +103,35 @@ def way_of(
     if task.nodes[0].kind not in ("all_reduce", "reduce"):
         return None
     sums = [total for node in task.nodes for total in sums_of(node, plan.missing)]
-    if not _are_alike(sums):
+    ways = _ways(plan, sums, homes, home)
+    if len(ways) == 1:
         return None
+    nbytes, between = _nbytes(plan, sums), link()
+    return min(ways, key=lambda way: between.seconds(way.copies * nbytes, way.tasks)).who
+
+
+def _ways(plan: Plan, sums: Sequence[_Sum], homes: HomeTable, home: int) -> list[_Way]:
+    """The ways in which sums can be added up; that of one worker is the first."""
     _, sources, _, receivers = sums[0]
-    nbytes = _nbytes(plan, sums)
-    at = homes.address[home]
     wanted = {homes.address[device] for device in receivers}
-    copies = sum(homes.address[d] != at for d in sources) + len(wanted - {at})
-    ways: list[tuple[float, Along | Divided | None]] = [(link.seconds(copies * nbytes), None)]
+
+    def copies(at: str) -> int:
+        """Of values and sums that go to and from a worker."""
+        return sum(homes.address[d] != at for d in sources) + len(wanted - {at})
+
+    alone = copies(homes.address[home])
+    ways = [_Way(alone, 0, None)]
+    if any(found != sources or to != receivers for _, found, _, to in sums):
+        return ways
     if along := _along(sums[0], homes, home):
         hops = len(along.adders) - 1
         last = homes.address[along.adders[-1].device]
-        seconds = link.seconds((hops + len(wanted - {last})) * nbytes, hops)
-        ways.append((seconds, along))
+        ways.append(_Way(hops + len(wanted - {last}), hops, along))
     if divided := _divided(plan, sums, homes):
-        shares = len(divided.devices)
-        more = len(homes.workers) * shares - 1  # tasks that cut and add
-        ways.append((link.seconds(copies * nbytes / shares, more), divided))
-    return min(ways, key=lambda way: way[0])[1]
-
-
-def _are_alike(sums: Sequence[_Sum]) -> bool:
-    """Whether all sums are of the same replicas, for the same replicas."""
-    _, sources, _, receivers = sums[0]
-    return all(found == sources and wanted == receivers for _, found, _, wanted in sums)
+        hosts = len(divided.devices)
+        cuts = len(homes.workers) * (hosts - 2)  # the first one goes with what makes the values
+        ways.append(_Way(alone / hosts, cuts + hosts - 1, divided))
+    return ways
 
 
 def _along(total: _Sum, homes: HomeTable, home: int) -> Along | None:
@@ -129,15 +149,15 @@ def _along(total: _Sum, homes: HomeTable, home: int) -> Along | None:
 
 def _divided(plan: Plan, sums: Sequence[_Sum], homes: HomeTable) -> Divided | None:
     """The hosts among which sums can be divided: dense ones, of all replicas for all."""
-    first_on = {homes.host(d): d for d in reversed(range(len(homes.address)))}
+    hosts = tuple(homes.hosts)
     names, (_, sources, _, receivers) = [name for name, *_ in sums], sums[0]
     everybody = list(range(len(homes.address)))
-    if len(first_on) == 1 or not sorted(sources) == sorted(receivers) == everybody:
+    if len(hosts) == 1 or not sorted(sources) == sorted(receivers) == everybody:
         return None
     if any(_spec(plan, name).kind == VarType.SELECTED_ROWS for name in names):
         return None
     made = tuple(made for *_, made, _ in sums)
-    return Divided(tuple(sorted(first_on.values())), tuple(names), made, receivers[0])
+    return Divided(hosts, tuple(names), made, receivers[0])
 
 
 def _nbytes(plan: Plan, sums: Sequence[_Sum]) -> int:

@@ -23,9 +23,13 @@ class HomeTable:
         for device, worker in enumerate(self.address):
             self.workers[worker] = (*self.workers.get(worker, ()), device)
 
-    def host(self, device: int) -> str:
-        """The host of a replica's worker: its address without the port."""
-        return self.address[device].rpartition(":")[0]
+    @property
+    def hosts(self) -> list[int]:
+        """The first replica of each host; that is an address without the port."""
+        first: dict[str, int] = {}
+        for device, worker in enumerate(self.address):
+            first.setdefault(worker.rpartition(":")[0], device)
+        return list(first.values())
 
     def buddy(self, device: int) -> str | None:
         """The worker that mirrors a replica: that of the next one at home elsewhere, if any."""

@@ -9,7 +9,7 @@ and serve all steps.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec.runtime.bucket_size import Exchange
@@ -58,13 +58,13 @@ class Jobs:
     flows: bool
 
 
-def jobs_of(plan: Plan, homes: HomeTable, link: Exchange) -> Jobs:
+def jobs_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> Jobs:
     """The jobs of a plan.
 
     Args:
         plan: what runs.
         homes: the workers of its replicas.
-        link: what is between them.
+        link: tells what is between them; called if it matters.
     """
     units = units_of(plan, homes, link)
     return Jobs(tuple(_jobs(_chains(units))), _flows(units))

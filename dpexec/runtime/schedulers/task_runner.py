@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 import dask
 
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.bucket_size import TASKS
+from dpexec.runtime.bucket_size import Exchange
 from dpexec.runtime.cluster_worker import StepOf
 from dpexec.runtime.held_feed import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.jobs import Jobs, jobs_of
+from dpexec.runtime.schedulers.links import link_between
 from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.step_graph import StepGraph
 
@@ -43,6 +44,7 @@ class TaskRunner:
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
         self._homes = group.homes
+        self._between: Exchange | None = None
         self._jobs: WeakKeyDictionary[Plan, Jobs] = WeakKeyDictionary()
 
     @staticmethod
@@ -84,11 +86,17 @@ class TaskRunner:
     def _jobs_of(self, plan: Plan) -> Jobs:
         """The jobs of a plan while replicas keep their homes."""
         if self._homes is not self._group.homes:
-            self._homes = self._group.homes
+            self._homes, self._between = self._group.homes, None
             self._jobs.clear()
         if plan not in self._jobs:
-            self._jobs[plan] = jobs_of(plan, self._homes, TASKS)
+            self._jobs[plan] = jobs_of(plan, self._homes, self._link)
         return self._jobs[plan]
+
+    def _link(self) -> Exchange:
+        """What is between the workers while replicas keep their homes."""
+        if self._between is None:
+            self._between = link_between(self._contact, self._homes)
+        return self._between
 
     def _send(self, graphs: Sequence[StepGraph]) -> list[Any]:
         """Let dask run the graphs of all steps as one; returns the ends of the last."""

@@ -6,7 +6,7 @@ are made of them, see :mod:`.jobs`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpexec.runtime.bucket_size import Exchange
@@ -87,13 +87,13 @@ def home_of(plan: Plan, number: int) -> int:
     return task.nodes[0].inputs[0].device if task.device is None else task.device
 
 
-def units_of(plan: Plan, homes: HomeTable, link: Exchange) -> list[Unit]:
+def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> list[Unit]:
     """The units of a step, in a topological order.
 
     Args:
         plan: what runs.
         homes: the workers of its replicas.
-        link: what is between them.
+        link: tells what is between them; called if it matters.
     """
     return _Units(plan, homes, link).all()
 
@@ -104,10 +104,10 @@ class _Units:
     Args:
         plan: what runs.
         homes: the workers of its replicas.
-        link: what is between them.
+        link: tells what is between them; called if it matters.
     """
 
-    def __init__(self, plan: Plan, homes: HomeTable, link: Exchange) -> None:
+    def __init__(self, plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> None:
         self._plan, self._homes = plan, homes
         self._reads = _reads(plan)
         self._feeds = [

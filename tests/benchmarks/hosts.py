@@ -1,0 +1,102 @@
+"""``python -m tests.benchmarks.hosts``: sums between hosts, by one worker or divided.
+
+The hosts are network namespaces on this machine, behind links of their own. What a step takes is
+what it takes to exchange gradients; the two ways take turns, and the fastest run counts, as
+other work on the machine only ever adds to a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import dpexec as fluid
+from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.schedulers import task_runner
+from tests.benchmarks.gangs import program
+from tests.distributed.hosts import hosts
+
+_NEVER, _ALWAYS = Exchange(1e3, 1e9), Exchange(0.0, 1e9)
+_LONG = 5.0  # seconds that a run may take before it counts by itself
+
+
+class Variant:
+    """A way to add up.
+
+    Args:
+        client: of the hosts' cluster.
+        count: of hosts.
+        nbytes: of gradients.
+        steps: per run.
+        link: makes the runtime choose the way.
+    """
+
+    def __init__(self, client: Any, count: int, nbytes: int, steps: int, link: Exchange) -> None:
+        main, startup, self._loss = program(nbytes)
+        self._scope, self._exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(self._scope):
+            self._exe.run(startup)
+        execution = fluid.ExecutionStrategy()
+        execution.scheduler, execution.num_iteration_per_run = client, steps
+        self._steps, side = steps, self._loss.block.var("x").shape[1]
+        self._compiled = fluid.CompiledProgram(main).with_data_parallel(
+            self._loss.name, exec_strategy=execution, places=[fluid.CPUPlace()] * count
+        )
+        self._feed = {"x": np.ones((count, side), "float32")}
+        with mock.patch.object(task_runner, "link_between", return_value=link):
+            self.seconds()
+
+    def seconds(self) -> float:
+        """What a step of a run takes."""
+        began = time.perf_counter()
+        with fluid.scope_guard(self._scope):
+            self._exe.run(self._compiled, feed=self._feed, fetch_list=[self._loss])
+        return (time.perf_counter() - began) / self._steps
+
+    def close(self) -> None:
+        """Free the workers."""
+        self._exe.close()
+
+
+def compare(client: Any, count: int, nbytes: int, steps: int, runs: int) -> tuple[float, float]:
+    """The seconds of a step with sums of one worker, and with divided ones."""
+    variants = [Variant(client, count, nbytes, steps, link) for link in (_NEVER, _ALWAYS)]
+    times: list[list[float]] = [[], []]
+    while len(times[0]) < runs:
+        for variant, found in zip(variants, times, strict=True):
+            found.append(variant.seconds())
+        if times[0][0] * steps > _LONG:
+            break
+    for variant in variants:
+        variant.close()
+    one, divided = map(min, times)
+    return one, divided
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[3, 4])
+    parser.add_argument("--megabits", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds to go through a link")
+    parser.add_argument("--steps", type=int, default=5, help="per run")
+    parser.add_argument("--runs", type=int, default=7)
+    given = parser.parse_args()
+    print("| hosts | Mbit/s | MB | at one worker, ms a step | divided |\n|---|---|---|---|---|")
+    for count in given.hosts:
+        for megabits in given.megabits:
+            with hosts(count, megabits, given.delay) as (client, _):
+                for size in given.megabytes:
+                    nbytes = round(size * 1e6)
+                    found = compare(client, count, nbytes, given.steps, given.runs)
+                    one, divided = (f"{1e3 * seconds:.0f}" for seconds in found)
+                    print(f"| {count} | {megabits} | {size:g} | {one} | {divided} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
