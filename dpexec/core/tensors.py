@@ -255,7 +255,40 @@ class LoDTensorArray(list[LoDTensor]):
 
 
 class LoDRankTable(list[tuple[int, int]]):
-    """Sequences by their lengths, the longest first: (number of the sequence, its length)."""
+    """Sequences by their lengths, the longest first: (number of the sequence, its length).
+
+    Attributes:
+        coarse: offsets of the levels above the sequences.
+        numbers: the numbers of the sequences.
+        lengths: their lengths.
+    """
+
+    coarse = Lod()
+    numbers = lengths = np.zeros(0, np.int64)
+
+    @classmethod
+    def of(cls, lod: Lod, level: int) -> LoDRankTable:
+        """Rank the sequences of one level; equally long ones stay in their order.
+
+        Args:
+            lod: the offsets.
+            level: which of its levels.
+        """
+        lengths = np.diff(lod.levels[level])
+        numbers = np.argsort(-lengths, kind="stable")
+        table = cls(zip(numbers.tolist(), lengths[numbers].tolist(), strict=True))
+        table.coarse = Lod(lod.levels[:level])
+        table.numbers, table.lengths = numbers, lengths[numbers]
+        return table
+
+    @property
+    def level(self) -> int:
+        """The level of the sequences."""
+        return len(self.coarse.levels)
+
+    def longer_than(self, step: int) -> int:
+        """How many sequences are longer than ``step``: those that still run then."""
+        return int(np.searchsorted(-self.lengths, -step, side="left"))
 
     def items(self) -> list[tuple[int, int]]:
         """The content as a plain list."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.block import Block
@@ -119,7 +120,8 @@ def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
             yield f"there is no {kind} {unknown}, only {', '.join(names)}"
         for slot in declared:
             count = len(_present(given.get(slot.name, [])))
-            if not count and kind == "input" and not slot.optional:
+            later = slot.optional or slot.name.endswith(LOD_SUFFIX)  # filled when it is compiled
+            if not count and kind == "input" and not later:
                 yield f"input {slot.name} is missing"
             if count > 1 and not slot.many:
                 yield f"{kind} {slot.name} takes one variable, not {count}"

@@ -29,6 +29,7 @@ from dpexec.layers import (
     control_flow,
     cropping,
     distributions,
+    dynamic_rnn,
     elementwise,
     images,
     indexing,
@@ -46,6 +47,7 @@ from dpexec.layers import (
     padding,
     parallel_do,
     random,
+    rank_tables,
     rearrangement,
     recurrent,
     rescaling,
@@ -71,6 +73,7 @@ from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
 from dpexec.layers.distributions import *  # noqa: F403
+from dpexec.layers.dynamic_rnn import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
@@ -87,6 +90,7 @@ from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
+from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.recurrent import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
@@ -113,6 +117,7 @@ _rooms = (
     control_flow,
     cropping,
     distributions,
+    dynamic_rnn,
     elementwise,
     images,
     indexing,
@@ -129,6 +134,7 @@ _rooms = (
     padding,
     parallel_do,
     random,
+    rank_tables,
     recurrent,
     rescaling,
     resizing,

@@ -14,6 +14,13 @@ from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.elementwise import logical_and, logical_not
+from dpexec.layers.rank_tables import (  # noqa: F401 - fluid has them here
+    array_to_lod_tensor,
+    lod_rank_table,
+    lod_tensor_to_array,
+    max_sequence_len,
+    shrink_memory,
+)
 from dpexec.layers.structures import mapped
 from dpexec.layers.tensor import assign
 

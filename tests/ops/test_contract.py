@@ -28,11 +28,13 @@ def runs_elsewhere(definition):
 
 ON_ARRAYS = {
     *("write_to_array", "read_from_array", "lod_array_length"),
+    *("tensor_array_to_tensor", "tensor_array_to_tensor_grad"),
     *("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor"),
     *("shrink_rnn_memory", "shrink_rnn_memory_grad"),
     *("reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"),
 }
-"""Those on arrays and rank tables, of tests/layers/test_arrays.py and test_rank_tables.py."""
+"""Those on arrays and rank tables, of test_arrays.py, test_recurrent.py and test_rank_tables.py in
+tests/layers."""
 TYPES = [type for type, d in opdef.registered().items() if not runs_elsewhere(d)]
 STEP = 1e-6
 UNCHECKED_GRADIENTS = {

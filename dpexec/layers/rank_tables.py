@@ -1,0 +1,126 @@
+"""Sequences by their lengths, as recurrent nets step through them: what DynamicRNN is made of."""
+
+from __future__ import annotations
+
+from dpexec.checks import check_type
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["reorder_lod_tensor_by_rank"]
+
+
+def lod_rank_table(x: Variable, level: int = 0) -> Variable:
+    """The sequences of ``x`` with their lengths, the longest first.
+
+    Args:
+        x: a tensor with sequences.
+        level: which of its levels of sequences.
+
+    Returns:
+        A ``LoDRankTable`` variable. Source: Paddle op ``lod_rank_table``.
+
+    Raises:
+        TypeError: not a variable.
+        EnforceNotMet: there is no such level.
+    """
+    check_type(x, "x", (Variable, list), "lod_rank_table")
+    helper = LayerHelper("lod_rank_table")
+    table: Variable = helper.create_variable(
+        type=VarType.LOD_RANK_TABLE, name=unique_name.generate("lod_rank_table")
+    )
+    helper.append_op("lod_rank_table", {"X": x}, {"Out": table}, {"level": level})
+    return table
+
+
+def max_sequence_len(rank_table: Variable) -> Variable:
+    """The length of the longest sequence.
+
+    Args:
+        rank_table: a ``LoDRankTable``.
+
+    Returns:
+        int64 ``(1,)``. Source: Paddle op ``max_sequence_len``.
+    """
+    options = {"RankTable": rank_table}
+    return add_op("max_sequence_len", options, "int64", layer="max_seqence_len")
+
+
+def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
+    """An array with an entry per time step: that step of all sequences that are long enough.
+
+    Args:
+        x: a tensor with sequences.
+        table: their ``LoDRankTable``, in whose order they are.
+
+    Returns:
+        A ``LoDTensorArray``. Source: Paddle op ``lod_tensor_to_array``.
+
+    Raises:
+        TypeError: an argument is no variable.
+    """
+    check_type(x, "x", (Variable, list), "lod_tensor_to_array")
+    check_type(table, "table", (Variable, list), "lod_tensor_to_array")
+    helper = LayerHelper("lod_tensor_to_array")
+    array: Variable = helper.create_variable(
+        name=unique_name.generate("lod_tensor_to_array"),
+        type=VarType.LOD_TENSOR_ARRAY,
+        dtype=x.dtype,
+    )
+    helper.append_op("lod_tensor_to_array", {"X": x, "RankTable": table}, {"Out": array})
+    return array
+
+
+def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
+    """The sequences whose time steps an array has: what ``lod_tensor_to_array`` began with.
+
+    Args:
+        x: the array.
+        table: the ``LoDRankTable`` of the sequences.
+
+    Returns:
+        A tensor with sequences. Source: Paddle op ``array_to_lod_tensor``.
+
+    Raises:
+        TypeError: an argument is no variable.
+    """
+    check_type(x, "x", (Variable, list), "array_to_lod_tensor")
+    check_type(table, "table", (Variable, list), "array_to_lod_tensor")
+    return add_op("array_to_lod_tensor", {"X": x, "RankTable": table}, x.dtype)
+
+
+def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
+    """The rows, or sequences, of ``x`` that are of sequences longer than ``i``.
+
+    Args:
+        x: in the order of the table.
+        i: number of the time step, int64, one element.
+        table: the ``LoDRankTable`` of the sequences.
+
+    Returns:
+        The first rows, or sequences. Source: Paddle op ``shrink_rnn_memory``.
+    """
+    inputs = {"X": x, "I": i, "RankTable": table}
+    return add_op("shrink_rnn_memory", inputs, x.dtype, layer="shrink_memory")
+
+
+def reorder_lod_tensor_by_rank(x: Variable, rank_table: Variable) -> Variable:
+    """The sequences of ``x``, or its rows if it has none, in the order of a table.
+
+    Args:
+        x: a tensor with as many sequences (or rows) as the table.
+        rank_table: the ``LoDRankTable`` of another tensor.
+
+    Returns:
+        The same shape. Source: Paddle op ``reorder_lod_tensor_by_rank``.
+
+    Raises:
+        TypeError: an argument is of a wrong type.
+    """
+    check_type(x, "x", Variable, "reorder_lod_tensor_by_rank")
+    check_type(rank_table, "rank_table", Variable, "reorder_lod_tensor_by_rank")
+    if rank_table.type != VarType.LOD_RANK_TABLE:
+        raise TypeError("The type of rank_table should be LOD_RANK_TABLE.")
+    return add_op("reorder_lod_tensor_by_rank", {"X": x, "RankTable": rank_table}, x.dtype)

@@ -1,0 +1,42 @@
+"""``lod_rank_table`` and ``max_sequence_len``: sequences by their lengths, the longest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.lod import Lod
+from dpexec.core.tensors import LoDRankTable
+from dpexec.ir.opdef import Spec, op, require
+from dpexec.ops._tables import require_table
+
+
+def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
+    levels = x.lod_level if lod is None else lod.rank
+    require(0 <= level < levels, f"X has {levels} levels of sequences, but level is {level}")
+    return Spec((), kind=VarType.LOD_RANK_TABLE)
+
+
+@op("lod_rank_table", inputs="X X@LOD", outputs="Out", infer=_infer, no_grad=True)
+def lod_rank_table(xp: Any, x: Any, lod: Lod, *, level: int = 0) -> LoDRankTable:
+    """The sequences of a level with their lengths, the longest first.
+
+    Source: Paddle op ``lod_rank_table``.
+    """
+    return LoDRankTable.of(lod, level)
+
+
+def _infer_length(table: Spec) -> Spec:
+    require_table(table)
+    return Spec((1,), VarType.INT64)
+
+
+@op("max_sequence_len", inputs="RankTable", outputs="Out", infer=_infer_length, no_grad=True)
+def max_sequence_len(xp: Any, table: LoDRankTable) -> Any:
+    """The length of the longest sequence, int64 ``(1,)``.
+
+    Source: Paddle op ``max_sequence_len``.
+    """
+    return np.array([table.lengths[0] if table else 0], np.int64)

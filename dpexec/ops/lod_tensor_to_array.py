@@ -1,0 +1,113 @@
+"""``lod_tensor_to_array`` and back: from sequences one after another to one entry per time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.arrays import TensorArray
+from dpexec.core.dtypes import VarType
+from dpexec.core.lod import Lod
+from dpexec.core.tensors import LoDRankTable
+from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
+from dpexec.ops._tables import offsets_of, picked, require_table, some_rows
+
+
+def _infer_to_array(x: Spec, lod: Spec | None, table: Spec) -> Spec:
+    require_table(table)
+    made = some_rows(x, running=lod is not None)
+    return made.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=max(x.lod_level - 1, 0))
+
+
+@op("lod_tensor_to_array", inputs="X X@LOD RankTable", outputs="Out", infer=_infer_to_array)
+def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> TensorArray:
+    """Entry t has step t of every sequence that is longer than t, in the order of the table.
+
+    Of sequences of sequences, such a step is a sequence. Source: Paddle op
+    ``lod_tensor_to_array``.
+
+    Args:
+        xp: the array library.
+        x: the tensor.
+        lod: its sequences, at least as many levels as the table has above and at its own.
+        table: of ``x``, or of a tensor with as long sequences.
+    """
+    starts = lod.levels[table.level][table.numbers]
+    inner = Lod(lod.levels[table.level + 1 :])
+    entries = []
+    for step in range(int(table.lengths[0]) if table else 0):
+        steps, rows = picked(inner, starts[: table.longer_than(step)] + step)
+        entries.append((x[xp.asarray(rows)], steps))
+    return TensorArray(entries)
+
+
+@lod_tensor_to_array.grad_maker
+def lod_tensor_to_array_grad(context: GradContext) -> list[GradOp]:
+    """The entries of the gradient, put back where they came from."""
+    return [_back("array_to_lod_tensor", context)]
+
+
+def _back(type: str, context: GradContext) -> GradOp:
+    inputs = {"X": context.output_grads["Out"], "RankTable": context.op.inputs["RankTable"]}
+    return GradOp(type, inputs, {"Out": context.input_grads["X"]}, context.op.plain_attrs())
+
+
+def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec]:
+    require(x.kind == VarType.LOD_TENSOR_ARRAY, f"X must be a LoDTensorArray, but it is {x}")
+    require_table(table)
+    out = x.replace(kind=VarType.LOD_TENSOR, lod_level=x.lod_level + 1)
+    return out, offsets_of(out)
+
+
+@op("array_to_lod_tensor", inputs="X RankTable", outputs="Out Out@LOD", infer=_infer_to_tensor)
+def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[Any, Lod]:
+    """Sequences one after another, in the order from before they were ranked.
+
+    Step t of a sequence comes from entry t; gradients of entries that nothing flows into are
+    zeros. Source: Paddle op ``array_to_lod_tensor``.
+
+    Args:
+        xp: the array library.
+        x: an entry per time step, with the sequences in the order of the table.
+        table: the sequences' numbers and lengths.
+
+    Raises:
+        ValueError: entries are missing, or have more or fewer sequences than run in their step.
+    """
+    running = [table.longer_than(step) for step in range(int(table.lengths[0]) if table else 0)]
+    entries = _entries(xp, x, running)
+    merged = Lod.merged([lod for _, lod in entries])
+    lengths, places = np.empty_like(table.lengths), np.empty_like(table.numbers)
+    lengths[table.numbers] = table.lengths
+    places[table.numbers] = np.arange(len(table))
+    first = np.cumsum([0, *running[:-1]])  # of each step, among all
+    steps = np.concatenate([np.arange(length) for length in lengths])
+    inner, rows = picked(merged, first[steps] + np.repeat(places, lengths))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    values = xp.concatenate([array for array, _ in entries])
+    return values[xp.asarray(rows)], Lod([*table.coarse.levels, offsets, *inner.levels])
+
+
+def _entries(xp: Any, x: TensorArray, running: list[int]) -> list[tuple[Any, Lod]]:
+    """The entries of all steps; zeros where a gradient has none."""
+    like = next((entry[0] for entry in x if entry is not None), None)
+    if like is None or len(x) > len(running):
+        raise ValueError(f"the array has {len(x)} entries for {len(running)} time steps")
+    found = []
+    for step, count in enumerate(running):
+        entry = x.entry(step) or (xp.zeros((count, *like.shape[1:]), like.dtype), Lod())
+        sequences = entry[1].sequences if entry[1] else len(entry[0])
+        if sequences != count:
+            raise ValueError(
+                f"entry {step} of the array has {sequences} sequences, but {count} of the table "
+                "are long enough"
+            )
+        found.append(entry)
+    return found
+
+
+@array_to_lod_tensor.grad_maker
+def array_to_lod_tensor_grad(context: GradContext) -> list[GradOp]:
+    """The gradient, as an entry per time step."""
+    return [_back("lod_tensor_to_array", context)]

@@ -1,0 +1,50 @@
+"""``shrink_rnn_memory``: a memory of the sequences that are long enough for a time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.lod import Lod
+from dpexec.core.tensors import LoDRankTable
+from dpexec.ir.opdef import Spec, op, require
+from dpexec.ops._tables import offsets_of, require_table, some_rows
+
+
+def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Spec]:
+    require_table(table)
+    require(
+        step.dtype == VarType.INT64 and step.size in (1, -1),
+        f"the time step I must be int64 with one element, but it is {step}",
+    )
+    return some_rows(x, running=True), offsets_of(x)
+
+
+@op("shrink_rnn_memory", inputs="X X@LOD? RankTable I", outputs="Out Out@LOD", infer=_infer)
+def shrink_rnn_memory(
+    xp: Any, x: Any, lod: Lod | None, table: LoDRankTable, step: Any
+) -> tuple[Any, Lod]:
+    """The first rows, or sequences, of ``x``: of those that are longer than ``I``.
+
+    Source: Paddle op ``shrink_rnn_memory``.
+
+    Args:
+        xp: the array library.
+        x: a row, or a sequence, for each that ran in the step before, in the order of the table.
+        lod: its sequences.
+        table: the sequences' lengths.
+        step: number of the time step.
+    """
+    running = table.longer_than(int(step.reshape(())[()]))
+    if not lod:
+        return x[:running], Lod()
+    first, rows = lod.part(0, running)
+    return x[rows], first
+
+
+@shrink_rnn_memory.grad("X", "Out@GRAD", outputs="X@GRAD")
+def shrink_rnn_memory_grad(xp: Any, x: Any, d_out: Any) -> Any:
+    """What ends before gets no gradient."""
+    d_x = xp.zeros_like(x)
+    d_x[: len(d_out)] = d_out
+    return d_x
