@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dpexec.core.lod import Lod
@@ -16,6 +17,20 @@ THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
 """Sequences of samples; one of EMPTY has no rows."""
 
 UNSET = "Paddle does not set the gradients of initial states of empty sequences"
+_WRONG = "Paddle's code for AVX, which takes multiples of 8, computes no derivatives"
+
+
+def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
+    """Why samples of long short-term memories differ from Paddle, by slot.
+
+    Args:
+        size: number of cells.
+        slots: inputs with a gradient.
+        unset: whether there are initial states of empty sequences.
+    """
+    if unset:
+        return {"*": UNSET}
+    return {} if size % 8 else {f"{slot}@GRAD": _WRONG for slot in slots}
 
 
 def activate(xp: Any, x: Any, kind: str) -> Any:

@@ -109,9 +109,16 @@ def gru(
     return gates, seen, states, steps.scatter(xp, states)
 
 
+def _infer_grad(
+    x: Spec, lod: Spec | None, h0: Spec | None, weight: Spec, bias: Spec | None, *_: Spec
+) -> tuple[Spec, ...]:
+    return x.replace(lod_level=0), h0 or x, weight, bias or x
+
+
 @gru.grad(
     *("Input", "Input@LOD", "H0?", "Weight", "Bias?"),
     *("BatchGate", "BatchResetHiddenPrev", "BatchHidden", "Hidden", "Hidden@GRAD"),
+    infer=_infer_grad,
 )
 def gru_grad(
     xp: Any,

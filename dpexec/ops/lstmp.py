@@ -13,8 +13,8 @@ from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
 from dpexec.ops._recurrent import (
     EMPTY,
     THREE,
-    UNSET,
     activate,
+    deviating,
     one_level,
     require_shape,
     steps_of,
@@ -89,6 +89,7 @@ def _infer(
 def _sample(r: Any, lod: Lod, sizes: tuple[int, int], initial: bool, **attrs: Any) -> Sample:
     size, projected = sizes
     states = {"H0": projected, "C0": size} if initial else {}
+    slots = ("Input", "Weight", "ProjWeight", "Bias")
     return Sample(
         {
             "Input": r.normal((lod.rows, 4 * size)),
@@ -99,7 +100,7 @@ def _sample(r: Any, lod: Lod, sizes: tuple[int, int], initial: bool, **attrs: An
             "Bias": r.normal((1, (7 if attrs.get("use_peepholes", True) else 4) * size)),
         },
         attrs,
-        deviates={"*": UNSET} if initial and lod is EMPTY else {},
+        deviates=deviating(size, slots, initial and lod is EMPTY),
     )
 
 
@@ -109,6 +110,7 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, (3, 2), False),
         _sample(r, EMPTY, (2, 3), True),
         _sample(r, EMPTY, (2, 1), False),
+        _sample(r, Lod([[0, 2, 3]]), (8, 1), False, use_peepholes=False),
         _sample(r, THREE, (2, 2), True, use_peepholes=False, is_reverse=True),
         _sample(r, THREE, (3, 2), False, cell_clip=0.4, proj_clip=0.3),
         _sample(r, THREE, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
@@ -148,7 +150,8 @@ def lstmp(
     Cells and projections may be kept within bounds. ``proj_activation`` says no more than whether
     projections are activated: with ``cell_activation``, as in Paddle. ``BatchHidden``, the
     outputs, is for the gradient as well; gradients flow back from ``Projection`` alone.
-    Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
+    For sizes that are multiples of 8 what ``lstm`` says of gradients holds. Source: Paddle op
+    ``lstmp``; Sak, Senior, Beaufays, 2014.
     """
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
@@ -166,9 +169,8 @@ _GRAD_SLOTS = ("H0", "C0", "Weight", "ProjWeight", "Bias", *_KEPT, "Projection@G
 
 
 def _infer_grad(h0: Any, c0: Any, *others: Any) -> tuple[Spec, ...]:
-    weight, proj_weight, bias, results, _, _, gates = others[:7]
-    d_input = gates.replace(lod_level=results.lod_level)
-    return d_input, h0 or weight, c0 or weight, weight, proj_weight, bias
+    weight, proj_weight, bias, _, _, _, gates = others[:7]
+    return gates, h0 or weight, c0 or weight, weight, proj_weight, bias
 
 
 @lstmp.grad(
@@ -225,5 +227,5 @@ def lstmp_grad(
 def _grad_maker(context: GradContext) -> list[GradOp]:
     """The offsets are those of the projection: Paddle's gradient operator has no Input."""
     made = default_grad_op(context, _GRAD_SLOTS, [slot.name for slot in lstmp_grad.outputs])
-    inputs = {**made.inputs, "Projection@LOD": context.op.inputs.get("Input@LOD", [])}
+    inputs = {**made.inputs, **context.offsets("Projection@LOD", "Input")}
     return [GradOp(made.type, inputs, made.outputs, made.attrs)]

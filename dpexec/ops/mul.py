@@ -70,7 +70,11 @@ def mul(xp: Any, x: Any, y: Any, *, x_num_col_dims: int = 1, y_num_col_dims: int
     return out.reshape(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:])
 
 
-@mul.grad("X", "Y", "Out@GRAD")
+def _infer_grad(x: Spec, y: Spec, d_out: Spec) -> tuple[Spec, Spec]:
+    return x.replace(lod_level=0), y.replace(lod_level=0)
+
+
+@mul.grad("X", "Y", "Out@GRAD", infer=_infer_grad)
 def mul_grad(
     xp: Any,
     x: Any,
