@@ -19,7 +19,8 @@ def _infer(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
         dims_match(indices.shape[0], label.shape[0]),
         f"Indices {indices} and Label {label} must have as many samples",
     )
-    return Spec((1,), out.dtype), Spec((1,), VarType.INT32), Spec((1,), VarType.INT32)
+    ratio = Spec((1,), out.dtype, lod_level=out.lod_level)
+    return ratio, Spec((1,), VarType.INT32), Spec((1,), VarType.INT32)
 
 
 @op(

@@ -22,7 +22,7 @@ def _infer(theta: Spec, shape: Spec | None, *, output_shape: Sequence[int] = ())
         f"output_shape is {list(output_shape)}, but must be samples, channels, height and width",
     )
     # Paddle leaves height and width open even where the attribute tells them.
-    return theta.replace(shape=(theta.shape[0], -1, -1, 2), lod_level=0)
+    return theta.replace(shape=(theta.shape[0], -1, -1, 2))
 
 
 def _points(xp: Any, shape: Any, output_shape: Sequence[int], dtype: Any) -> Any:

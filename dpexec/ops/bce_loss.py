@@ -76,7 +76,7 @@ def _infer_nll(
         f"Weight {weight} must have one element per class of X {x}",
     )
     one = x.replace(shape=(1,), lod_level=0)
-    return x.replace(shape=shape) if reduction == "none" else one, one
+    return one.replace(shape=shape) if reduction == "none" else one, one
 
 
 @op(

@@ -56,7 +56,7 @@ def _infer_addmm(added: Spec, x: Spec, y: Spec) -> Spec:
         and all(a in (1, -1) or dims_match(a, b) for a, b in zip(added.shape, made, strict=True)),
         f"Input {added} cannot be broadcast to the product {list(made)} of X {x} and Y {y}",
     )
-    return x.replace(shape=made)
+    return x.replace(shape=made, lod_level=added.lod_level)
 
 
 @op(

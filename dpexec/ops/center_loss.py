@@ -25,7 +25,8 @@ def _infer(
         f"cluster_num is {cluster_num}, but Centers {centers} has another height",
     )
     require(rate.size in (1, -1), f"CenterUpdateRate {rate} must have one element")
-    return centers, x, x.replace(shape=(x.shape[0], 1))
+    loss = x.replace(shape=(x.shape[0], 1))
+    return centers.replace(lod_level=0), x.replace(lod_level=0), loss
 
 
 def _inputs(r: Any, samples: int, classes: int, width: int, rate: float) -> dict[str, Any]:

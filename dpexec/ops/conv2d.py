@@ -77,9 +77,7 @@ def _infer(
         image.shape, weight.shape[2:], strides=strides, groups=groups, data_format=data_format,
         **attrs,
     )  # fmt: skip
-    return image.replace(
-        shape=image_shape(image.shape[0], filters, window.output, data_format), lod_level=0
-    )
+    return image.replace(shape=image_shape(image.shape[0], filters, window.output, data_format))
 
 
 def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:

@@ -19,7 +19,8 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
         f"Y {y} must have one row or as many as X {x}",
     )
     rows = x.replace(shape=(x.shape[0], 1))
-    return rows, rows, y.replace(shape=(y.shape[0], 1))
+    x_norms, y_norms = (s.replace(shape=(s.shape[0], 1), lod_level=0) for s in (x, y))
+    return rows, x_norms, y_norms
 
 
 @op(

@@ -114,7 +114,7 @@ def _scatter(
 
 def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
     loss = x.replace(shape=check_hard(x, label))
-    match = x.replace(shape=(*loss.shape[: x.rank - 1], 1))
+    match = x.replace(shape=(*loss.shape[: x.rank - 1], 1), lod_level=0)
     return loss, x.replace(shape=(*x.shape, 0)), match
 
 

@@ -25,7 +25,7 @@ def _infer(x: Spec, lod: Spec | None, length: Spec | None) -> tuple[Spec, Spec |
         f"InputLength {length} must have a number for each sequence of Input {x}",
     )
     none = Spec((), VarType.INT64, VarType.RAW)
-    return x.replace(lod_level=0), none, length.replace(shape=(x.shape[0], 1))
+    return x.replace(lod_level=0), none, length.replace(shape=(x.shape[0], 1), lod_level=0)
 
 
 def _samples(r: Any) -> list[Sample]:

@@ -44,7 +44,7 @@ def _infer(
         slot_dim <= 0 or x.shape[1] < 0 or x.shape[1] % slot_dim == 0,
         f"slot_dim is {slot_dim}, but X {x} must be made of such slots",
     )
-    return x, size, size
+    return x, size.replace(lod_level=0), size.replace(lod_level=0)
 
 
 def _shown(xp: Any, x: Any, slot_dim: int) -> Any:

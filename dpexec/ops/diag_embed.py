@@ -25,7 +25,7 @@ def _infer_embed(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     size = -1 if x.shape[-1] < 0 else x.shape[-1] + abs(offset)
     for axis in sorted((first, second)):
         shape.insert(axis, size)
-    return x.replace(shape=tuple(shape))
+    return x.replace(shape=tuple(shape), lod_level=0)
 
 
 @op(
@@ -63,7 +63,7 @@ def _infer_trace(x: Spec, *, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     second = require_axis(dim2, x, "Input", "dim2")
     require(first != second, f"dim1 and dim2 are {dim1} and {dim2}, but must be two axes")
     shape = tuple(size for axis, size in enumerate(x.shape) if axis not in (first, second))
-    return x.replace(shape=shape or (1,))
+    return x.replace(shape=shape or (1,), lod_level=0)
 
 
 @op(

@@ -14,7 +14,7 @@ def _infer_dot(x: Spec, y: Spec) -> Spec:
     require_same_dtype(x, y)
     require(x.rank in (1, 2), f"X {x} must be a vector or a batch of them")
     require_same_shape(x, y)
-    return x.replace(shape=(*x.shape[:-1], 1))
+    return x.replace(shape=(*x.shape[:-1], 1), lod_level=0)
 
 
 @op(

@@ -30,7 +30,7 @@ def _infer(
         "dropout_implementation must be downgrade_in_infer or upscale_in_train, but is "
         f"{dropout_implementation}",
     )
-    return x, None if is_test else x.replace(dtype=VarType.UINT8)
+    return x, None if is_test else x.replace(dtype=VarType.UINT8, lod_level=0)
 
 
 _DRAWN = dict.fromkeys(("Out", "Mask"), "a mask of its own for every operator, step and device")

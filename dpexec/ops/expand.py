@@ -14,14 +14,18 @@ def _infer(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, expand_times: Sequence[int] = ()
 ) -> Spec:
     if parts or tensor is not None:
-        return x.replace(shape=(-1,) * x.rank)
+        known = expand_times if parts and len(expand_times) == x.rank else (-1,) * x.rank
+        pairs = zip(x.shape, known, strict=True)
+        return x.replace(
+            shape=tuple(-1 if d < 0 or times < 0 else d * times for d, times in pairs), lod_level=0
+        )
     require(
         len(expand_times) == x.rank and all(times > 0 for times in expand_times),
         f"expand_times is {list(expand_times)}, but must hold a positive number for every "
         f"dimension of X {x}",
     )
     shape = tuple(d if d < 0 else d * times for d, times in zip(x.shape, expand_times, strict=True))
-    return x.replace(shape=shape)
+    return x.replace(shape=shape, lod_level=x.lod_level if expand_times[0] == 1 else 0)
 
 
 def _times(expand_times: Sequence[int], tensor: Any, parts: list[Any]) -> tuple[int, ...]:
@@ -91,7 +95,8 @@ def _infer_as(x: Spec, target: Spec) -> Spec:
         and all(a < 0 or b < 0 or (a and b % a == 0) for a, b in _pairs(x, target)),
         f"the dimensions of target_tensor {target} must be multiples of those of X {x}",
     )
-    return x.replace(shape=target.shape)
+    lod_level = x.lod_level if x.shape[:1] == target.shape[:1] else 0
+    return x.replace(shape=target.shape, lod_level=lod_level)
 
 
 def _pairs(x: Spec, target: Spec) -> Any:

@@ -66,7 +66,7 @@ def _infer_nd(x: Spec, index: Spec) -> Spec:
         index.rank and 0 < index.shape[-1] <= x.rank,
         f"the last dimension of Index {index} must be between 1 and the rank of X {x}",
     )
-    return x.replace(shape=(*index.shape[:-1], *x.shape[index.shape[-1] :]) or (1,), lod_level=0)
+    return x.replace(shape=(*index.shape[:-1], *x.shape[index.shape[-1] :]) or (1,))
 
 
 def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:

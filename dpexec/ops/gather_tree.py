@@ -20,7 +20,7 @@ def _infer(ids: Spec, parents: Spec) -> Spec:
         ids.rank == parents.rank == 3 and all(map(dims_match, ids.shape, parents.shape)),
         f"Ids {ids} and Parents {parents} must both be [steps, samples, beams]",
     )
-    return ids
+    return ids.replace(lod_level=0)
 
 
 @op(

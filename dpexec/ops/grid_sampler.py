@@ -23,7 +23,7 @@ def _infer(x: Spec, grid: Spec) -> Spec:
         all(map(dims_match, grid.shape[1:3], x.shape[2:])),
         f"Grid {grid} must have the height and width of X {x}",
     )
-    return x.replace(lod_level=0)
+    return x
 
 
 def _samples(r: SampleRng) -> list[Sample]:

@@ -56,7 +56,8 @@ def _infer(
         bias is None or dims_match(bias.size, weight.shape[0]),
         f"Bias {bias} must have an element for each row of W {weight}",
     )
-    return x.replace(shape=(x.shape[0], 1)), x.replace(shape=(x.shape[0], depth)), weight
+    decisions = x.replace(shape=(x.shape[0], depth), lod_level=0)
+    return x.replace(shape=(x.shape[0], 1)), decisions, weight.replace(lod_level=0)
 
 
 def _paths(

@@ -17,7 +17,7 @@ def _check_alike(x: Spec, y: Spec) -> None:
 
 def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
     _check_alike(x, y)
-    return x, x
+    return x.replace(lod_level=0), x
 
 
 @op(
@@ -61,7 +61,8 @@ def _infer_smooth(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -
     for weight in (inside, outside):
         if weight is not None:
             _check_alike(x, weight)
-    return x, x.replace(shape=(x.shape[0], 1))
+    dense = x.replace(lod_level=0)
+    return dense, dense.replace(shape=(x.shape[0], 1))
 
 
 @op(

@@ -22,7 +22,7 @@ def _infer_sample(x: Spec, index: Spec) -> Spec:
         x.rank == index.rank == 2 and dims_match(x.shape[0], index.shape[0]),
         f"X {x} and Index {index} must be matrices with equally many rows",
     )
-    return x.replace(shape=(x.shape[0], index.shape[1]))
+    return x.replace(shape=(x.shape[0], index.shape[1]), lod_level=index.lod_level)
 
 
 @op(
@@ -63,7 +63,7 @@ def _infer_select(x: Spec, index: Spec, *, dim: int = 0) -> Spec:
     require(index.rank == 1, f"Index {index} must be a vector")
     axis = require_axis(dim, x, attribute="dim")
     shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
-    return x.replace(shape=shape, lod_level=x.lod_level if axis else 0)
+    return x.replace(shape=shape)
 
 
 @op(
@@ -107,7 +107,7 @@ def _infer_multiplex(ids: Spec, candidates: list[Spec]) -> Spec:
     for other in candidates[1:]:
         require_same_dtype(first, other, "all inputs")
         require_same_shape(first, other, "all inputs")
-    return first.replace(shape=(ids.shape[0], *first.shape[1:]))
+    return first.replace(shape=(ids.shape[0], *first.shape[1:]), lod_level=0)
 
 
 @op(

@@ -15,7 +15,7 @@ def _infer(x: Spec, target: Spec, *, reduction: str = "mean") -> Spec:
         f"Target {target} must have the shape of X {x}",
     )
     require(reduction in REDUCTIONS, f"reduction {reduction} must be one of {REDUCTIONS}")
-    return x if reduction == "none" else x.replace(shape=(1,), lod_level=0)
+    return x.replace(shape=x.shape if reduction == "none" else (1,), lod_level=0)
 
 
 def _divisor(shape: tuple[int, ...], size: int, reduction: str) -> int:

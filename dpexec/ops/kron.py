@@ -21,7 +21,8 @@ def _infer(x: Spec, y: Spec) -> Spec:
     require_same_dtype(x, y)
     require(x.rank and y.rank, f"X {x} and Y {y} must have dimensions")
     pairs = zip(*_same_rank(x.shape, y.shape), strict=True)
-    return x.replace(shape=tuple(-1 if -1 in pair else pair[0] * pair[1] for pair in pairs))
+    shape = tuple(-1 if -1 in pair else pair[0] * pair[1] for pair in pairs)
+    return x.replace(shape=shape, lod_level=0)
 
 
 def _interleaved(x: Any, y: Any) -> tuple[Any, Any]:

@@ -26,7 +26,7 @@ def _infer(
     check_tags(emission, transition, label, length)
     count = emission.shape[0] if length is not None else sequence_count(lod)
     plain = emission.replace(lod_level=0)
-    return plain, plain, transition, plain.replace(shape=(count, 1))
+    return plain, plain, transition.replace(lod_level=0), plain.replace(shape=(count, 1))
 
 
 def _samples(r: Any) -> list[Sample]:

@@ -25,7 +25,7 @@ def _infer(table: Spec, ids: Spec) -> Spec:
         f"Ids {ids} must be int64 with a last dimension of 1",
     )
     levels = to_numpy(table.dtype).itemsize * (table.shape[1] - 2)
-    return table.replace(shape=(*ids.shape[:-1], levels))
+    return table.replace(shape=(*ids.shape[:-1], levels), lod_level=ids.lod_level)
 
 
 def _table(r: SampleRng, rows: int, columns: int) -> Any:

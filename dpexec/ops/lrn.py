@@ -14,7 +14,7 @@ def _infer(x: Spec, *, n: int = 5, data_format: str = "AnyLayout") -> tuple[Spec
     require(x.rank == 4, f"X {x} must have 4 dimensions")
     require(n > 0 and n % 2 == 1, f"n must be an odd positive number, but is {n}")
     has_channels_last(data_format)
-    return x, x
+    return x, x.replace(lod_level=0)
 
 
 def _over_neighbours(xp: Any, x: Any, n: int, layout: str) -> Any:

@@ -13,7 +13,7 @@ def _infer_meshgrid(vectors: list[Spec]) -> tuple[list[Spec]]:
         require(vector.rank == 1, f"X {vector} must be a vector")
         require_same_dtype(vectors[0], vector, "all inputs")
     shape = tuple(vector.shape[0] for vector in vectors)
-    return ([vector.replace(shape=shape) for vector in vectors],)
+    return ([vector.replace(shape=shape, lod_level=0) for vector in vectors],)
 
 
 @op(
@@ -51,7 +51,7 @@ def _infer_unbind(x: Spec, *, axis: int = 0) -> tuple[list[Spec]]:
     at = require_axis(axis, x)
     require(x.shape[at] > 0, f"dimension {axis} of X {x} must be known: it is taken apart")
     shape = (*x.shape[:at], *x.shape[at + 1 :]) or (1,)
-    return ([x.replace(shape=shape, lod_level=0)] * x.shape[at],)
+    return ([x.replace(shape=shape)] * x.shape[at],)
 
 
 @op(

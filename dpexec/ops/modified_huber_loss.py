@@ -17,7 +17,8 @@ def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
     require_same_dtype(x, y)
     require_same_shape(x, y)
     require(x.rank == 2 and x.shape[1] in (1, -1), f"X {x} must be a column of scores")
-    return x, x
+    dense = x.replace(lod_level=0)
+    return dense, dense
 
 
 @op(

@@ -63,8 +63,9 @@ def _infer(
         f"custom_neg_classes are {list(custom_neg_classes)}, not {num_neg_samples}",
     )
     columns = label.shape[1]
-    logits = x.replace(shape=(x.shape[0], -1 if columns < 0 else columns + num_neg_samples))
-    cost = x.replace(shape=(x.shape[0], 1))
+    taken = -1 if columns < 0 else columns + num_neg_samples
+    logits = x.replace(shape=(x.shape[0], taken), lod_level=0)
+    cost = logits.replace(shape=(x.shape[0], 1))
     return cost, logits, logits.replace(dtype=VarType.INT64)
 
 

@@ -13,7 +13,8 @@ from dpexec.ops._shapes import require_axis, require_float
 def _infer(x: Spec, *, axis: int = -1) -> tuple[Spec, Spec]:
     require_float(x)
     at = require_axis(axis, x)
-    return x.replace(shape=(*x.shape[:at], 1, *x.shape[at + 1 :])), x
+    norms = x.replace(shape=(*x.shape[:at], 1, *x.shape[at + 1 :]), lod_level=0)
+    return norms, x.replace(lod_level=0)
 
 
 @op(

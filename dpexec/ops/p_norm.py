@@ -49,7 +49,7 @@ def _infer_p_norm(x: Spec, *, porder: float = 2.0, axis: int = -1, keepdim: bool
     require(0 < porder < math.inf, f"porder is {porder}, but must be positive and finite")
     at = require_axis(axis, x)
     rest = x.shape[at + 1 :]
-    return x.replace(shape=(*x.shape[:at], *(1,) * keepdim, *rest) or (1,))
+    return x.replace(shape=(*x.shape[:at], *(1,) * keepdim, *rest) or (1,), lod_level=0)
 
 
 @op(
@@ -175,7 +175,8 @@ def _infer_squared_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
         y.shape[0] == 1 or dims_match(x.shape[0], y.shape[0]),
         f"Y {y} must have one row or as many as X {x}",
     )
-    return x.replace(shape=(x.shape[0], product(x.shape[1:]))), x.replace(shape=(x.shape[0], 1))
+    difference = x.replace(shape=(x.shape[0], product(x.shape[1:])), lod_level=0)
+    return difference, x.replace(shape=(x.shape[0], 1))
 
 
 @op(

@@ -18,7 +18,8 @@ def _infer(x: Spec, *, paddings: Ints = ()) -> Spec:
         len(paddings) == 2 * x.rank and all(width >= 0 for width in paddings),
         f"paddings are {list(paddings)}, but must be two numbers for every dimension of X {x}",
     )
-    return x.replace(shape=_resized(x.shape, paddings, 1))
+    lod_level = 0 if any(paddings[:2]) else x.lod_level
+    return x.replace(shape=_resized(x.shape, paddings, 1), lod_level=lod_level)
 
 
 def _resized(shape: Ints, paddings: Ints, sign: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ def _infer_pixel_shuffle(x: Spec, *, upscale_factor: int = 1) -> Spec:
     batch, channels, height, width = x.shape
     channels = _divided(channels, upscale_factor**2, "the number of channels")
     size = (product((n, upscale_factor)) for n in (height, width))
-    return x.replace(shape=(batch, channels, *size))
+    return x.replace(shape=(batch, channels, *size), lod_level=0)
 
 
 @op(
@@ -67,7 +67,7 @@ def _infer_shuffle_channel(x: Spec, *, group: int = 1) -> Spec:
     require(x.rank == 4, f"X {x} must be images (N, C, H, W)")
     require(group >= 1, f"group is {group}, but must be positive")
     _divided(x.shape[1], group, "the number of channels")
-    return x
+    return x.replace(lod_level=0)
 
 
 def _shuffled(x: Any, group: int) -> Any:

@@ -19,7 +19,7 @@ def _infer(x: Spec) -> Spec:
         x.rank == 4 and (x.shape[1] < 0 or x.shape[1] % 2 == 0),
         f"Input {x} must be (N, C, H, W) with an even number of channels",
     )
-    return x
+    return x.replace(lod_level=0)
 
 
 @op(

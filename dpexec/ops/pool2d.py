@@ -30,7 +30,7 @@ def _infer(
     pooling = Pooling.of(size_of(x.shape, data_format), strides=strides, **windows)
     channels = channels_of(x.shape, data_format)
     shape = image_shape(x.shape[0], channels, pooling.output, data_format)
-    return x.replace(shape=shape, lod_level=0)
+    return x.replace(shape=shape)
 
 
 def _channels_first(images: Any, layout: str) -> Any:

@@ -78,7 +78,7 @@ def _infer_maxout(x: Spec, *, groups: int = 1, axis: int = 1) -> Spec:
         f"groups is {groups}, but must divide dimension {axis} of X {x}",
     )
     left = channels if channels < 0 else channels // groups
-    return x.replace(shape=(*x.shape[:at], left, *x.shape[at + 1 :]))
+    return x.replace(shape=(*x.shape[:at], left, *x.shape[at + 1 :]), lod_level=0)
 
 
 def _grouped(x: Any, groups: int, axis: int) -> tuple[Any, int]:

@@ -113,7 +113,7 @@ def linspace(xp: Any, start: Any, stop: Any, num: Any) -> Any:
 
 def _infer_diag(diagonal: Spec) -> Spec:
     require(diagonal.rank == 1, f"Diagonal {diagonal} must be a vector")
-    return diagonal.replace(shape=diagonal.shape * 2)
+    return diagonal.replace(shape=diagonal.shape * 2, lod_level=0)
 
 
 @op(

@@ -19,7 +19,7 @@ def _check(first: Spec, *others: Spec) -> None:
 
 def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
     _check(label, left, right)
-    return left
+    return left.replace(lod_level=0)
 
 
 @op(
@@ -74,7 +74,8 @@ def rank_loss_grad(xp: Any, label: Any, left: Any, right: Any, d_out: Any) -> tu
 
 def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:
     _check(x1, x2, label)
-    return x1, x1
+    dense = x1.replace(lod_level=0)
+    return dense, dense
 
 
 @op(

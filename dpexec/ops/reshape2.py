@@ -122,7 +122,7 @@ def infer_flatten(x: Spec, *, axis: int = 1) -> tuple[Spec, Spec]:
     """A matrix, and the shape that it had."""
     require(0 <= axis <= x.rank, f"axis is {axis}, but must lie between 0 and the rank of X {x}")
     shape = (product(x.shape[:axis]), product(x.shape[axis:]))
-    return x.replace(shape=shape, lod_level=0), xshape_spec(x)
+    return x.replace(shape=shape, lod_level=x.lod_level if axis == 1 else 0), xshape_spec(x)
 
 
 @op(

@@ -21,7 +21,7 @@ def _check(x: Spec, axes: Sequence[int], attribute: str) -> Spec:
 
 
 def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
-    return _check(x, axis, "axis")
+    return _check(x, axis, "axis").replace(lod_level=0)
 
 
 @op(

@@ -14,9 +14,8 @@ from dpexec.ops._shapes import require_same_dtype
 
 def _infer(x: Spec, lod: Spec | None, weight: Spec) -> Spec:
     require_same_dtype(x, weight, "X and Filter")
-    dense = x.lod_level == 0 and lod is None
     require(
-        x.rank == (3 if dense else 2),
+        x.rank == 2 or (x.rank == 3 and lod is None),
         f"X {x} must be sequences (rows, D), or dense ones (N, T, D)",
     )
     require(
@@ -30,6 +29,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
     """Rows and their sequences; dense sequences are all as long as another."""
     if lod:
         return x, lod
+    require(x.ndim == 3, "X holds no sequences, so it must be dense ones (N, T, D)")
     return x.reshape(-1, x.shape[-1]), Lod.of_lengths([[x.shape[1]] * x.shape[0]])
 
 

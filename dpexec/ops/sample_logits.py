@@ -52,10 +52,10 @@ def _infer(
                 spec is not None and same_dims(spec.shape, shape),
                 f"Customized{name} {spec} must have the shape {list(shape)}",
             )
-    numbers = labels.replace(shape=shape)
-    scores = logits.replace(shape=shape)
-    shapes = (spec.replace(shape=(*spec.shape, 0)) for spec in (logits, labels))
-    return numbers, scores, *shapes, scores, labels
+    numbers = labels.replace(shape=shape, lod_level=0)
+    scores = logits.replace(shape=shape, lod_level=0)
+    shapes = (spec.replace(shape=(*spec.shape, 0), lod_level=0) for spec in (logits, labels))
+    return numbers, scores, *shapes, scores, labels.replace(lod_level=0)
 
 
 def _samples(r: SampleRng) -> list[Sample]:

@@ -18,7 +18,7 @@ _CERTAIN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 def _infer(x: Spec) -> Spec:
     require_float(x)
     require(x.rank == 2, f"X {x} must be [samples, classes]")
-    return Spec((x.shape[0],), VarType.INT64)
+    return Spec((x.shape[0],), VarType.INT64, lod_level=x.lod_level)
 
 
 @op(

@@ -21,7 +21,7 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
         updates.rank == x.rank and all(map(dims_match, updates.shape, expected)),
         f"Updates {updates} must have the shape {list(expected)} for X {x} and Ids {ids}",
     )
-    return x
+    return x.replace(lod_level=0)
 
 
 _KEPT = "rows of X that do not reach Out have the gradient of Out there"

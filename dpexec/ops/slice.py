@@ -209,7 +209,8 @@ def _infer_strided(
 ) -> Spec:
     variables = (start, end, stride)
     known = not any((*start_list, *end_list, *stride_list)) and all(v is None for v in variables)
-    return _infer_section(x, axes, starts, ends, strides, decrease_axis, known)
+    section = _infer_section(x, axes, starts, ends, strides, decrease_axis, known)
+    return section.replace(lod_level=x.lod_level)
 
 
 @op(

@@ -57,7 +57,9 @@ def _infer_split(
             size < 0 or parts or (min(sizes) >= 0 and sum(sizes) == size),
             f"sections {list(sections)} do not add up to dimension {axis} of X {x}",
         )
-    return ([x.replace(shape=(*x.shape[:at], part, *x.shape[at + 1 :])) for part in sizes],)
+    shapes = ((*x.shape[:at], part, *x.shape[at + 1 :]) for part in sizes)
+    lod_level = x.lod_level if at else 0
+    return ([x.replace(shape=shape, lod_level=lod_level) for shape in shapes],)
 
 
 @op(
@@ -121,7 +123,7 @@ def _infer_stack(xs: list[Spec], *, axis: int = 0) -> Spec:
         )
         shape = tuple(map(merge_dim, shape, x.shape))
     at = require_axis(axis, first.replace(shape=(*shape, len(xs))), "the result")
-    return first.replace(shape=(*shape[:at], len(xs), *shape[at:]), lod_level=0)
+    return first.replace(shape=(*shape[:at], len(xs), *shape[at:]))
 
 
 @op(

@@ -51,7 +51,8 @@ def _infer_unfold(
         f"paddings must be four numbers that are not negative, but is {list(paddings)}",
     )
     places = _positions(x.shape[2:], kernel_sizes, strides, paddings, dilations)
-    return x.replace(shape=(x.shape[0], product((x.shape[1], *kernel_sizes)), product(places)))
+    columns = (product((x.shape[1], *kernel_sizes)), product(places))
+    return x.replace(shape=(x.shape[0], *columns), lod_level=0)
 
 
 def _places(places: Ints, kernel: Ints, strides: Ints, dilations: Ints) -> Iterator[Any]:

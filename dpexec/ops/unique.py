@@ -15,7 +15,7 @@ def _infer_unique(x: Spec, *, dtype: int = VarType.INT32) -> tuple[Spec, Spec]:
     require(x.rank == 1, f"X {x} must be a vector")
     index = Spec(x.shape, as_var_type(dtype))
     require_integer(index, "Index")
-    return x.replace(shape=(-1,)), index
+    return x.replace(shape=(-1,), lod_level=0), index
 
 
 def _first_seen(xp: Any, x: Any) -> tuple[Any, Any, Any]:

@@ -19,7 +19,8 @@ from dpexec.ir import opdef
 from dpexec.ir.opdef import Sample
 from dpexec.ir.roles import GRAD_SUFFIX
 from tests.fixtures import packing
-from tests.ops.calls import SampleCall, parts
+from tests.fixtures.export_ops import SHARED
+from tests.ops.calls import SampleCall, parts, spec_of
 
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 SETTINGS = 3
@@ -124,6 +125,24 @@ def test_operator_computes_what_paddle_computes(type):
                 assert_like(found, expected, what)
                 assert same(found, expected), what
         assert replay.lods == record.get("lods", {}), f"offsets of {type} {record['attrs']}"
+
+
+@pytest.mark.parametrize("type", recorded())
+def test_outputs_have_sequences_where_they_have_them_in_paddle(type):
+    definition = opdef.get(type)
+    in_inputs = definition.inplace.keys() | SHARED.get(type, {}).keys()
+    for record in recorded()[type]:
+        made_slots = {slot for slot, found in record["outputs"].items() if found} - in_inputs
+        for slot, expected in record.get("levels", {}).items():
+            specs = {
+                name: [spec_of(value(v)).replace(lod_level=int(name == slot)) for v in values]
+                for name, values in record["inputs"].items()
+                if not name.endswith(LOD_SUFFIX)
+            }
+            made = definition.infer_specs(specs, record["attrs"])
+            outputs = {name: next(iter(made[name])) for name in made_slots}
+            found = {n: spec.lod_level for n, spec in outputs.items() if spec and spec.lod_level}
+            assert found == expected, f"{type} {record['attrs']} when {slot} has sequences"
 
 
 def filled(slots):
