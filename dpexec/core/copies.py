@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from dpexec.core.arrays import TensorArray
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 
-__all__ = ["array_on", "copy_on", "value_on", "with_arrays"]
+__all__ = ["array_on", "copy_on", "value_on", "values_on", "with_arrays"]
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def with_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -32,6 +34,20 @@ def with_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
 def value_on(place: Place, value: Any) -> Any:
     """A variable's value with all arrays on a device, see :func:`array_on`."""
     return with_arrays(value, lambda array: array_on(place, array))
+
+
+def values_on(place: Place, values: Mapping[_Key, Any]) -> dict[_Key, Any]:
+    """Some values with all arrays on a device; what is one array for several keys stays one.
+
+    Args:
+        place: the device.
+        values: of variables.
+    """
+    moved: dict[int, Any] = {}
+    for value in values.values():
+        if id(value) not in moved:
+            moved[id(value)] = value_on(place, value)
+    return {key: moved[id(value)] for key, value in values.items()}
 
 
 def copy_on(place: Place, array: Any) -> Any:
@@ -56,11 +72,17 @@ def array_on(place: Place, array: Any) -> Any:
     """
     on_host = isinstance(array, np.ndarray)
     if not isinstance(place, CUDAPlace):
-        return array if on_host else array.get()
+        return array if on_host else _fetched(array)
     if on_host:
         with on_device(place):
             return array_module(place).asarray(array)
     return array if array.device.id == place.device_id else _between(array, place)
+
+
+def _fetched(array: Any) -> Any:
+    """A copy on the host."""
+    with array.device:  # whose current stream counts
+        return array.get()
 
 
 def _between(array: Any, place: CUDAPlace) -> Any:

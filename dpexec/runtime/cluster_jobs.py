@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 
+from dpexec.core.copies import values_on
+from dpexec.core.places import CPUPlace
 from dpexec.runtime.cluster_parts import Part, Takes
 from dpexec.runtime.cluster_recording import Noted, noted_on_worker
 from dpexec.runtime.cluster_worker import (
@@ -75,6 +77,8 @@ class Work(NamedTuple):
     storing: Storing | None
 
 
+_HOST = CPUPlace()
+
 _Result = Exports | dict[str, Any] | tuple[dict[str, Any], Noted | None]
 
 
@@ -131,21 +135,25 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
         if feeding is not None:
             replicas.feed(envs[device], feeding, iter(after))
         for part in parts:
-            _take(envs, part.takes, after)
+            _take(replicas, envs, part.takes, after)
             part.run(replicas, key, step, envs)
         if storing is None:
-            return Exports({(where, name): envs[where][name] for where, name in gives})
-        _take(envs, storing.takes, after)
+            made = {(where, name): envs[where][name] for where, name in gives}
+            return Exports(values_on(_HOST, made))
+        _take(replicas, envs, storing.takes, after)
         replicas.commit(plan, step, device, envs[device], storing.fed)
         if storing.fetches:
             return _fetched(replicas, plan, step, device)
-        made = replicas.stores[device].values
-        return {name: made[name] for name in storing.own if name in made}
+        stored = replicas.stores[device].values
+        return values_on(_HOST, {name: stored[name] for name in storing.own if name in stored})
 
 
-def _take(envs: Sequence[Env], takes: Takes, results: Sequence[Any]) -> None:
-    for index, value, (device, name) in takes:
-        envs[device][name] = results[index][value]
+def _take(
+    replicas: WorkerReplicas, envs: Sequence[Env], takes: Takes, results: Sequence[Any]
+) -> None:
+    found = {target: results[index][value] for index, value, target in takes}
+    for (device, name), value in values_on(replicas.place, found).items():
+        envs[device][name] = value
 
 
 def fetch(

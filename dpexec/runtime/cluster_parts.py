@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from dpexec.core.places import array_module
 from dpexec.runtime.cluster_worker import BindingKey, StepOf, Value, WorkerReplicas
 from dpexec.runtime.collectives import LEFT_OUT, add_in_order, sums_of
 from dpexec.runtime.env import Env
@@ -109,9 +108,9 @@ class AddShare(NamedTuple):
             StaleTaskError: that was done already.
         """
         replicas.once((self.number, "add", self.share))
-        began, ends = time.perf_counter_ns(), {}
+        began, ends, xp = time.perf_counter_ns(), {}, array_module(replicas.place)
         for node, name, sources, made, receivers in _sums(replicas.binding(key).plan, self.number):
-            total = add_in_order([self._value(envs, device, name) for device in sources])
+            total = add_in_order([self._value(envs, device, name) for device in sources], xp)
             envs[receivers[0]][share_name(made, self.share)] = total
             ends[node] = time.perf_counter_ns()
         recording = replicas.recording(step.number)
@@ -149,10 +148,11 @@ class JoinShares(NamedTuple):
             StaleTaskError: that was done already.
         """
         replicas.once((self.number, "join"))
+        xp = array_module(replicas.place)
         for _, name, _, made, receivers in _sums(replicas.binding(key).plan, self.number):
             shape, env = envs[self.devices[0]][name].shape, envs[receivers[0]]
             shares = [env.pop(share_name(made, share)) for share in range(self.shares)]
-            total = np.concatenate(shares).reshape(shape)
+            total = xp.concatenate(shares).reshape(shape)
             for device in self.devices:
                 envs[device][made] = total
 
@@ -170,7 +170,7 @@ def share_name(name: str, share: int) -> str:
     return f"{name}[{share}]"
 
 
-def _share_of(value: np.ndarray[Any, Any], share: int, shares: int) -> np.ndarray[Any, Any]:
+def _share_of(value: Any, share: int, shares: int) -> Any:
     """A share of the elements of an array, in one row."""
     size = value.size
     return value.reshape(-1)[size * share // shares : size * (share + 1) // shares]

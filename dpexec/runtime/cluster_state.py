@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import get_worker
 
+from dpexec.core.copies import values_on
+from dpexec.core.places import CPUPlace
+from dpexec.runtime.cluster_gpus import require_gpu
 from dpexec.runtime.cluster_worker import (
     Epoch,
     StepOf,
@@ -25,6 +28,7 @@ from dpexec.runtime.cluster_worker import (
     replicas_at,
 )
 from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.members import leave
 from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.worker_log import leave_out_told_errors
@@ -71,9 +75,14 @@ def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
         epoch: the time that begins.
         step: the last one that is complete.
         spec: how program and plans are compiled.
+
+    Raises:
+        RuntimeError: replicas are on GPUs, and the worker has none that can take them.
     """
     leave_out_told_errors()
-    keep(WorkerReplicas(epoch, spec), get_worker().address)
+    address = get_worker().address
+    require_gpu(spec, address)
+    keep(WorkerReplicas(epoch, spec), address)
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
@@ -145,7 +154,7 @@ def take(
 ) -> dict[str, Any]:
     """State of a replica, for its new home or its mirror.
 
-    It is not copied: no step runs, and so writes to it, before it is where it is to be.
+    On the host it is not copied: no step runs, and so writes to it, before it is where it is to be.
 
     Args:
         epoch: the time that begins.
@@ -158,7 +167,7 @@ def take(
     with at_work(epoch) as replicas:
         known = (replicas.mirrors if mirrored else replicas.stores)[device].at(step)
         wanted = [name for name in known if (names is None or name in names) and name not in but]
-        return {name: known[name] for name in wanted}
+        return values_on(CPUPlace(), {name: known[name] for name in wanted})
 
 
 def give(
@@ -182,7 +191,7 @@ def give(
                 for name, array in versions.at(step).items():
                     arrays.lend(versions, name, array)
         for device, found in parts.items():
-            versions = Versions(step)
+            versions = _new_versions(replicas, step, mirrored)
             for values in found:
                 versions.set(values, arrays)
             (replicas.mirrors if mirrored else replicas.stores)[device] = versions
@@ -215,30 +224,36 @@ def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[
     with at_work(epoch) as replicas:
         known = replicas.mirrors if mirrored else replicas.stores
         for device, found in values.items():
-            versions = known.setdefault(device, Versions(step))
-            versions.stand_at(step)
-            versions.set(found, arrays)
+            if device not in known:
+                known[device] = _new_versions(replicas, step, mirrored)
+            known[device].stand_at(step)
+            known[device].set(found, arrays)
+
+
+def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versions:
+    """Room for the state of a replica: on its device, or on the host if it is a mirror."""
+    return Versions(step, place=None if mirrored else replicas.place)
 
 
 def load(epoch: Epoch, step: int, device: int, name: str) -> Any:
     """A persistable variable of a device, after a step."""
     with at_work(epoch) as replicas:
-        return np.array(replicas.stores[device].at(step)[name])
+        return host_copy(replicas.stores[device].at(step)[name])
 
 
 def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:
     """Persistable variables of a device, after a step."""
     with at_work(epoch) as replicas:
         known = replicas.stores[device].at(step)
-        return {name: np.array(known[name]) for name in names}
+        return {name: host_copy(known[name]) for name in names}
 
 
 def digests(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, bytes]:
     """What tells whether variables of a device differ from those of another."""
     with at_work(epoch) as replicas:
         known = replicas.stores[device].at(step)
-        found = ((name, known[name]) for name in names if name in known)
-        return {name: hashlib.sha256(_words(value)).digest() for name, value in found}
+        found = values_on(CPUPlace(), {name: known[name] for name in names if name in known})
+        return {name: hashlib.sha256(_words(value)).digest() for name, value in found.items()}
 
 
 def _words(value: Any) -> Any:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import get_worker
 
+from dpexec.core.copies import values_on
 from dpexec.core.kept import Kept
 from dpexec.core.memory import keep_freed_memory
+from dpexec.core.places import Place
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
+from dpexec.runtime.cluster_gpus import run_timed
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
@@ -91,6 +94,7 @@ class WorkerReplicas:
         spec: how program and plans are compiled.
 
     Attributes:
+        place: the device of the replicas.
         stores: the persistable variables of the replicas.
         mirrors: of replicas on other workers, what nobody else has.
         running: how many tasks run now.
@@ -101,7 +105,7 @@ class WorkerReplicas:
 
         keep_freed_memory()
         self.epoch = epoch
-        self.spec = spec
+        self.spec, self.place = spec, spec.places[0]
         self.graph, _ = spec.graph()
         self.stores: dict[int, Versions] = {}
         self.mirrors: dict[int, Versions] = {}
@@ -188,9 +192,8 @@ class WorkerReplicas:
         """
         env.shard = feeding.shard
         variables = self.graph.program.global_block().vars
-        for name, value in put_together(feeding.values, feeding.counts, blocks).items():
-            # what comes may be read-only, or the user's own array
-            env[name] = np.array(value) if variables[name].persistable else value
+        fed = put_together(feeding.values, feeding.counts, blocks)
+        env.update(fed_on(self.place, fed, {name for name in fed if variables[name].persistable}))
 
     def run(self, key: BindingKey, number: int, envs: Sequence[Env], step: int) -> None:
         """Run a task of the plan.
@@ -211,7 +214,7 @@ class WorkerReplicas:
             if recording is None:
                 run_steps(binding.steps[number], envs)
             else:
-                recording.run(number, envs)
+                run_timed(recording, number, envs, self.place)
 
     def _make_room(self, plan: Plan, number: int, envs: Sequence[Env]) -> None:
         """Let a task overwrite copies of variables, not what the step before has made.
@@ -256,6 +259,20 @@ class WorkerReplicas:
             if task in self._done:
                 raise StaleTaskError(f"task {task} of step {self._step} was started twice")
             self._done.add(task)
+
+
+def fed_on(place: Place, fed: Mapping[str, Any], persistable: Collection[str]) -> Mapping[str, Any]:
+    """What a replica is fed, on its device.
+
+    Args:
+        place: the device.
+        fed: what came; it may be read-only, or the user's own arrays.
+        persistable: names of what sets a variable, and so may be overwritten.
+    """
+    return {
+        name: np.array(value) if name in persistable and value is fed[name] else value
+        for name, value in values_on(place, fed).items()
+    }
 
 
 def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.copies import array_on
+from dpexec.core.copies import value_on
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
@@ -154,13 +154,8 @@ def on_place(value: Any, source: Place, target: Place) -> Any:
     """A value of one device on another: the array itself on CPUs, which share memory.
 
     Args:
-        value: an array or SelectedRows.
+        value: what a variable holds.
         source: where it is.
         target: where it goes.
     """
-    if source == target:
-        return value
-    if isinstance(value, SelectedRows):
-        moved = on_place(value.row_array, source, target), on_place(value.value, source, target)
-        return SelectedRows(moved[0], value.height_, moved[1])
-    return array_on(target, value)
+    return value if source == target else value_on(target, value)

@@ -44,7 +44,7 @@ from dpexec.runtime.partition import Busy, PlanOptions
 from dpexec.runtime.plan import Plan, make_plan
 from dpexec.runtime.strategy import BuildStrategy
 
-__all__ = ["Compilation"]
+__all__ = ["Compilation", "require_capability"]
 
 # In the order in which they run; a field of the strategy switches each of them.
 _REWRITES: Sequence[type[OperatorPass]] = (
@@ -106,14 +106,10 @@ class Compilation:
             collectives: if the devices are those of workers, how these exchange values.
 
         Raises:
-            RuntimeError: it asks for products of another precision than the devices have, or the
-                devices are GPUs of a cluster.
+            RuntimeError: it asks for products of another precision than the devices have.
         """
-        if collectives is not None and on_gpus(places):
-            raise RuntimeError(
-                "replicas on GPUs run in one process, which drives all GPUs that it sees: set "
-                "ExecutionStrategy.scheduler = 'threads' while there is a dask client"
-            )
+        if collectives is not None:
+            places = [_on_worker(place) for place in places]
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
@@ -131,7 +127,7 @@ class Compilation:
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
-            captured=_captured(strategy, places),
+            captured=_captured(strategy, places, collectives is not None),
             branches=_has_free_cores(places, options, collectives),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
@@ -190,6 +186,11 @@ class Compilation:
         write_graphviz(path, original, fused, graph)
 
 
+def _on_worker(place: Place) -> Place:
+    """The device of a replica as its worker knows it, which uses the first GPU that it sees."""
+    return CUDAPlace(0) if isinstance(place, CUDAPlace) else place
+
+
 def _replication(
     strategy: BuildStrategy, places: Sequence[Place], scale_loss_grad: bool, on_cluster: bool
 ) -> ReplicationOptions:
@@ -228,15 +229,18 @@ def _bucket_bytes(
     return exchange.bucket_bytes
 
 
-def _captured(strategy: BuildStrategy, places: Sequence[Place]) -> bool:
-    """Whether GPUs are to launch CUDA graphs; says if there are no GPUs that could."""
-    if strategy.allow_cuda_graph_capture and not on_gpus(places):
-        warnings.warn(
-            "BuildStrategy.allow_cuda_graph_capture has no effect: no replica is on a GPU",
-            stacklevel=2,
-        )
+def _captured(strategy: BuildStrategy, places: Sequence[Place], on_cluster: bool) -> bool:
+    """Whether GPUs are to launch CUDA graphs; says if there are none that could."""
+    if not strategy.allow_cuda_graph_capture:
         return False
-    return strategy.allow_cuda_graph_capture
+    if on_gpus(places) and not on_cluster:
+        return True
+    why = "workers of a cluster capture none" if on_cluster else "no replica is on a GPU"
+    warnings.warn(
+        f"BuildStrategy.allow_cuda_graph_capture has no effect: {why}",
+        stacklevel=2,
+    )
+    return False
 
 
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:
@@ -263,10 +267,23 @@ def _rounding(strategy: BuildStrategy, places: Sequence[Place]) -> str | None:
                 f"BuildStrategy.product_precision = {strategy.product_precision!r} is for GPUs "
                 "alone, or for CPUs alone"
             )
-        capability = array_module(place).cuda.Device(place.device_id).compute_capability
-        if int(capability) < 80:
-            raise RuntimeError(
-                f"BuildStrategy.product_precision = {strategy.product_precision!r} needs GPUs of "
-                f"compute capability 8.0, but {place} has {int(capability) / 10}"
-            )
+        require_capability(place, strategy.product_precision)
     return strategy.product_precision
+
+
+def require_capability(place: CUDAPlace, precision: str) -> None:
+    """Refuse a GPU whose tensor cores cannot round operands of products.
+
+    Args:
+        place: the GPU, of this process.
+        precision: ``BuildStrategy.product_precision``.
+
+    Raises:
+        RuntimeError: it is too old.
+    """
+    capability = array_module(place).cuda.Device(place.device_id).compute_capability
+    if int(capability) < 80:
+        raise RuntimeError(
+            f"BuildStrategy.product_precision = {precision!r} needs GPUs of compute capability "
+            f"8.0, but {place} has {int(capability) / 10}"
+        )

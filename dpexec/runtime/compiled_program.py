@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import CUDAPlace, Place, cuda_places
+from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
@@ -14,7 +14,7 @@ from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.placement import cpu_places_on, scheduler_in_force
+from dpexec.runtime.placement import cpu_places_on, cuda_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.pservers.remote import check_mode, remote_of
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
@@ -71,8 +71,9 @@ class CompiledProgram:
             build_strategy: overrides the constructor's.
             exec_strategy: how to run the plan.
             share_vars_from: use the parameters of this program, which ran before.
-            places: the devices; None takes the visible GPUs or, see :func:`dpexec.cpu_places`, all
-                CPU devices of the process or cluster at the first run.
+            places: the devices; None takes the visible GPUs (one per worker of a cluster) or, see
+                :func:`dpexec.cpu_places`, all CPU devices of the process or cluster at the first
+                run.
 
         Returns:
             self.
@@ -137,7 +138,7 @@ class CompiledProgram:
             strategy = self._exec_strategy or ExecutionStrategy()
             scheduler = scheduler_in_force(strategy.scheduler)
             on_gpus = isinstance(place, CUDAPlace)
-            places = list(cuda_places() if on_gpus else cpu_places_on(scheduler))
+            places = list(cuda_places_on(scheduler) if on_gpus else cpu_places_on(scheduler))
         assert places, (
             f"No places for execution. CPU_NUM is {os.environ.get('CPU_NUM', 'not set')}, "
             f"places is {self._places}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.memory import keep_freed_memory
-from dpexec.core.places import Place, on_gpus
+from dpexec.core.places import CPUPlace, Place, on_gpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet, mistake_behind
 from dpexec.graph.lods import with_offsets
@@ -137,7 +137,8 @@ class Engine:
     def _make_replicas(self, scope: Scope, share_from: Engine | None) -> Replicas:
         if share_from is None:
             shared = self.compilation.options.shared_memory or self._on_cluster
-            return Replicas(scope, self.places, shared)
+            places = [CPUPlace()] * len(self.places) if self._on_cluster else self.places
+            return Replicas(scope, places, shared)  # what comes home from workers is on the host
         if len(share_from.places) != len(self.places):
             raise EnforceNotMet(
                 f"share_vars_from has {len(share_from.places)} devices, but this program is "
@@ -149,7 +150,7 @@ class Engine:
         threads = 0 if self.scheduler == "sync" else self.num_threads
         strategy, execution = self.build_strategy, self.execution_strategy
         if strategy is None or strategy.num_trainers == 1 or not self.is_training:
-            runner = GpuRunner if on_gpus(self.places) else LocalRunner
+            runner = GpuRunner if on_gpus(self.replicas.places) else LocalRunner
             return runner(execution, threads, self.replicas, self.label)
         if self._on_cluster:
             raise EnforceNotMet(

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.base import is_dask_collection
 
+from dpexec.core.copies import values_on
+from dpexec.core.places import CPUPlace
 from dpexec.runtime.dask_feed import (
     Blocks,
     check_columns,
@@ -165,6 +167,7 @@ class Fed:
         Raises:
             SchedulerLostError: the scheduler does not say where they lie.
         """
+        values = values_on(CPUPlace(), values)  # a loader may have put them on a GPU
         held = {name: value for name, value in values.items() if isinstance(value, HeldRows)}
         if not held:
             return cls(values, {}, ())

@@ -5,19 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.places import (
-    CPUPlace,
-    CUDAPlace,
-    cuda_places,
-    is_compiled_with_cuda,
-    why_no_gpu,
-)
+from dpexec.core.places import CPUPlace, CUDAPlace, is_compiled_with_cuda, why_no_gpu
 from dpexec.core.scope import Scope, global_scope
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.executor import Executor
-from dpexec.runtime.placement import cpu_places_on, scheduler_in_force
+from dpexec.runtime.placement import cpu_places_on, cuda_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
@@ -31,7 +25,8 @@ class ParallelExecutor:
     """Runs replicas of a program on several devices and keeps them equal.
 
     Args:
-        use_cuda: GPUs (all visible ones) or CPU devices (see :func:`dpexec.cpu_places`).
+        use_cuda: GPUs (all visible ones, or one per worker of a cluster) or CPU devices (see
+            :func:`dpexec.cpu_places`).
         loss_name: name of the loss, when the program trains.
         main_program: None takes the default main program.
         share_vars_from: an executor whose parameters are used: train with one, test with the other.
@@ -71,7 +66,7 @@ class ParallelExecutor:
             sys.stderr.write("share_vars_from is set, scope is ignored.\n")
         execution = ExecutionStrategy() if exec_strategy is None else exec_strategy
         scheduler = scheduler_in_force(execution.scheduler)
-        places = cuda_places() if use_cuda else cpu_places_on(scheduler)
+        places = cuda_places_on(scheduler) if use_cuda else cpu_places_on(scheduler)
         self._devices = len(places)
         shared: CompiledProgram | None = None
         if share_vars_from is not None:

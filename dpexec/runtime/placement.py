@@ -10,13 +10,14 @@ from typing import Any
 import dask
 
 from dpexec.core import places
-from dpexec.core.places import CPUPlace
+from dpexec.core.places import CPUPlace, CUDAPlace
 from dpexec.runtime.strategy import DEFAULTS, ExecutionStrategy
 
 __all__ = [
     "active_client",
     "cpu_places",
     "cpu_places_on",
+    "cuda_places_on",
     "place_replicas",
     "scheduler_in_force",
     "workers_of",
@@ -117,6 +118,21 @@ def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
     if isinstance(scheduler, str):
         return places.cpu_places()
     return [CPUPlace()] * (len(workers_of(scheduler)) * int(os.environ.get("CPU_NUM", "1")))
+
+
+def cuda_places_on(scheduler: Any) -> list[CUDAPlace]:
+    """All GPUs that a scheduler has: one per worker of a cluster, else those of this process.
+
+    Args:
+        scheduler: what :func:`scheduler_in_force` found.
+
+    Raises:
+        AssertionError: no GPU can be used in this process.
+        RuntimeError: the cluster has no workers.
+    """
+    if isinstance(scheduler, str):
+        return places.cuda_places()
+    return places.cuda_places(0) * len(workers_of(scheduler))
 
 
 def workers_of(client: Any) -> list[str]:

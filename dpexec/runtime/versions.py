@@ -4,6 +4,8 @@ When a worker is lost in the middle of a step, some replicas have made that step
 not; the older version lets all of them stand at the same one again. It costs memory, but no more
 copies than one: the arrays of the two versions take turns. What replicas of one worker have in
 common lies there once, in an array that all of them refer to.
+
+On GPUs arrays take no turns: what is freed goes to CuPy's pool, which gives it to the next copy.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from dpexec.core.copies import copy_on
+from dpexec.core.places import CPUPlace, CUDAPlace, Place
 
 __all__ = ["StaleTaskError", "StepArrays", "Versions"]
 
@@ -54,7 +59,7 @@ class StepArrays:
             if key not in self._stored:
                 self._stored[key] = _Stored(value, owner.copied(name, value), owner)
             stored = self._stored[key]
-            if stored.owner is not owner:
+            if stored.owner is not owner and isinstance(stored.array, np.ndarray):
                 stored.array.flags.writeable = False
         return stored.array
 
@@ -65,10 +70,13 @@ class Versions:
     Args:
         step: number of the step that made the values.
         values: by name; they are not copied.
+        place: the device that copies are made on; None: the host.
     """
 
-    def __init__(self, step: int, values: Mapping[str, Any] | None = None) -> None:
-        self.step = step
+    def __init__(
+        self, step: int, values: Mapping[str, Any] | None = None, place: Place | None = None
+    ) -> None:
+        self.step, self._place = step, place or CPUPlace()
         self.values: Values = dict(values or {})
         self._before: tuple[int, Values] | None = None
         self._spare: Values = {}  # arrays that are free, by the variable that they were of
@@ -143,6 +151,8 @@ class Versions:
 
     def copied(self, name: str, value: Any) -> Any:
         """A copy of a value, in an array that became free if one fits."""
+        if isinstance(self._place, CUDAPlace):
+            return copy_on(self._place, value)
         value = np.asarray(value)
         old = self._spare.pop(name, None)
         fits = old is not None and (old.shape, old.dtype) == (value.shape, value.dtype)
@@ -158,5 +168,10 @@ class Versions:
         self._spare = {
             name: array
             for name, array in before.items()
-            if array is not self.values.get(name) and array.flags.writeable
+            if array is not self.values.get(name) and _is_private(array)
         }
+
+
+def _is_private(array: Any) -> bool:
+    """Whether nobody else refers to an array of the host."""
+    return isinstance(array, np.ndarray) and array.flags.writeable

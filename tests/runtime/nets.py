@@ -152,16 +152,21 @@ class Run:
 
 
 def train(
-    net: Net, feeds: list[Any], devices: int = 1, mode: Any = AllReduce, **options: Any
+    net: Net,
+    feeds: list[Any],
+    devices: int = 1,
+    mode: Any = AllReduce,
+    place: Any = None,
+    **options: Any,
 ) -> Run:
-    """Train from the start on some CPU devices, in a scope of its own."""
-    scope = fluid.Scope()
+    """Train from the start on some devices, by default CPUs, in a scope of its own."""
+    scope, place = fluid.Scope(), place or fluid.CPUPlace()
     with fluid.scope_guard(scope):
-        exe = fluid.Executor(fluid.CPUPlace())
+        exe = fluid.Executor(place)
         exe.run(net.startup)
         build, execution = strategies(mode, **options)
         compiled = fluid.CompiledProgram(net.main).with_data_parallel(
-            net.loss.name, build, execution, places=[fluid.CPUPlace()] * devices
+            net.loss.name, build, execution, places=[place] * devices
         )
         losses = [exe.run(compiled, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
         return Run(losses, persistables(net.main, scope), compiled, scope)

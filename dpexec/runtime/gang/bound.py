@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from dpexec.core.places import CUDAPlace
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
@@ -11,6 +12,7 @@ from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
 from dpexec.runtime.gang.reducers import Reducer, reducer_of
 from dpexec.runtime.gang.side_by_side import stretches
+from dpexec.runtime.gang.staged import Staged
 from dpexec.runtime.gang.wire import Tag
 
 __all__ = ["BoundPlan"]
@@ -30,7 +32,7 @@ class _Collective:
 
     def __call__(self, envs: Sequence[Env]) -> None:
         if self._reducer is None:
-            self._reducer = reducer_of(self._bound.group, self.bucket)
+            self._reducer = self._bound.reducer(self.bucket)
         self._reducer.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
 
 
@@ -73,6 +75,13 @@ class BoundPlan:
         self.after = stretches(task for task in tasks if task.id >= first)
         self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
+
+    def reducer(self, bucket: Bucket) -> Reducer:
+        """What adds up a bucket of this member's replicas with those of the others."""
+        group = self.group
+        mine, made = group.members[group.rank].devices, reducer_of(group, bucket)
+        place = self.plan.graph.places[mine[0]]
+        return Staged(bucket, mine, place, made) if isinstance(place, CUDAPlace) else made
 
     def _meet_before(self, first: int, group: Group) -> bool:
         """Whether all members come to a collective after all that can fail before a task."""

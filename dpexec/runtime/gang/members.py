@@ -14,10 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from dpexec.core.kept import Kept
-from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, made_by
+from dpexec.runtime.cluster_gpus import run_timed
+from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, fed_on, made_by
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.bound import BoundPlan
@@ -234,7 +233,7 @@ def _walk(
             if recording is None:
                 run_steps(steps[number], envs)
             else:
-                recording.run(number, envs)
+                run_timed(recording, number, envs, replicas.place)
 
     for stretch in bound.before:
         side_by_side(run, stretch, pool)
@@ -252,9 +251,8 @@ def _walk(
 def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
     """The start of a step on a device."""
     values = {name: store.values[name] for name in plan.reads[device] if name in store.values}
-    for name, value in step.values[device].items():
-        values[name] = np.array(value) if name in step.persistable else value
-    return plan.make_env(step.shards[device], values)
+    fed = fed_on(plan.graph.places[device], step.values[device], step.persistable)
+    return plan.make_env(step.shards[device], {**values, **fed})
 
 
 def _fetched(plan: Plan, env: Env) -> dict[str, Any]:

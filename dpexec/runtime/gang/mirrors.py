@@ -15,6 +15,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Sum
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.payload import Item, swap
+from dpexec.runtime.gang.staged import on_host
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
@@ -77,7 +78,8 @@ class Mirroring:
         """
         tag = Tag(step, _NUMBER, "mirrors of what only one replica has")
         found: dict[int, dict[str, Any]] = {device: {} for device in self.kept}
-        came = swap(self._group, "mirror", self._to, self._from, envs, tag)
+        sent = on_host(envs, [item for items in self._to.values() for item in items])
+        came = swap(self._group, "mirror", self._to, self._from, sent, tag)
         for (name, device), value in came.items():
             found[device][name] = value
         for device, values in found.items():

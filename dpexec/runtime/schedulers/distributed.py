@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dpexec.core.places import CPUPlace
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.binding import Binding
@@ -338,6 +339,7 @@ class ClusterRunner:
         self._sources.update(source)
         for name, device in source.items():
             tensor = replicas.scope.var(name).get_tensor()
+            tensor.place = CPUPlace()
             tensor.defer(lambda device=device, name=name: self._pull(device, name))  # type: ignore[misc]
 
     def _pull(self, device: int, name: str) -> Any:

@@ -1,0 +1,157 @@
+"""Replicas on GPUs of workers, which do not exist: they have the bits of GPUs of one process."""
+
+import functools
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from tests.distributed.nets import NETS
+from tests.fakes.cupy import install
+from tests.runtime.nets import (
+    AllReduce,
+    Reduce,
+    Run,
+    assert_same_bits,
+    persistables,
+    strategies,
+    train,
+)
+
+both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
+
+
+def give_gpus(count):
+    """Let a worker find so many GPUs; None lets it look for real ones again."""
+    from dpexec.core import places
+    from tests.fakes.cupy import make_cupy
+
+    if not hasattr(places, "kept"):
+        places.kept = places._cupy, places.get_cuda_device_count
+    places._cupy, places.get_cuda_device_count = places.kept
+    if count is not None:
+        module = make_cupy(count)
+        places._cupy, places.get_cuda_device_count = lambda: module, lambda: count
+
+
+@contextmanager
+def with_gpus(client):
+    """Let every worker find a GPU of its own, as dask-cuda starts them."""
+    client.run(give_gpus, 1)
+    try:
+        yield client
+    finally:
+        client.run(give_gpus, None)
+
+
+@pytest.fixture
+def gpus(pair, monkeypatch):
+    """Two workers with a GPU each; the client sees two."""
+    install(monkeypatch, 2)
+    with with_gpus(pair):
+        yield pair
+
+
+@pytest.fixture
+def mortal_gpus(mortals, monkeypatch):
+    """The same with workers that a test may kill."""
+    install(monkeypatch, 2)
+    with with_gpus(mortals.client):
+        yield mortals
+
+
+def trained(name, scheduler, devices, mode=AllReduce, steps=3, **options):
+    options = {"native_kernels": False, "scheduler": scheduler, **options}
+    return train(*NETS[name](steps), devices, mode, fluid.CUDAPlace(0), **options)
+
+
+@functools.cache
+def expected(name, devices):
+    return trained(name, "threads", devices)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "collectives"),
+    [
+        ("images", Reduce, "gang"),
+        ("mlp", AllReduce, "tasks"),
+        ("sequences", AllReduce, "gang"),
+        ("word2vec", Reduce, "tasks"),
+    ],
+    ids=str,
+)
+def test_processes(gpus, name, mode, collectives):
+    assert_same_bits(trained(name, gpus, 2, mode, collectives=collectives), expected(name, 2))
+
+
+@both_collectives
+def test_replicas_share_a_gpu(gpus, collectives):
+    run = trained("mlp", gpus, 3, Reduce, collectives=collectives)
+    assert_same_bits(run, expected("mlp", 3))
+
+
+@both_collectives
+def test_a_lost_worker_changes_nothing(mortal_gpus, collectives):
+    """The moments of the lost replica come from its mirror, which is on the host."""
+    net, feeds = NETS["mlp"]()
+    build, execution = strategies(
+        Reduce, scheduler=mortal_gpus.client, native_kernels=False, collectives=collectives
+    )
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CUDAPlace(0))
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, execution, places=[fluid.CUDAPlace(0)] * 2
+        )
+        first = exe.run(program, feeds[0], [net.loss])
+        mortal_gpus.lose(program._engine._cluster.address[1])
+        losses = [*first, *(exe.run(program, feed, [net.loss])[0] for feed in feeds[1:])]
+        state = persistables(net.main, fluid.global_scope())
+    assert_same_bits(Run(losses, state, None, None), expected("mlp", 2))
+
+
+@both_collectives
+def test_recorded_steps_have_the_times_of_the_gpus(gpus, collectives):
+    run = trained("mlp", gpus, 2, collectives=collectives, trace=True)
+    assert_same_bits(run, expected("mlp", 2))
+    tasks = [event for event in run.compiled.trace if event.kind == "task"]
+    assert len({event.args["worker"] for event in tasks}) == 2
+
+
+def test_what_workers_made_is_used_on_a_gpu_of_the_client(gpus):
+    net, (feed, *_) = NETS["mlp"]()
+    losses = []
+    for run in (trained("mlp", gpus, 2), trained("mlp", "threads", 2)):
+        with fluid.scope_guard(run.scope):
+            losses += fluid.Executor(fluid.CUDAPlace(0)).run(net.test, feed, [net.loss])
+    np.testing.assert_array_equal(*losses)
+
+
+def test_feeds_that_lie_on_a_gpu_of_the_client(gpus):
+    net, feeds = NETS["mlp"]()
+    build, execution = strategies(scheduler=gpus, native_kernels=False)
+    losses = []
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CUDAPlace(0))
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, execution
+        )
+        for feed in feeds:
+            tensors = {name: fluid.LoDTensor() for name in feed}
+            for name, tensor in tensors.items():
+                tensor.set(feed[name], fluid.CUDAPlace(1))
+            losses += exe.run(program, tensors, [net.loss])
+    np.testing.assert_array_equal(losses, expected("mlp", 2).losses)
+
+
+def test_a_worker_without_a_gpu_is_named(gpus):
+    gpus.run(give_gpus, 0)
+    with pytest.raises(RuntimeError, match=r"on GPUs, but worker tcp://.*CUDAPlace\(0\) does"):
+        trained("mlp", gpus, 2)
+
+
+def test_graphs_are_for_one_process(gpus):
+    with pytest.warns(UserWarning, match="has no effect: workers of a cluster capture none"):
+        trained("mlp", gpus, 2, steps=1, allow_cuda_graph_capture=True)
