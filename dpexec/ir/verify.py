@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
@@ -140,7 +141,9 @@ def _inputs_have_values(op: Operator, defined: set[str]) -> Problems:
     """Inputs were written before, or are fed, or outlive runs, or come from a block around."""
     for name in _present(op.input_arg_names):
         var = op.block.vars.get(name)
-        if var is not None and name not in defined and not (var.persistable or var.is_data):
+        if var is None or var.type == VarType.LOD_TENSOR_ARRAY:  # which has no entries at first
+            continue
+        if name not in defined and not (var.persistable or var.is_data):
             yield f"variable {name} is read before anything writes it"
 
 

@@ -28,6 +28,8 @@ from dpexec.layers import (
     constants,
     control_flow,
     cropping,
+    decode_helpers,
+    decoders,
     distributions,
     dynamic_rnn,
     elementwise,
@@ -65,6 +67,7 @@ from dpexec.layers import (
 from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
+from dpexec.layers.beam_decoder import *  # noqa: F403
 from dpexec.layers.beams import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
 from dpexec.layers.callbacks import *  # noqa: F403
@@ -72,6 +75,8 @@ from dpexec.layers.cells import *  # noqa: F403
 from dpexec.layers.constants import *  # noqa: F403
 from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
+from dpexec.layers.decode_helpers import *  # noqa: F403
+from dpexec.layers.decoders import *  # noqa: F403
 from dpexec.layers.distributions import *  # noqa: F403
 from dpexec.layers.dynamic_rnn import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
@@ -116,6 +121,8 @@ _rooms = (
     constants,
     control_flow,
     cropping,
+    decode_helpers,
+    decoders,
     distributions,
     dynamic_rnn,
     elementwise,

@@ -1,0 +1,223 @@
+"""Helpers of ``BasicDecoder``: how ids are chosen in a step, and what goes into the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.variable import Variable
+from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like
+from dpexec.layers.elementwise import equal, less_equal
+from dpexec.layers.indexing import argmax
+from dpexec.layers.indexing import slice as slice_of
+from dpexec.layers.manipulation import squeeze
+from dpexec.layers.nn import softmax
+from dpexec.layers.padding import pad
+from dpexec.layers.random import sampling_id
+from dpexec.layers.structures import mapped
+from dpexec.layers.tensor import cast
+
+__all__ = [
+    "DecodeHelper",
+    "GreedyEmbeddingHelper",
+    "SampleEmbeddingHelper",
+    "TrainingHelper",
+]
+
+
+class DecodeHelper:
+    """What chooses ids, and the inputs of the next step: subclasses define it.
+
+    Source: ``fluid.layers.DecodeHelper``.
+    """
+
+    def initialize(self) -> tuple[Any, Variable]:
+        """Inputs of the first step, and which rows are done before it, bool ``(rows,)``."""
+        raise NotImplementedError
+
+    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
+        """The ids that are chosen in a step, int64 ``(rows,)``.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+        """
+        raise NotImplementedError
+
+    def next_inputs(
+        self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
+    ) -> tuple[Variable, Any, Any]:
+        """Which rows are done, bool ``(rows,)``; the inputs and states of the next step.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+            sample_ids: from :meth:`sample`.
+        """
+        raise NotImplementedError
+
+
+class TrainingHelper(DecodeHelper):
+    """The inputs of all steps are known: those of the sequences to learn.
+
+    Args:
+        inputs: ``(rows, steps, ...)``, or a structure of such variables.
+        sequence_length: ``(rows,)``: how many steps of each row there are.
+        time_major: whether the inputs are ``(steps, rows, ...)``.
+
+    Source: ``fluid.layers.TrainingHelper``.
+    """
+
+    def __init__(self, inputs: Any, sequence_length: Variable, time_major: bool = False) -> None:
+        self.inputs = inputs
+        self.sequence_length = sequence_length
+        self.time_major = time_major
+        self.inputs_ = mapped(self._with_another_step, inputs)
+        """There is always a next step, also after the last one."""
+
+    def _with_another_step(self, x: Variable) -> Variable:
+        before = [] if self.time_major else [0, 0]
+        behind = [0, 0] * (len(x.shape) - 1 - len(before) // 2)
+        return pad(x, paddings=[*before, 0, 1, *behind])
+
+    def initialize(self) -> tuple[Any, Variable]:
+        """Inputs of the first step, and which rows have none, bool ``(rows,)``."""
+        none = fill_constant(shape=[1], dtype=self.sequence_length.dtype, value=0)
+        finished = equal(self.sequence_length, none)
+        return mapped(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
+
+    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
+        """The ids of the highest scores, int64 ``(rows,)``.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+        """
+        return argmax(outputs, axis=-1)
+
+    def next_inputs(
+        self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
+    ) -> tuple[Variable, Any, Any]:
+        """Which rows are done, bool ``(rows,)``; the inputs of the next step; the states.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+            sample_ids: from :meth:`sample`.
+        """
+        if time.dtype != VarType.INT32:
+            time = cast(time, "int32")
+        if self.sequence_length.dtype != time.dtype:
+            self.sequence_length = cast(self.sequence_length, time.dtype)
+        next_time = time + 1
+        finished = less_equal(self.sequence_length, next_time)
+        axes = [0 if self.time_major else 1]
+
+        def next_slice(x: Variable) -> Variable:
+            found = slice_of(x, axes=axes, starts=[next_time], ends=[next_time + 1])
+            return squeeze(found, axes=axes)
+
+        return finished, mapped(next_slice, self.inputs_), states
+
+
+class GreedyEmbeddingHelper(DecodeHelper):
+    """The id with the highest score goes in next, looked up in a table.
+
+    Args:
+        embedding_fn: makes inputs of ids ``(rows,)``, such as ``fluid.embedding``.
+        start_tokens: ids that go in first, int64 ``(rows,)``.
+        end_token: the id that ends a row.
+
+    Source: ``fluid.layers.GreedyEmbeddingHelper``.
+    """
+
+    def __init__(
+        self,
+        embedding_fn: Callable[[Variable], Any],
+        start_tokens: Variable,
+        end_token: int,
+    ) -> None:
+        self.embedding_fn = embedding_fn
+        self.start_tokens = start_tokens
+        self.end_token = fill_constant(shape=[1], dtype="int64", value=end_token)
+
+    def initialize(self) -> tuple[Any, Variable]:
+        """Inputs of the first step; no row is done, bool ``(rows,)``."""
+        finished = fill_constant_batch_size_like(
+            input=self.start_tokens, shape=[-1], dtype="bool", value=False, force_cpu=True
+        )
+        return self.embedding_fn(self.start_tokens), finished
+
+    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
+        """The ids of the highest scores, int64 ``(rows,)``.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+        """
+        return argmax(outputs, axis=-1)
+
+    def next_inputs(
+        self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
+    ) -> tuple[Variable, Any, Any]:
+        """Which rows are done, bool ``(rows,)``; the ids as inputs; the states.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+            sample_ids: from :meth:`sample`.
+        """
+        return equal(sample_ids, self.end_token), self.embedding_fn(sample_ids), states
+
+
+class SampleEmbeddingHelper(GreedyEmbeddingHelper):
+    """An id goes in next that is drawn with the probabilities ``softmax(scores / temperature)``.
+
+    Args:
+        embedding_fn: makes inputs of ids ``(rows,)``, such as ``fluid.embedding``.
+        start_tokens: ids that go in first, int64 ``(rows,)``.
+        end_token: the id that ends a row.
+        softmax_temperature: above 0: the higher, the more random; 1 by default.
+        seed: the same numbers in every run; others each time by default.
+
+    Source: ``fluid.layers.SampleEmbeddingHelper``.
+    """
+
+    def __init__(
+        self,
+        embedding_fn: Callable[[Variable], Any],
+        start_tokens: Variable,
+        end_token: int,
+        softmax_temperature: float | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(embedding_fn, start_tokens, end_token)
+        self.softmax_temperature = (
+            None
+            if softmax_temperature is None
+            else fill_constant(shape=[1], dtype="float32", value=softmax_temperature)
+        )
+        self.seed = seed
+
+    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
+        """Ids that are drawn, int64 ``(rows,)``.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+        """
+        scores = outputs
+        if self.softmax_temperature is not None:
+            scores = outputs / self.softmax_temperature
+        probabilities = softmax(scores)
+        probabilities.stop_gradient = True
+        kind = self.start_tokens.dtype
+        return sampling_id(probabilities, seed=self.seed, dtype=kind)  # type: ignore[arg-type]

@@ -1,0 +1,262 @@
+"""Decoders, which make sequences step by step, and the loop that runs them until all are done."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+from dpexec.core.dtypes import VarType
+from dpexec.ir.program import default_main_program
+from dpexec.ir.variable import Variable
+from dpexec.layers.arrays import array_read, array_write, create_array, tensor_array_to_tensor
+from dpexec.layers.cells import RNNCell
+from dpexec.layers.constants import fill_constant, zeros_like
+from dpexec.layers.control_flow import While
+from dpexec.layers.decode_helpers import DecodeHelper
+from dpexec.layers.elementwise import (
+    elementwise_add,
+    elementwise_mul,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+)
+from dpexec.layers.manipulation import transpose
+from dpexec.layers.math import increment, reduce_all
+from dpexec.layers.structures import mapped
+from dpexec.layers.tensor import assign, cast
+
+__all__ = ["BasicDecoder", "Decoder", "dynamic_decode"]
+
+
+class Decoder:
+    """What is done in every step of :func:`dynamic_decode`: subclasses define it.
+
+    Source: ``fluid.layers.Decoder``.
+    """
+
+    def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
+        """Inputs and states of the first step, and which rows are done before it (bool).
+
+        Args:
+            inits: what was passed to :func:`dynamic_decode`.
+        """
+        raise NotImplementedError
+
+    def step(
+        self, time: Variable, inputs: Any, states: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any, Variable]:
+        """Outputs of a step; states and inputs of the next one; which rows are done (bool).
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            inputs: of the step.
+            states: as the step before left them.
+            kwargs: what else was passed to :func:`dynamic_decode`.
+        """
+        raise NotImplementedError
+
+    def finalize(
+        self, outputs: Any, final_states: Any, sequence_lengths: Variable
+    ) -> tuple[Any, Any]:
+        """What becomes of the outputs and of the last states; as they are if it is not defined.
+
+        Args:
+            outputs: of all steps, ``(steps, rows, ...)``.
+            final_states: after the last step.
+            sequence_lengths: of all rows, int64.
+        """
+        raise NotImplementedError
+
+
+class BasicDecoder(Decoder):
+    """A cell, whose outputs a helper makes the next inputs of.
+
+    Args:
+        cell: computes outputs and states.
+        helper: chooses ids by the outputs, and says what goes in next.
+        output_fn: applied to what the cell gives.
+
+    Source: ``fluid.layers.BasicDecoder``.
+    """
+
+    class OutputWrapper(NamedTuple):
+        """Outputs of a step: of the cell, and the ids that were chosen by them."""
+
+        cell_outputs: Any
+        sample_ids: Any
+
+    def __init__(self, cell: RNNCell, helper: DecodeHelper, output_fn: Any = None) -> None:
+        self.cell = cell
+        self.helper = helper
+        self.output_fn = output_fn
+
+    def initialize(self, initial_cell_states: Any) -> tuple[Any, Any, Variable]:
+        """Inputs of the first step, the states, and which rows are done before it (bool).
+
+        Args:
+            initial_cell_states: what the cell begins with.
+        """
+        initial_inputs, initial_finished = self.helper.initialize()
+        return initial_inputs, initial_cell_states, initial_finished
+
+    def step(
+        self, time: Variable, inputs: Any, states: Any, **kwargs: Any
+    ) -> tuple[Any, Any, Any, Variable]:
+        """Outputs of a step; states and inputs of the next one; which rows are done (bool).
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            inputs: of the step.
+            states: of the cell.
+            kwargs: passed to the cell.
+        """
+        outputs, states = self.cell(inputs, states, **kwargs)
+        if self.output_fn is not None:
+            outputs = self.output_fn(outputs)
+        known = {"time": time, "outputs": outputs, "states": states}
+        ids = self.helper.sample(**known)
+        ids.stop_gradient = True
+        finished, next_inputs, next_states = self.helper.next_inputs(**known, sample_ids=ids)
+        return self.OutputWrapper(outputs, ids), next_states, next_inputs, finished
+
+
+def dynamic_decode(
+    decoder: Decoder,
+    inits: Any = None,
+    max_step_num: int | None = None,
+    output_time_major: bool = False,
+    impute_finished: bool = False,
+    is_test: bool = False,
+    return_length: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """Repeat the step of a decoder until all rows are done.
+
+    Args:
+        decoder: what is repeated.
+        inits: passed to ``decoder.initialize``.
+        max_step_num: end after one step more than this, whatever is done.
+        output_time_major: whether the outputs are ``(steps, rows, ...)``.
+        impute_finished: whether states of rows that are done stay as they are.
+        is_test: keep nothing for gradients.
+        return_length: whether the lengths are returned, too.
+        kwargs: passed to ``decoder.step``.
+
+    Returns:
+        The outputs of all steps, ``(rows, steps, ...)`` each, or what ``decoder.finalize`` makes of
+        them; the last states; with ``return_length`` the lengths of all rows, int64.
+
+    Source: ``fluid.layers.dynamic_decode``.
+    """
+    loop = _Loop(decoder, inits, max_step_num, is_test)
+    with loop.operator.block():
+        loop.step(impute_finished, kwargs)
+    outputs, states = loop.results()
+    with contextlib.suppress(NotImplementedError):
+        outputs, states = decoder.finalize(outputs, states, loop.lengths)
+    if not output_time_major:
+        outputs = mapped(_batch_and_time_swapped, outputs)
+    return (outputs, states, loop.lengths) if return_length else (outputs, states)
+
+
+class _Loop:
+    """The loop of :func:`dynamic_decode`.
+
+    For gradients the inputs and states of every step are entries of arrays; for a test they are
+    overwritten.
+
+    Args:
+        decoder: what is repeated.
+        inits: passed to ``decoder.initialize``.
+        most: number of the last step at most.
+        is_test: keep nothing for gradients.
+    """
+
+    def __init__(self, decoder: Decoder, inits: Any, most: int | None, is_test: bool) -> None:
+        self._decoder = decoder
+        self._is_test = is_test
+        self._inputs, self._states, self._finished = decoder.initialize(inits)
+        self._finished.stop_gradient = True
+        self._time = fill_constant(shape=[1], dtype="int64", value=0)
+        self._going = logical_not(reduce_all(self._finished))
+        self._most = None if most is None else fill_constant([1], dtype="int64", value=most)
+        self.operator = While(self._going, is_test=is_test)
+        self.lengths = cast(zeros_like(self._finished), "int64")
+        self.lengths.stop_gradient = True
+        self._outputs: Any = None
+        if not is_test:
+            self._inputs, self._states = mapped(self._written, [self._inputs, self._states])
+
+    def step(self, impute_finished: bool, kwargs: dict[str, Any]) -> None:
+        """A round, built in the block of the loop."""
+        inputs, states = mapped(self._now, [self._inputs, self._states])
+        outputs, next_states, next_inputs, finished = self._decoder.step(
+            self._time, inputs, states, **kwargs
+        )
+        finished = logical_or(finished, self._finished)
+        counted = cast(logical_not(self._finished), self.lengths.dtype)
+        lengths = elementwise_add(self.lengths, counted)
+        if impute_finished:
+            next_states = mapped(self._kept, states, next_states)
+        self._outputs = mapped(lambda x: _array_around(x.dtype), outputs)
+        mapped(lambda x, array: array_write(x, i=self._time, array=array), outputs, self._outputs)
+        increment(x=self._time, value=1.0, in_place=True)
+        mapped(self._store, [next_inputs, next_states], [self._inputs, self._states])
+        assign(finished, self._finished)
+        assign(lengths, self.lengths)
+        self._decide()
+
+    def results(self) -> tuple[Any, Any]:
+        """The outputs of all steps, ``(steps, rows, ...)`` each, and the last states."""
+        outputs = mapped(
+            lambda array: tensor_array_to_tensor(array, axis=0, use_stack=True)[0], self._outputs
+        )
+        return outputs, mapped(self._now, self._states)
+
+    def _written(self, x: Variable) -> Variable:
+        return array_write(x, self._time)
+
+    def _now(self, var: Variable) -> Variable:
+        return var if self._is_test else array_read(var, self._time)
+
+    def _store(self, value: Variable, target: Variable) -> None:
+        if self._is_test:
+            assign(value, target)
+        else:
+            array_write(value, i=self._time, array=target)
+
+    def _decide(self) -> None:
+        """Whether there is another round."""
+        all_done = reduce_all(self._finished)
+        if self._most is None:
+            logical_not(all_done, self._going)
+        else:
+            some_left = logical_not(all_done)
+            logical_and(some_left, less_equal(self._time, self._most), self._going)
+
+    def _kept(self, state: Variable, new_state: Variable) -> Variable:
+        """The new state of rows that go on, the old one of those that are done."""
+        kind, mask = state.dtype, self._finished
+        if kind == VarType.BOOL:
+            state, new_state = cast(state, "float32"), cast(new_state, "float32")
+        if mask.dtype != state.dtype:
+            mask = cast(mask, dtype=state.dtype)
+            mask.stop_gradient = True
+        made = elementwise_mul(state, mask, axis=0)
+        made = made - elementwise_mul(new_state, (mask - 1), axis=0)
+        return cast(made, dtype=kind) if kind == VarType.BOOL else made
+
+
+def _array_around(dtype: Any) -> Variable:
+    """An array in the block around the current one."""
+    program = default_main_program()
+    inside = program.current_block_idx
+    program._rollback()
+    made = create_array(dtype)
+    program.current_block_idx = inside
+    return made
+
+
+def _batch_and_time_swapped(x: Variable) -> Variable:
+    return transpose(x, [1, 0, *range(2, len(x.shape))])
