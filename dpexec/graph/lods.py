@@ -161,16 +161,12 @@ def _fill(op: Operator, known: Known) -> None:
 
 def _follow(op: Operator, known: Known) -> None:
     """Find out which outputs hold sequences."""
-    made = {owner: slot for slot, owner in _lod_slots(op.definition.outputs)}
-    for owner, slot in made.items():
-        outputs = op._variables(op.outputs.get(owner, []))
-        op.outputs[slot.name] = [_declare(var) for var in outputs.values()]
-        for name, var in outputs.items():
-            known[name] = lod_name(name)
-            var.lod_level = max(var.lod_level, 1)
-    if op.bodies or op.definition.by_executor:
+    lasting = _make_offsets(op, known)
+    if op.definition.by_executor:
         return
-    lasting = {name for owner in made for name in op.outputs.get(owner, [])}
+    if op.bodies:  # what else it writes, the bodies have written
+        known.update(_of_gradients(op, known))
+        return
     shared = dict(_shared(op, known))
     for name, var in op._variables(op.output_arg_names).items():
         if name in lasting or name.endswith(LOD_SUFFIX):
@@ -186,19 +182,47 @@ def _follow(op: Operator, known: Known) -> None:
         var.lod_level = max(var.lod_level, 1) if name in known else 0
 
 
+def _make_offsets(op: Operator, known: Known) -> set[str]:
+    """Let an operator write offsets; the outputs that it makes some for.
+
+    It may make none, such as for what is pooled from sequences of one level.
+    """
+    slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
+    outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
+    for slot, owner in slots:
+        op.outputs[slot] = list(map(lod_name, outputs[owner]))
+    specs = op.infer_outputs(_specs(op)) if slots else {}
+    lasting: set[str] = set()
+    for slot, owner in slots:
+        made = {name: var for name, var in outputs[owner].items() if lod_name(name) in specs}
+        op.outputs[slot] = [_declare(var) for var in made.values()]
+        for name, var in made.items():
+            known[name] = lod_name(name)
+            var.lod_level = max(var.lod_level, 1)
+        lasting |= made.keys()
+    return lasting
+
+
+def _specs(op: Operator) -> dict[str, Spec]:
+    return {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
+
+
 def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     """The outputs that hold the sequences of an input, and the offsets of these."""
     slots = op.definition.inputs
     inputs = (name for slot in slots for name in op.inputs.get(slot.name, []))
     source = next((known[name] for name in inputs if name in known), None)
-    specs: dict[str, Spec] = {}
-    if source is not None:
-        found = op._variables(op.input_arg_names)
-        specs = op.infer_outputs({name: var.spec for name, var in found.items()})
+    yield from _of_gradients(op, known)
+    if source is None:
+        return
+    for name, spec in op.infer_outputs(_specs(op)).items():
+        if spec.lod_level and roles.GRAD_SUFFIX not in name:
+            yield name, source
+
+
+def _of_gradients(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
+    """The gradients that an operator writes, and the offsets of what they are gradients of."""
     for name in op.output_arg_names:
         forward, suffix, _ = name.partition(roles.GRAD_SUFFIX)
-        if suffix:
-            if forward in known:
-                yield name, known[forward]
-        elif source is not None and name in specs and specs[name].lod_level:
-            yield name, source
+        if suffix and forward in known:
+            yield name, known[forward]
