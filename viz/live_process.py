@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dpexec.dashboard.board import Boards
-from dpexec.dashboard.child import Parent
+from dpexec.dashboard.child import Parent, stand_back
 
 from .live_view import overview
 
@@ -16,6 +16,7 @@ __all__: list[str] = []
 def main() -> None:
     """Draw what reports say, one after another, until the process that sends them has ended."""
     parent, boards, shown = Parent(), Boards(), ""
+    stand_back()
     while True:
         report = parent.receive()
         board = boards.latest if report is None else boards.take(report)

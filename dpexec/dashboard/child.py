@@ -20,11 +20,10 @@ from typing import Any, NoReturn
 
 import psutil
 
-__all__ = ["Child", "Parent"]
+__all__ = ["Child", "Parent", "end", "stand_back"]
 
 _GRACE = 1.0  # seconds that a child may take to end when it says no more
 _LOOK = 1.0  # seconds between looks at whether the parent lives
-_NICENESS = 10  # of the child: training goes first
 
 
 class Child:
@@ -41,7 +40,7 @@ class Child:
             [sys.executable, "-P", "-m", module, str(os.getpid()), *arguments],
             stdin=other.fileno(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            start_new_session=True,  # Ctrl-C is meant for this process
+            process_group=0,  # Ctrl-C is not meant for it
         )
         other.close()
 
@@ -90,7 +89,6 @@ class Parent:
     """The process that started this one, which ends with it."""
 
     def __init__(self) -> None:
-        os.nice(_NICENESS)
         self._pid = int(sys.argv[1])
         self._connection = Connection(sys.stdin.fileno())
         threading.Thread(target=_end_with, args=(self._pid,), daemon=True).start()
@@ -118,6 +116,17 @@ class Parent:
             return self._connection.recv()
         except (EOFError, OSError):
             end()
+
+
+def stand_back() -> None:
+    """Work only while nobody else wants the processor: training goes first.
+
+    Where the system knows no such policy, or allows it to nobody, low priority has to do.
+    """
+    os.nice(19)
+    if hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def end(*_: object) -> NoReturn:

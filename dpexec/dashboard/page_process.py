@@ -15,7 +15,7 @@ from tornado.web import RequestHandler
 
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
-from dpexec.dashboard.child import Parent, end
+from dpexec.dashboard.child import Parent, end, stand_back
 
 __all__: list[str] = []
 
@@ -66,6 +66,8 @@ def main() -> None:
         parent.send(error)
         return
     server.start()
+    pages.draw(None, "style")  # brings along what draws, before it has to wait for others
+    stand_back()
     server.io_loop.add_handler(parent.fileno(), end, server.io_loop.READ)  # nothing comes unasked
     parent.send(server.port)
     server.io_loop.start()
