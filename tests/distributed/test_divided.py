@@ -5,6 +5,7 @@ import pytest
 from dpexec.runtime.bucket_size import Exchange
 from dpexec.runtime.schedulers import task_runner
 from dpexec.runtime.schedulers.home_table import HomeTable
+from tests.distributed.faults import die
 from tests.distributed.nets import NETS
 from tests.runtime.nets import assert_same_bits, train
 
@@ -29,15 +30,16 @@ def test_every_worker_takes_equally_much(three):
     net, feeds = NETS["mlp"]()
     run = train(net, feeds, 3, scheduler=three, trace=True)
     trace = run.compiled.trace
+    events = [event for event in trace if event.step == trace.steps[-1]]
     gradients = sum(run.state[p.name].nbytes for p in net.main.all_parameters())
+    assert sum(e.args["bytes"] for e in events if e.kind == "collective") == gradients
     came = {}
-    for event in trace:
-        if event.kind == "transfer" and event.step == trace.steps[-1]:
-            came.setdefault(event.args["worker"], []).append(event)
+    for event in events:
+        if event.kind == "transfer":
+            came.setdefault(event.args["worker"], []).append(event.args["bytes"])
     assert len(came) == 3
-    for events in came.values():
-        shares = sum(e.args["bytes"] for e in events)  # two of gradients, and two of sums
-        assert shares == pytest.approx(4 / 3 * gradients, rel=0.01)
+    for shares in came.values():  # two of gradients, and two of sums
+        assert sum(shares) == pytest.approx(4 / 3 * gradients, rel=0.01)
 
 
 def test_steps_of_a_run_flow(three):
@@ -46,3 +48,12 @@ def test_steps_of_a_run_flow(three):
     run = train(net, [feed] * 2, 3, scheduler=three, num_iteration_per_run=3)
     once.losses = once.losses[2::3]
     assert_same_bits(run, once)
+
+
+@pytest.mark.parametrize("part", ["CutShare", "AddShare", "JoinShares"])
+def test_a_worker_that_is_lost_in_the_middle_of_a_sum_costs_nothing(three_mortals, expected, part):
+    lost = three_mortals.addresses()[1]
+    die(three_mortals, lost, f"dpexec.runtime.cluster_parts:{part}.run", calls=2)
+    run = train(*NETS["mlp"](), 3, scheduler=three_mortals.client)
+    assert_same_bits(run, expected("mlp", 3))
+    assert lost not in run.compiled._engine._cluster.address
