@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import dpexec
-from dpexec.core.arrays import TensorArray
-from dpexec.core.lod import Lod
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.copies import with_arrays
 from tests.fakes.arrays import NAMES
 from tests.fakes.cupy import install
 from tests.ops.calls import SampleCall, parts, samples
@@ -21,14 +19,14 @@ from tests.ops.test_contract import TYPES, differentiable
 CALLED = re.compile(r"\bxp\.(\w+)")
 
 
-def on_gpu(cupy, value):
-    """A value with its arrays on a GPU; offsets of sequences stay on the host."""
-    if isinstance(value, SelectedRows):
-        return SelectedRows(cupy.asarray(value.row_array), value.height_, cupy.asarray(value.value))
-    if isinstance(value, TensorArray):
-        entries = (entry and (cupy.asarray(entry[0]), entry[1]) for entry in value)
-        return TensorArray(entries)
-    return cupy.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else value
+def off_gpu(cupy, value, what):
+    """A value with copies of its arrays on the host; they must be on a GPU."""
+
+    def copy(array):
+        assert isinstance(array, cupy.ndarray), f"{what} is no array of the GPU, but {array!r}"
+        return array.get()
+
+    return with_arrays(value, copy)
 
 
 def compared(type, cupy, rtol, choose=SampleCall.choose):
@@ -43,7 +41,7 @@ def compared(type, cupy, rtol, choose=SampleCall.choose):
     for number, sample in enumerate(samples(type)):
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
         calls[1].xp, calls[1].choose = cupy, choose
-        calls[1].values = {n: on_gpu(cupy, v) for n, v in calls[1].values.items()}
+        calls[1].values = {n: with_arrays(v, cupy.asarray) for n, v in calls[1].values.items()}
         found, made = calls[0].forward(), calls[1].forward()
         _assert_same(found, made, cupy, rtol, f"sample {number} of {type}")
         wanted = calls[0].wanted_inputs(sample) if differentiable(type) else []
@@ -52,20 +50,17 @@ def compared(type, cupy, rtol, choose=SampleCall.choose):
             rng = np.random.default_rng(number)
             weights = {n: rng.standard_normal(np.shape(found[n])).astype("f4") for n in sources}
             grads, _ = calls[0].backward(found, weights, wanted)
-            on = {name: on_gpu(cupy, weight) for name, weight in weights.items()}
+            on = {name: cupy.asarray(weight) for name, weight in weights.items()}
             made_grads, _ = calls[1].backward(made, on, wanted)
             _assert_same(grads, made_grads, cupy, rtol, f"gradient, sample {number} of {type}")
 
 
 def _assert_same(expected, found, cupy, rtol, what):
     for name, value in expected.items():
-        if isinstance(value, Lod):
-            assert found[name] == value, f"{what}: {name}"
-            continue
-        for a, b in zip(parts(value), parts(found[name]), strict=True):
-            assert isinstance(b, cupy.ndarray), f"{what}: {name} is no array of the GPU, but {b!r}"
-            assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{what}: {name}"
-            np.testing.assert_allclose(b.get(), a, rtol, rtol, err_msg=f"{what}: {name}")
+        label = f"{what}: {name}"
+        for a, b in zip(parts(value), parts(off_gpu(cupy, found[name], label)), strict=True):
+            assert (a.shape, a.dtype) == (b.shape, b.dtype), label
+            np.testing.assert_allclose(b, a, rtol, rtol, err_msg=label)
 
 
 @pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])

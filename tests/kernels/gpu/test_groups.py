@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from dpexec.core.copies import with_arrays
 from dpexec.ir import opdef
 from dpexec.kernels.gpu import kernel_of
 from dpexec.kernels.gpu.operators import ELEMENTWISE
 from tests.fakes.cupy import make_cupy
 from tests.kernels.gpu.test_optimizers import arguments, flat
 from tests.ops.calls import SampleCall, samples
-from tests.ops.test_contract_on_gpus import on_gpu
 
 WITH_SAMPLES = sorted(type for type in ELEMENTWISE if samples(type))
 
@@ -25,7 +25,7 @@ def test_operator_and_gradient_are_one_launch_each(type):
     cupy = make_cupy(1)
     for sample in samples(type)[:2]:
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
-        calls[1].values = {name: on_gpu(cupy, value) for name, value in calls[1].values.items()}
+        calls[1].values = {n: with_arrays(v, cupy.asarray) for n, v in calls[1].values.items()}
         kernel = calls[0].definition.kernel
         (expected, attrs), (found, _) = map(arguments, calls)
         made = kernel(np, *expected, **attrs)
@@ -59,7 +59,7 @@ def test_groups_are_few_launches():
     cupy, type = make_cupy(1), "fusion_group"
     for sample, most in zip(samples(type), (1, 2), strict=True):
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
-        calls[1].values = {name: on_gpu(cupy, value) for name, value in calls[1].values.items()}
+        calls[1].values = {n: with_arrays(v, cupy.asarray) for n, v in calls[1].values.items()}
         kernel = calls[0].definition.kernel
         (expected, attrs), (found, _) = map(arguments, calls)
         made = kernel(np, *expected, **attrs)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from dpexec.core.copies import with_arrays
 from dpexec.core.tensors import SelectedRows
 from dpexec.kernels.gpu import kernel_of
 from dpexec.kernels.gpu.optimizers import update_of
 from dpexec.kernels.optimizers import UPDATES
 from tests.fakes.cupy import make_cupy
 from tests.ops.calls import SampleCall, samples
-from tests.ops.test_contract_on_gpus import on_gpu
 
 FUSED = ["fused_adam", "fused_momentum", "fused_sgd"]
 WHOLE = ["lamb", "lars_momentum"]  # these need norms of whole parameters
@@ -33,7 +33,7 @@ def test_one_launch_does_what_the_operator_does(type):
     cupy, launched = make_cupy(1), 0
     for sample in samples(type):
         calls = [SampleCall(type, sample, np.float32) for _ in range(2)]
-        calls[1].values = {name: on_gpu(cupy, value) for name, value in calls[1].values.items()}
+        calls[1].values = {n: with_arrays(v, cupy.asarray) for n, v in calls[1].values.items()}
         (expected, attrs), (found, _) = map(arguments, calls)
         kernel = calls[0].definition.kernel
         with np.errstate(all="ignore"):
