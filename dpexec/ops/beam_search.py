@@ -25,12 +25,15 @@ def _infer(
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
     require(pre_ids.dtype == VarType.INT64, f"pre_ids {pre_ids} must be int64")
     require_same_dtype(pre_scores, scores, "pre_scores and scores")
+    require(scores.rank == 2, f"scores {scores} must have a row of candidates for each beam")
     rows = scores.shape[0]
     for name, spec in (("pre_ids", pre_ids), ("pre_scores", pre_scores)):
         require(dims_match(spec.size, rows), f"{name} {spec} must have a number per row of scores")
     if ids is not None:
         require(
-            ids.dtype == VarType.INT64 and dims_match(ids.size, scores.size),
+            ids.dtype == VarType.INT64
+            and ids.rank == 2
+            and all(map(dims_match, ids.shape, scores.shape)),
             f"ids {ids} must be int64, with a candidate for each of the scores {scores}",
         )
     require(beam_size > 0, f"beam_size {beam_size} must be positive")
@@ -106,14 +109,14 @@ def beam_search(
     """
     given = (pre_ids, pre_scores, scores) if ids is None else (pre_ids, pre_scores, scores, ids)
     host = [array if isinstance(array, np.ndarray) else array.get() for array in given]
-    before, sums, table, *named = (array.reshape(len(scores), -1) for array in host)
+    before, sums, table, *named = host[0].reshape(-1), host[1].reshape(-1), *host[2:]
     if not is_accumulated:
         with np.errstate(divide="ignore"):
-            table = sums + np.log(table)
-    parents, columns = _candidates(before[:, 0] == end_id, table.shape[1])
-    ended = before[parents, 0] == end_id
+            table = sums[:, None] + np.log(table)
+    parents, columns = _candidates(table, before == end_id, beam_size)
+    ended = before[parents] == end_id
     tokens = np.where(ended, end_id, named[0][parents, columns] if named else columns)
-    totals = np.where(ended, sums[parents, 0], table[parents, columns])
+    totals = np.where(ended, sums[parents], table[parents, columns])
 
     sentences = scores_lod.levels[level]
     for finer in scores_lod.levels[level + 1 :]:
@@ -130,11 +133,20 @@ def beam_search(
     return words, lod, scores, lod, beams
 
 
-def _candidates(ended: Any, width: int) -> tuple[Any, Any]:
-    """Beam and column of all candidates: ``width`` for each beam, but one for those that ended."""
-    counts = np.where(ended, 1, width)
-    parents = np.repeat(np.arange(len(ended)), counts)
-    return parents, np.arange(len(parents)) - np.repeat(np.cumsum(counts) - counts, counts)
+def _candidates(table: Any, ended: Any, count: int) -> tuple[Any, Any]:
+    """Beam and column of all candidates that may be among ``count``; an ended beam has one."""
+    possible = np.ones(table.shape, bool)
+    if table.shape[1] > count:
+        possible = ~(table < _least(table, count)[:, None])
+    possible[ended] = False
+    possible[ended, 0] = True
+    beams, columns = np.nonzero(possible)
+    return beams, columns
+
+
+def _least(scores: Any, count: int) -> Any:
+    """The last of the ``count`` greatest in each row; what is less never pushes them out."""
+    return -np.partition(-scores, count - 1)[..., count - 1]
 
 
 def _best(totals: Any, parents: Any, count: int) -> Any:
@@ -145,8 +157,7 @@ def _best(totals: Any, parents: Any, count: int) -> Any:
     """
     positions = np.arange(len(totals))
     if len(totals) > count:
-        bound = -np.partition(-totals, count - 1)[count - 1]
-        positions = positions[~(totals < bound)]  # others never push any of these out
+        positions = positions[~(totals < _least(totals, count))]
     kept: list[tuple[tuple[float, int], int]] = []
     for position in positions.tolist():
         rank = (-float(totals[position]), -int(parents[position]))
