@@ -42,7 +42,7 @@ def append_gradient_block(
     targets = [name for name, grad in given.items() if grad and name not in no_grad]
     supplied = {grad_of(name): [given[name]] for name in targets}
     for name in targets:  # operators that compute these are not appended yet
-        if not (given[name] in inside or around.has_var(given[name])):
+        if given[name] not in inside and around._find_var_recursive(given[name]) is None:
             var = body._var_recursive(name)
             around.create_var(name=given[name], shape=var.shape, dtype=var.dtype, type=var.type)
     path = relevant_ops(body, set(given), set(), set(no_grad))

@@ -62,7 +62,8 @@ def _given(context: GradContext, body: Block) -> dict[str, str]:
     for name, grad in outputs:
         var = body._var_recursive(name)
         given[name] = "" if name in context.no_grad or not _differentiable(var) else grad
-        if given[name] and _is_array(body, name) and not around.has_var(grad):
+        known = around._find_var_recursive(grad) is not None
+        if given[name] and _is_array(body, name) and not known:
             around.create_var(name=grad, shape=var.shape, dtype=var.dtype, type=var.type)
     return given
 

@@ -171,7 +171,11 @@ def _follow(op: Operator, known: Known) -> None:
     for name, var in op._variables(op.output_arg_names).items():
         if name in lasting or name.endswith(LOD_SUFFIX):
             continue
-        if name not in shared or var.type == VarType.LOD_TENSOR_ARRAY:  # its entries have their own
+        if var.type == VarType.LOD_TENSOR_ARRAY:  # its entries have their own
+            levels = op.infer_outputs(_specs(op))[name].lod_level
+            var.lod_level = max(var.lod_level, levels)
+            continue
+        if name not in shared:
             known.pop(name, None)
         elif name in op.block.vars:
             known[name] = shared[name]

@@ -34,6 +34,7 @@ from dpexec.layers import (
     distributions,
     dynamic_rnn,
     elementwise,
+    if_else,
     images,
     indexing,
     io,
@@ -81,6 +82,7 @@ from dpexec.layers.decoders import *  # noqa: F403
 from dpexec.layers.distributions import *  # noqa: F403
 from dpexec.layers.dynamic_rnn import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
+from dpexec.layers.if_else import *  # noqa: F403
 from dpexec.layers.images import *  # noqa: F403
 from dpexec.layers.indexing import *  # noqa: F403
 from dpexec.layers.io import *  # noqa: F403
@@ -128,6 +130,7 @@ _rooms = (
     distributions,
     dynamic_rnn,
     elementwise,
+    if_else,
     images,
     indexing,
     io,

@@ -13,28 +13,11 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import ConditionalBlock
 from dpexec.layers.elementwise import equal, logical_not
+from dpexec.layers.masks import select_input
 from dpexec.layers.structures import mapped
 from dpexec.layers.tensor import assign, cast
 
 __all__ = ["case", "cond", "switch_case"]
-
-
-def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
-    """One of several variables.
-
-    Args:
-        inputs: of one type; only the one that is selected needs a value.
-        mask: int32, one element: its number.
-
-    Source: ``fluid.layers.control_flow.select_input``.
-    """
-    check_type(inputs, "inputs", (list, tuple), "select_input")
-    check_variable_and_dtype(mask, "mask", ["int32"], "select_input")
-    helper = LayerHelper("select_input")
-    first = inputs[0]
-    out = helper.create_variable(dtype=first.dtype, shape=first.shape, type=first.type)
-    helper.append_op("select_input", {"X": list(inputs), "Mask": mask}, {"Out": out})
-    return out
 
 
 def cond(

@@ -14,6 +14,12 @@ from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.elementwise import logical_and, logical_not
+from dpexec.layers.masks import (  # noqa: F401 - fluid has them here
+    merge_lod_tensor,
+    select_input,
+    select_output,
+    split_lod_tensor,
+)
 from dpexec.layers.rank_tables import (  # noqa: F401 - fluid has them here
     array_to_lod_tensor,
     lod_rank_table,

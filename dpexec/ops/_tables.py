@@ -19,9 +19,14 @@ def require_table(table: Spec) -> None:
     require(table.kind == VarType.LOD_RANK_TABLE, f"RankTable must be one, but it is {table}")
 
 
-def offsets_of(x: Spec) -> Spec:
-    """The spec of the offsets of a variable, of which only a run knows how many there are."""
-    return Spec((-1,) * x.lod_level, VarType.INT64, VarType.RAW)
+def levels_of(x: Spec, lod: Spec | None) -> int:
+    """How many levels of sequences a variable has: as declared, or as the offsets of a run say."""
+    return x.lod_level if lod is None else lod.rank
+
+
+def offsets(levels: int) -> Spec | None:
+    """The spec of offsets of which only a run knows how many there are; None for no levels."""
+    return Spec((-1,) * levels, VarType.INT64, VarType.RAW) if levels else None
 
 
 def some_rows(x: Spec, running: bool) -> Spec:

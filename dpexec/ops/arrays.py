@@ -10,6 +10,7 @@ from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
+from dpexec.ops._tables import levels_of, offsets
 
 
 def _check_index(index: Spec) -> None:
@@ -23,17 +24,13 @@ def _check_array(x: Spec) -> None:
     require(x.kind == VarType.LOD_TENSOR_ARRAY, f"X must be a LoDTensorArray, but it is {x}")
 
 
-def _offsets_of(x: Spec) -> Spec:
-    return Spec((-1,) * x.lod_level, VarType.INT64, VarType.RAW)
-
-
 def _number(index: Any) -> int:
     return int(index.reshape(())[()])
 
 
 def _infer_write(x: Spec, lod: Spec | None, index: Spec) -> Spec:
     _check_index(index)
-    return x.replace(kind=VarType.LOD_TENSOR_ARRAY)
+    return x.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=levels_of(x, lod))
 
 
 @op("write_to_array", inputs="X X@LOD? I", outputs="Out", infer=_infer_write, checks_values=True)
@@ -77,11 +74,14 @@ def write_to_array_grad(context: GradContext) -> list[GradOp]:
     return [GradOp("read_from_array", inputs, {"Out": context.input_grads["X"]}, attrs)]
 
 
-def _infer_read(x: Spec, index: Spec, like: Spec | None, lod: Spec | None) -> tuple[Spec, Spec]:
+def _infer_read(
+    x: Spec, index: Spec, like: Spec | None, lod: Spec | None
+) -> tuple[Spec, Spec | None]:
     _check_array(x)
     _check_index(index)
-    out = x.replace(kind=VarType.LOD_TENSOR) if like is None else like
-    return out, _offsets_of(out)
+    if like is None:
+        return x.replace(kind=VarType.LOD_TENSOR), offsets(x.lod_level)
+    return like, offsets(levels_of(like, lod))
 
 
 @op(

@@ -10,13 +10,13 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDRankTable
 from dpexec.ir.opdef import Spec, op, require
-from dpexec.ops._tables import require_table
+from dpexec.ops._tables import levels_of, require_table
 
 
 def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
-    levels = x.lod_level if lod is None else lod.rank
+    levels = levels_of(x, lod)
     require(0 <= level < levels, f"X has {levels} levels of sequences, but level is {level}")
-    return Spec((), kind=VarType.LOD_RANK_TABLE)
+    return Spec((), kind=VarType.LOD_RANK_TABLE, lod_level=0 if lod is None else level)
 
 
 @op("lod_rank_table", inputs="X X@LOD", outputs="Out", infer=_infer, no_grad=True)

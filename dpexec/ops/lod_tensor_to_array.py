@@ -11,13 +11,14 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
-from dpexec.ops._tables import offsets_of, picked, require_table, some_rows
+from dpexec.ops._tables import levels_of, offsets, picked, require_table, some_rows
 
 
 def _infer_to_array(x: Spec, lod: Spec | None, table: Spec) -> Spec:
     require_table(table)
     made = some_rows(x, running=lod is not None)
-    return made.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=max(x.lod_level - 1, 0))
+    inner = max(levels_of(x, lod) - table.lod_level - 1, 0)
+    return made.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=inner)
 
 
 @op("lod_tensor_to_array", inputs="X X@LOD RankTable", outputs="Out", infer=_infer_to_array)
@@ -53,11 +54,11 @@ def _back(type: str, context: GradContext) -> GradOp:
     return GradOp(type, inputs, {"Out": context.input_grads["X"]}, context.op.plain_attrs())
 
 
-def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec]:
+def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec | None]:
     require(x.kind == VarType.LOD_TENSOR_ARRAY, f"X must be a LoDTensorArray, but it is {x}")
     require_table(table)
-    out = x.replace(kind=VarType.LOD_TENSOR, lod_level=x.lod_level + 1)
-    return out, offsets_of(out)
+    levels = table.lod_level + 1 + x.lod_level
+    return x.replace(kind=VarType.LOD_TENSOR, lod_level=levels), offsets(levels)
 
 
 @op("array_to_lod_tensor", inputs="X RankTable", outputs="Out Out@LOD", infer=_infer_to_tensor)

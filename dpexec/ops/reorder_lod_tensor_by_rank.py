@@ -9,12 +9,12 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op
-from dpexec.ops._tables import Ints, offsets_of, picked, require_table
+from dpexec.ops._tables import Ints, offsets, picked, require_table
 
 
-def _infer(x: Spec, lod: Spec | None, table: Spec) -> tuple[Spec, Spec]:
+def _infer(x: Spec, lod: Spec | None, table: Spec) -> tuple[Spec, Spec | None]:
     require_table(table)
-    return x, offsets_of(x) if lod is None else lod
+    return x, offsets(x.lod_level) if lod is None else lod
 
 
 @op(
@@ -55,15 +55,15 @@ def _ordered(xp: Any, x: Any, lod: Lod | None, numbers: Ints) -> tuple[Any, Lod]
 @reorder_lod_tensor_by_rank.grad_maker
 def reorder_lod_tensor_by_rank_grad_maker(context: GradContext) -> list[GradOp]:
     """``reorder_lod_tensor_by_rank_grad``."""
-    inputs = {"Out@GRAD": context.output_grads["Out"], "RankTable": context.op.inputs["RankTable"]}
-    outputs = {"X@GRAD": context.input_grads["X"]}
+    inputs = {"X": context.output_grads["Out"], "RankTable": context.op.inputs["RankTable"]}
+    outputs = {"Out": context.input_grads["X"]}
     return [GradOp("reorder_lod_tensor_by_rank_grad", inputs, outputs, context.op.plain_attrs())]
 
 
 @op(
     "reorder_lod_tensor_by_rank_grad",
-    inputs="Out@GRAD Out@GRAD@LOD? RankTable",
-    outputs="X@GRAD",
+    inputs="X X@LOD? RankTable",
+    outputs="Out",
     infer=lambda d_out, lod, table: d_out,
 )
 def reorder_lod_tensor_by_rank_grad(

@@ -8,16 +8,16 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDRankTable
 from dpexec.ir.opdef import Spec, op, require
-from dpexec.ops._tables import offsets_of, require_table, some_rows
+from dpexec.ops._tables import levels_of, offsets, require_table, some_rows
 
 
-def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Spec]:
+def _infer(x: Spec, lod: Spec | None, table: Spec, step: Spec) -> tuple[Spec, Spec | None]:
     require_table(table)
     require(
         step.dtype == VarType.INT64 and step.size in (1, -1),
         f"the time step I must be int64 with one element, but it is {step}",
     )
-    return some_rows(x, running=True), offsets_of(x)
+    return some_rows(x, running=True), offsets(levels_of(x, lod))
 
 
 @op("shrink_rnn_memory", inputs="X X@LOD? RankTable I", outputs="Out Out@LOD", infer=_infer)

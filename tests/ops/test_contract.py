@@ -32,6 +32,7 @@ ON_ARRAYS = {
     *("lod_rank_table", "max_sequence_len", "lod_tensor_to_array", "array_to_lod_tensor"),
     *("shrink_rnn_memory", "shrink_rnn_memory_grad"),
     *("reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"),
+    *("split_lod_tensor", "merge_lod_tensor"),  # shapes depend on values, in the gradient, too
 }
 """Those on arrays and rank tables, of test_arrays.py, test_recurrent.py and test_rank_tables.py in
 tests/layers."""
