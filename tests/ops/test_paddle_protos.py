@@ -26,6 +26,7 @@ OTHER_SLOTS = {
     ("while", "StepScopes"): "nothing is kept in them",
 }
 OTHER_OPERATORS = {
+    "copy_lod": "offsets of sequences are no variables in Paddle",
     "dgc": "Paddle has it on GPUs alone",
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
