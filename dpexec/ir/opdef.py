@@ -165,6 +165,7 @@ class OpDef:
         *inputs: str,
         outputs: str | None = None,
         infer: Infer | None = None,
+        dense: bool = False,
         **options: Any,
     ) -> Callable[[Kernel], OpDef]:
         """Declare ``<type>_grad`` with the decorated kernel and make it this op's gradient.
@@ -172,7 +173,9 @@ class OpDef:
         Args:
             inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``.
             outputs: its outputs; by default the gradient of every input.
-            infer: by default the gradient of slot S is like S, else like the first input.
+            infer: by default the gradient of slot S is like S, else like the first input, one
+                that is a gradient itself if there is any.
+            dense: whether it has, unlike S, no sequences where it is declared, as in Paddle.
             options: as for :func:`op`.
         """
         if outputs is None:
@@ -188,8 +191,12 @@ class OpDef:
         def infer_like(*specs: Any, **_: Any) -> Any:
             by_name = dict(zip(names, specs, strict=True))
             like = [by_name.get(name.removesuffix(GRAD_SUFFIX)) for name in made]
-            first = next((s for s in specs if isinstance(s, Spec)), None)
+            given = {name: spec for name, spec in by_name.items() if isinstance(spec, Spec)}
+            flows = [spec for name, spec in given.items() if name.endswith(GRAD_SUFFIX)]
+            first = next(iter([*flows, *given.values()]), None)
             found = tuple(first if spec is None else spec for spec in like)
+            if dense:
+                found = tuple(map(_without_sequences, found))
             return found if many or len(found) > 1 else found[0]
 
         options.setdefault("attrs", dict(self.attrs))
@@ -341,6 +348,13 @@ def op(
         return definition
 
     return decorate
+
+
+def _without_sequences(found: Any) -> Any:
+    """A spec, or those of a slot for many variables, without sequences."""
+    if isinstance(found, list):
+        return [spec.replace(lod_level=0) for spec in found]
+    return found and found.replace(lod_level=0)
 
 
 def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:

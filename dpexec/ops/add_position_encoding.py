@@ -52,7 +52,7 @@ def add_position_encoding(xp: Any, x: Any, *, alpha: float = 1.0, beta: float = 
     return x * x.dtype.type(alpha) + encoding.astype(x.dtype)
 
 
-@add_position_encoding.grad("Out@GRAD", outputs="X@GRAD")
+@add_position_encoding.grad("Out@GRAD", outputs="X@GRAD", dense=True)
 def add_position_encoding_grad(xp: Any, d_out: Any, *, alpha: float = 1.0) -> Any:
     """``alpha * d_out``."""
     return d_out * d_out.dtype.type(alpha)

@@ -127,7 +127,7 @@ def batch_norm(
     "batch_norm_grad",
     inputs="X Scale Bias SavedMean SavedVariance Mean? Variance? Y@GRAD",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
-    infer=lambda x, scale, bias, *_: (x, scale, bias),
+    infer=lambda x, scale, bias, *_: (x.replace(lod_level=0), scale, bias),
 )
 def batch_norm_grad(
     xp: Any,

@@ -126,7 +126,7 @@ def nll_loss(
 
 
 def _infer_nll_grad(x: Spec, *_: Spec | None) -> Spec:
-    return x
+    return x.replace(lod_level=0)
 
 
 @nll_loss.grad(

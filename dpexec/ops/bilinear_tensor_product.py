@@ -121,7 +121,7 @@ def fsp(xp: Any, x: Any, y: Any) -> Any:
     return product / x.dtype.type(x.shape[2] * x.shape[3])
 
 
-@fsp.grad("X", "Y", "Out@GRAD")
+@fsp.grad("X", "Y", "Out@GRAD", dense=True)
 def fsp_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """The other images combined by the gradient."""
     share = d_out / d_out.dtype.type(x.shape[2] * x.shape[3])

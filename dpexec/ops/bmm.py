@@ -36,7 +36,7 @@ def bmm(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(x, y)
 
 
-@bmm.grad("X", "Y", "Out@GRAD")
+@bmm.grad("X", "Y", "Out@GRAD", dense=True)
 def bmm_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """``d_out @ y.T`` and ``x.T @ d_out``, matrix by matrix."""
     return (
@@ -87,7 +87,7 @@ def addmm(xp: Any, added: Any, x: Any, y: Any, *, Alpha: float = 1.0, Beta: floa
     return kind(Alpha) * xp.matmul(x, y) + kind(Beta) * added
 
 
-@addmm.grad("Input", "X", "Y", "Out@GRAD")
+@addmm.grad("Input", "X", "Y", "Out@GRAD", dense=True)
 def addmm_grad(
     xp: Any,
     added: Any,

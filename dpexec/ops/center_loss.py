@@ -79,7 +79,7 @@ def center_loss(
     return centers, difference, loss
 
 
-@center_loss.grad("X", "SampleCenterDiff", "Loss@GRAD", outputs="X@GRAD")
+@center_loss.grad("X", "SampleCenterDiff", "Loss@GRAD", outputs="X@GRAD", dense=True)
 def center_loss_grad(xp: Any, x: Any, difference: Any, d_loss: Any) -> Any:
     """The differences times the gradient."""
     return difference * d_loss

@@ -56,7 +56,7 @@ def _clipped(xp: Any, x: Any, low: Any, high: Any, least: float, most: float) ->
     return xp.clip(x, *_bounds(x, low, high, least, most))
 
 
-@clip.grad("X", "Min?", "Max?", "Out@GRAD", outputs="X@GRAD")
+@clip.grad("X", "Min?", "Max?", "Out@GRAD", outputs="X@GRAD", dense=True)
 def clip_grad(
     xp: Any, x: Any, low: Any, high: Any, d_out: Any, *, min: float = -1.0, max: float = 1.0
 ) -> Any:
@@ -125,7 +125,7 @@ def squared_l2_norm(xp: Any, x: Any) -> Any:
     return (x * x).sum().reshape(1)
 
 
-@squared_l2_norm.grad("X", "Out@GRAD")
+@squared_l2_norm.grad("X", "Out@GRAD", dense=True)
 def squared_l2_norm_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``2 * x * d_out``."""
     return x * (2 * d_out.reshape(()))

@@ -178,7 +178,9 @@ def _declare(
     )(kernel)
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
-    @definition.grad(*slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""))
+    @definition.grad(
+        *slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""), dense=True
+    )
     @passes_on(window_of)
     def kernel_grad(
         xp: Any,

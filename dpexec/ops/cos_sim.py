@@ -45,7 +45,7 @@ def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     return (x * y).sum(axis=1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
 
 
-@cos_sim.grad("X", "Y", "Out", "XNorm", "YNorm", "Out@GRAD")
+@cos_sim.grad("X", "Y", "Out", "XNorm", "YNorm", "Out@GRAD", dense=True)
 def cos_sim_grad(
     xp: Any,
     x: Any,

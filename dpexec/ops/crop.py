@@ -82,7 +82,7 @@ def crop(xp: Any, x: Any, like: Any, start: Any, *, shape: Ints = (), offsets: I
     return _cut(x, begin, shape if like is None else like.shape).copy()
 
 
-@crop.grad("X", "Offsets?", "Out@GRAD", outputs="X@GRAD", infer=lambda x, *_: x, checks_values=True)
+@crop.grad("X", "Offsets?", "Out@GRAD", outputs="X@GRAD", dense=True, checks_values=True)
 def crop_grad(xp: Any, x: Any, start: Any, d_out: Any, *, offsets: Ints = ()) -> Any:
     """The gradient in its place, zeros around it."""
     begin = _ints(start) if start is not None else list(offsets) or [0] * x.ndim
@@ -178,7 +178,7 @@ def crop_tensor(
     "OffsetsTensor?[]",
     "Out@GRAD",
     outputs="X@GRAD",
-    infer=lambda x, *_: x,
+    dense=True,
     checks_values=True,
 )
 def crop_tensor_grad(

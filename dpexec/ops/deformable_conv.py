@@ -208,7 +208,7 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
         samples=samples,
     )(kernel)  # fmt: skip
 
-    @definition.grad(*slots, "Output@GRAD")
+    @definition.grad(*slots, "Output@GRAD", dense=True)
     @passes_on(_window)
     def kernel_grad(
         xp: Any,

@@ -88,7 +88,7 @@ def trace(xp: Any, x: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return total.reshape(total.shape or (1,))
 
 
-@trace.grad("Input", "Out@GRAD")
+@trace.grad("Input", "Out@GRAD", dense=True)
 def trace_grad(
     xp: Any, x: Any, d_out: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> Any:
@@ -130,7 +130,7 @@ def tril_triu(xp: Any, x: Any, *, diagonal: int = 0, lower: bool = True) -> Any:
     return xp.tril(x, diagonal) if lower else xp.triu(x, diagonal)
 
 
-@tril_triu.grad("Out@GRAD", outputs="X@GRAD")
+@tril_triu.grad("Out@GRAD", outputs="X@GRAD", dense=True)
 def tril_triu_grad(xp: Any, d_out: Any, *, diagonal: int = 0, lower: bool = True) -> Any:
     """The same triangle of the gradient."""
     return tril_triu(xp, d_out, diagonal=diagonal, lower=lower)

@@ -89,7 +89,7 @@ def _cross(xp: Any, x: Any, y: Any, axis: int) -> Any:
     return xp.stack(parts, axis=axis)
 
 
-@cross.grad("X", "Y", "Out@GRAD")
+@cross.grad("X", "Y", "Out@GRAD", dense=True)
 def cross_grad(
     xp: Any,
     x: Any,
@@ -142,7 +142,7 @@ def conv_shift(xp: Any, x: Any, y: Any) -> Any:
     return xp.matmul(meets, y[:, :, None])[:, :, 0]
 
 
-@conv_shift.grad("X", "Y", "Out@GRAD")
+@conv_shift.grad("X", "Y", "Out@GRAD", dense=True)
 def conv_shift_grad(
     xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

@@ -66,7 +66,7 @@ def expand(
     "expand_times_tensor?[]",
     "Out@GRAD",
     outputs="X@GRAD",
-    infer=lambda x, *_: x,
+    dense=True,
 )
 def expand_grad(
     xp: Any,
@@ -122,7 +122,7 @@ def expand_as(xp: Any, x: Any, target: Any) -> Any:
     return xp.tile(x, [b // a for a, b in zip(x.shape, target.shape, strict=True)])
 
 
-@expand_as.grad("X", "target_tensor", "Out@GRAD", outputs="X@GRAD")
+@expand_as.grad("X", "target_tensor", "Out@GRAD", outputs="X@GRAD", dense=True)
 def expand_as_grad(xp: Any, x: Any, target: Any, d_out: Any) -> Any:
     """The gradients of all repetitions, added up."""
     return _folded(x, d_out, [b // a for a, b in zip(x.shape, target.shape, strict=True)])

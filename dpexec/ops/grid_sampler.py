@@ -90,7 +90,7 @@ def grid_sampler(xp: Any, x: Any, grid: Any) -> Any:
     return xp.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
 
-@grid_sampler.grad("X", "Grid", "Output@GRAD", outputs="X@GRAD Grid@GRAD")
+@grid_sampler.grad("X", "Grid", "Output@GRAD", outputs="X@GRAD Grid@GRAD", dense=True)
 def grid_sampler_grad(
     xp: Any, x: Any, grid: Any, d_out: Any, *, needs: Sequence[bool] = (True, True)
 ) -> tuple[Any, Any]:

@@ -129,7 +129,7 @@ def im2sequence(
     return xp.concatenate(rows), Lod.of_lengths([counts.prod(axis=1)])
 
 
-@im2sequence.grad("X", "Out@GRAD", outputs="X@GRAD")
+@im2sequence.grad("X", "Out@GRAD", outputs="X@GRAD", dense=True)
 def im2sequence_grad(
     xp: Any,
     x: Any,

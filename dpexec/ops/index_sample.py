@@ -51,7 +51,7 @@ def index_sample(xp: Any, x: Any, index: Any) -> Any:
     return xp.take_along_axis(x, index, axis=1)
 
 
-@index_sample.grad("X", "Index", "Out@GRAD", outputs="X@GRAD")
+@index_sample.grad("X", "Index", "Out@GRAD", outputs="X@GRAD", dense=True)
 def index_sample_grad(xp: Any, x: Any, index: Any, d_out: Any) -> Any:
     """The gradients of all copies of an element, added up."""
     flat = (index + x.shape[1] * xp.arange(x.shape[0])[:, None]).reshape(-1)
@@ -90,7 +90,7 @@ def index_select(xp: Any, x: Any, index: Any, *, dim: int = 0) -> Any:
     return x.take(index, axis=dim)
 
 
-@index_select.grad("X", "Index", "Out@GRAD", outputs="X@GRAD")
+@index_select.grad("X", "Index", "Out@GRAD", outputs="X@GRAD", dense=True)
 def index_select_grad(xp: Any, x: Any, index: Any, d_out: Any, *, dim: int = 0) -> Any:
     """The gradients of all copies of a slice, added up."""
     shape = (x.shape[dim], *np.delete(x.shape, dim))

@@ -66,7 +66,7 @@ def _infer_grad(
     x: Spec, scale: Spec | None, mean: Spec, inverse: Spec, d_y: Spec
 ) -> tuple[Spec, Spec, Spec]:
     weight = x.replace(shape=(x.shape[1],), lod_level=0)
-    return x, weight, weight
+    return x.replace(lod_level=0), weight, weight
 
 
 @instance_norm.grad(
@@ -272,7 +272,7 @@ def _infer_group_grad(
     data_layout: str = "NCHW",
 ) -> tuple[Spec, Spec, Spec]:
     weight = y.replace(shape=(y.shape[_channel_axis(y.rank, data_layout)],), lod_level=0)
-    return y, weight, weight
+    return y.replace(lod_level=0), weight, weight
 
 
 @group_norm.grad(

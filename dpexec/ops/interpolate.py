@@ -197,7 +197,7 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
 
     @definition.grad(
         "X", "OutSize?", "SizeTensor?[]", "Scale?", "Out@GRAD", outputs="X@GRAD",
-        infer=lambda x, *_: x,
+        dense=True,
     )  # fmt: skip
     def kernel_grad(
         xp: Any,

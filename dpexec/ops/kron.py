@@ -58,7 +58,7 @@ def kron(xp: Any, x: Any, y: Any) -> Any:
     return made.reshape([p * q for p, q in zip(made.shape[::2], made.shape[1::2], strict=True)])
 
 
-@kron.grad("X", "Y", "Out@GRAD")
+@kron.grad("X", "Y", "Out@GRAD", dense=True)
 def kron_grad(xp: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]) -> tuple[Any, Any]:
     """For each tensor the products with the other one, summed over the latter's axes."""
     a, b = _interleaved(x, y)

@@ -46,7 +46,7 @@ def label_smooth(xp: Any, x: Any, prior: Any = None, *, epsilon: float = 0.0) ->
     return out
 
 
-@label_smooth.grad("Out@GRAD", outputs="X@GRAD")
+@label_smooth.grad("Out@GRAD", outputs="X@GRAD", dense=True)
 def label_smooth_grad(xp: Any, d_out: Any, *, epsilon: float = 0.0) -> Any:
     """``(1 - epsilon) * d_out``."""
     return d_out * d_out.dtype.type(1 - epsilon)

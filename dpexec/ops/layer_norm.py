@@ -74,7 +74,7 @@ def layer_norm(
     return y.reshape(x.shape), mean.reshape(-1), variance.reshape(-1)
 
 
-@layer_norm.grad("X", "Scale?", "Bias?", "Mean", "Variance", "Y@GRAD")
+@layer_norm.grad("X", "Scale?", "Bias?", "Mean", "Variance", "Y@GRAD", dense=True)
 def layer_norm_grad(
     xp: Any,
     x: Any,

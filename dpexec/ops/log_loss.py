@@ -38,7 +38,7 @@ def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float = 1e-4) -> 
     return -labels * xp.log(predicted + tiny) - (1 - labels) * xp.log(1 - predicted + tiny)
 
 
-@log_loss.grad("Predicted", "Labels", "Loss@GRAD", outputs="Predicted@GRAD")
+@log_loss.grad("Predicted", "Labels", "Loss@GRAD", outputs="Predicted@GRAD", dense=True)
 def log_loss_grad(
     xp: Any, predicted: Any, labels: Any, d_loss: Any, *, epsilon: float = 1e-4
 ) -> Any:
@@ -65,7 +65,7 @@ def hinge_loss(xp: Any, logits: Any, labels: Any) -> Any:
     return xp.maximum(1 - (2 * labels - 1) * logits, 0)
 
 
-@hinge_loss.grad("Logits", "Labels", "Loss@GRAD", outputs="Logits@GRAD")
+@hinge_loss.grad("Logits", "Labels", "Loss@GRAD", outputs="Logits@GRAD", dense=True)
 def hinge_loss_grad(xp: Any, logits: Any, labels: Any, d_loss: Any) -> Any:
     """``-(2 * label - 1)`` where the loss is positive."""
     sign = 2 * labels - 1

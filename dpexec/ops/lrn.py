@@ -64,7 +64,7 @@ def lrn(
     return x * middle ** x.dtype.type(-beta), middle
 
 
-@lrn.grad("X", "Out", "MidOut", "Out@GRAD", outputs="X@GRAD")
+@lrn.grad("X", "Out", "MidOut", "Out@GRAD", outputs="X@GRAD", dense=True)
 def lrn_grad(
     xp: Any,
     x: Any,

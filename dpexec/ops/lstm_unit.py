@@ -50,7 +50,7 @@ def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tupl
     return cell, shown * xp.tanh(cell)
 
 
-@lstm_unit.grad("X", "C_prev", "C", "C@GRAD", "H@GRAD")
+@lstm_unit.grad("X", "C_prev", "C", "C@GRAD", "H@GRAD", dense=True)
 def lstm_unit_grad(
     xp: Any, x: Any, before: Any, cell: Any, d_cell: Any, d_hidden: Any, *, forget_bias: float = 0.0
 ) -> tuple[Any, Any]:

@@ -120,7 +120,7 @@ def matmul(
     return out.reshape((batch + rows + columns) or (1,))
 
 
-@matmul.grad("X", "Y", "Out@GRAD")
+@matmul.grad("X", "Y", "Out@GRAD", dense=True)
 def matmul_grad(
     xp: Any,
     x: Any,

@@ -35,7 +35,7 @@ def meshgrid(xp: Any, vectors: list[Any]) -> Any:
     return ([grid.copy() for grid in xp.meshgrid(*vectors, indexing="ij")],)
 
 
-@meshgrid.grad("X[]", "Out@GRAD[]", outputs="X@GRAD[]")
+@meshgrid.grad("X[]", "Out@GRAD[]", outputs="X@GRAD[]", dense=True)
 def meshgrid_grad(
     xp: Any, vectors: list[Any], d_out: list[Any], *, needs: tuple[list[bool]] = ([],)
 ) -> Any:

@@ -30,7 +30,7 @@ def mish(xp: Any, x: Any, *, threshold: float = 20.0) -> Any:
     return x * xp.tanh(_softplus(xp, x, threshold))
 
 
-@mish.grad("X", "Out@GRAD")
+@mish.grad("X", "Out@GRAD", dense=True)
 def mish_grad(xp: Any, x: Any, d_out: Any, *, threshold: float = 20.0) -> Any:
     """By the chain rule."""
     softplus = _softplus(xp, x, threshold)

@@ -121,7 +121,7 @@ def _focal_weights(xp: Any, x: Any, label: Any, count: Any, alpha: float) -> tup
     return is_own * (kind(alpha) / over), is_other * (kind(1 - alpha) / over)
 
 
-@sigmoid_focal_loss.grad("X", "Label", "FgNum", "Out@GRAD", outputs="X@GRAD")
+@sigmoid_focal_loss.grad("X", "Label", "FgNum", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sigmoid_focal_loss_grad(
     xp: Any,
     x: Any,

@@ -41,7 +41,7 @@ def norm(xp: Any, x: Any, *, axis: int = -1, epsilon: float = 1e-10) -> tuple[An
     return length, x / length
 
 
-@norm.grad("X", "Norm", "Out@GRAD", outputs="X@GRAD")
+@norm.grad("X", "Norm", "Out@GRAD", outputs="X@GRAD", dense=True)
 def norm_grad(xp: Any, x: Any, length: Any, d_out: Any, *, axis: int = -1) -> Any:
     """``(d_out - x * sum(x * d_out) / Norm**2) / Norm``."""
     share = (x * d_out).sum(axis=axis, keepdims=True) / (length * length)

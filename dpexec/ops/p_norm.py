@@ -72,7 +72,7 @@ def p_norm(xp: Any, x: Any, *, porder: float = 2.0, axis: int = -1, keepdim: boo
     return norm.reshape(norm.shape or (1,))
 
 
-@p_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@p_norm.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
 def p_norm_grad(
     xp: Any,
     x: Any,
@@ -110,7 +110,7 @@ def l1_norm(xp: Any, x: Any) -> Any:
     return xp.abs(x).sum().reshape(1)
 
 
-@l1_norm.grad("X", "Out@GRAD")
+@l1_norm.grad("X", "Out@GRAD", dense=True)
 def l1_norm_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``sign(x)`` times the gradient."""
     return xp.sign(x) * d_out.reshape(())
@@ -146,7 +146,7 @@ def dist(xp: Any, x: Any, y: Any, *, p: float = 2.0) -> Any:
     return _power_norm(xp, x - y, p).reshape(1)
 
 
-@dist.grad("X", "Y", "Out", "Out@GRAD", outputs="X@GRAD Y@GRAD")
+@dist.grad("X", "Y", "Out", "Out@GRAD", outputs="X@GRAD Y@GRAD", dense=True)
 def dist_grad(
     xp: Any,
     x: Any,
@@ -199,13 +199,7 @@ def squared_l2_distance(xp: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return difference, (difference * difference).sum(axis=1, keepdims=True)
 
 
-@squared_l2_distance.grad(
-    "X",
-    "Y",
-    "sub_result",
-    "Out@GRAD",
-    outputs="X@GRAD Y@GRAD",
-)
+@squared_l2_distance.grad("X", "Y", "sub_result", "Out@GRAD", outputs="X@GRAD Y@GRAD", dense=True)
 def squared_l2_distance_grad(
     xp: Any, x: Any, y: Any, difference: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

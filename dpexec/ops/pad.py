@@ -170,7 +170,7 @@ def pad2d(
     return x
 
 
-@pad2d.grad("X", "Paddings?", "Out@GRAD", outputs="X@GRAD")
+@pad2d.grad("X", "Paddings?", "Out@GRAD", outputs="X@GRAD", dense=True)
 def pad2d_grad(
     xp: Any,
     x: Any,

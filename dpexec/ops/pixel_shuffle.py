@@ -140,7 +140,7 @@ def space_to_depth(xp: Any, x: Any, *, blocksize: int = 2) -> Any:
     return finer.reshape(batch, channels * b * b, height // b, width // b)
 
 
-@space_to_depth.grad("X", "Out@GRAD")
+@space_to_depth.grad("X", "Out@GRAD", dense=True)
 def space_to_depth_grad(xp: Any, x: Any, d_out: Any, *, blocksize: int = 2) -> Any:
     """The gradient with every element back at its place."""
     b = blocksize
@@ -191,7 +191,7 @@ def temporal_shift(xp: Any, x: Any, *, seg_num: int = 1, shift_ratio: float = 0.
     return _shifted(xp, x, seg_num, shift_ratio, 1)
 
 
-@temporal_shift.grad("Out@GRAD", outputs="X@GRAD")
+@temporal_shift.grad("Out@GRAD", outputs="X@GRAD", dense=True)
 def temporal_shift_grad(xp: Any, d_out: Any, *, seg_num: int = 1, shift_ratio: float = 0.25) -> Any:
     """The gradient shifted back."""
     return _shifted(xp, d_out, seg_num, shift_ratio, -1)

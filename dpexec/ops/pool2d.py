@@ -69,7 +69,7 @@ def _declare(
         kernel
     )
 
-    @definition.grad("X", "Out", "Out@GRAD")
+    @definition.grad("X", "Out", "Out@GRAD", dense=True)
     @passes_on(Pooling.of)
     def kernel_grad(
         xp: Any,
@@ -273,7 +273,7 @@ def _declare_indexed(
         name, inputs="X", outputs="Out Mask", infer=_infer_indexed, attrs=attrs, samples=samples
     )(kernel)
 
-    @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", infer=lambda x, *_: x)
+    @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True)
     def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any) -> Any:
         """Gradients added up at the places of the maxima."""
         return Pooling.gathered(xp, x.shape, places, d_out)

@@ -55,7 +55,7 @@ def prelu(xp: Any, x: Any, alpha: Any, *, mode: str = "all") -> Any:
     return xp.where(x > 0, x, x * alpha.reshape(_slope_shape(x.shape, mode)))
 
 
-@prelu.grad("X", "Alpha", "Out@GRAD")
+@prelu.grad("X", "Alpha", "Out@GRAD", dense=True)
 def prelu_grad(
     xp: Any, x: Any, alpha: Any, d_out: Any, *, mode: str = "all", needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ def maxout(xp: Any, x: Any, *, groups: int = 1, axis: int = 1) -> Any:
     return grouped.max(axis=members)
 
 
-@maxout.grad("X", "Out", "Out@GRAD", outputs="X@GRAD")
+@maxout.grad("X", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
 def maxout_grad(xp: Any, x: Any, out: Any, d_out: Any, *, groups: int = 1, axis: int = 1) -> Any:
     """The gradient goes to the first of the largest channels of each group."""
     grouped, members = _grouped(x, groups, axis)

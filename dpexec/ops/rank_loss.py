@@ -60,7 +60,7 @@ def rank_loss(xp: Any, label: Any, left: Any, right: Any) -> Any:
 
 
 def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec, Spec]:
-    return left, right
+    return left.replace(lod_level=0), right.replace(lod_level=0)
 
 
 @rank_loss.grad(

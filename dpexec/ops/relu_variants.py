@@ -111,7 +111,7 @@ def selu(xp: Any, x: Any, *, alpha: float = _SELU_ALPHA, scale: float = _SELU_SC
     return scale * xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
 
-@selu.grad("Out", "Out@GRAD")
+@selu.grad("Out", "Out@GRAD", dense=True)
 def selu_grad(
     xp: Any, out: Any, d_out: Any, *, alpha: float = _SELU_ALPHA, scale: float = _SELU_SCALE
 ) -> Any:

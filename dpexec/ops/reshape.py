@@ -39,7 +39,7 @@ def reshape(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Sequence[i
     return x.reshape(tuple(x.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted)))
 
 
-@reshape.grad("X", "Shape?", "ShapeTensor?[]", "Out", "Out@GRAD")
+@reshape.grad("X", "Shape?", "ShapeTensor?[]", "Out", "Out@GRAD", dense=True)
 def reshape_grad(xp: Any, x: Any, tensor: Any, parts: list[Any], out: Any, d_out: Any) -> Any:
     """The gradient in the shape of X; a view."""
     return d_out.reshape(x.shape), None, [None] * len(parts)
@@ -73,7 +73,7 @@ def transpose(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
     return x.transpose(axis)
 
 
-@transpose.grad("X", "Out", "Out@GRAD")
+@transpose.grad("X", "Out", "Out@GRAD", dense=True)
 def transpose_grad(xp: Any, x: Any, out: Any, d_out: Any, *, axis: Sequence[int] = ()) -> Any:
     """The dimensions in their old order; a view."""
     return d_out.transpose(np.argsort(axis).tolist())

@@ -45,7 +45,7 @@ def roll(xp: Any, x: Any, *, shifts: Sequence[int] = (), dims: Sequence[int] = (
     return xp.roll(x, tuple(shifts), axis=tuple(dims))
 
 
-@roll.grad("X", "Out@GRAD")
+@roll.grad("X", "Out@GRAD", dense=True)
 def roll_grad(
     xp: Any, x: Any, d_out: Any, *, shifts: Sequence[int] = (), dims: Sequence[int] = ()
 ) -> Any:

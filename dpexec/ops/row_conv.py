@@ -64,7 +64,7 @@ def row_conv(xp: Any, x: Any, lod: Lod | None, weight: Any) -> Any:
     return xp.einsum("rkd,kd->rd", steps, weight).reshape(x.shape)
 
 
-@row_conv.grad("X", "X@LOD?", "Filter", "Out@GRAD", outputs="X@GRAD Filter@GRAD")
+@row_conv.grad("X", "X@LOD?", "Filter", "Out@GRAD", outputs="X@GRAD Filter@GRAD", dense=True)
 def row_conv_grad(
     xp: Any, x: Any, lod: Lod | None, weight: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

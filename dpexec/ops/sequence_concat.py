@@ -67,7 +67,7 @@ def _order(lods: list[Lod]) -> Ints:
     return rows_of(np.stack(starts, axis=1).ravel(), np.stack(lengths, axis=1).ravel())
 
 
-@sequence_concat.grad("X[]", "X@LOD[]", "Out@GRAD", outputs="X@GRAD[]")
+@sequence_concat.grad("X[]", "X@LOD[]", "Out@GRAD", outputs="X@GRAD[]", dense=True)
 def sequence_concat_grad(
     xp: Any, xs: list[Any], lods: list[Lod], d_out: Any, *, needs: tuple[list[bool]]
 ) -> list[Any]:

@@ -87,7 +87,7 @@ def _chosen(rows: int, lod: Lod | None, repeats: Ints) -> tuple[Ints, Ints]:
     return rows_of(starts[chosen], lengths[chosen]), lengths[chosen]
 
 
-@sequence_expand.grad("X", "X@LOD?", "Y", "Y@LOD", "Out@GRAD", outputs="X@GRAD")
+@sequence_expand.grad("X", "X@LOD?", "Y", "Y@LOD", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sequence_expand_grad(
     xp: Any, x: Any, x_lod: Lod | None, y: Any, y_lod: Lod, d_out: Any, *, ref_level: int = -1
 ) -> Any:

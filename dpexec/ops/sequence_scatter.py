@@ -68,8 +68,10 @@ def sequence_scatter(xp: Any, x: Any, ids: Any, lod: Lod, updates: Any, updates_
     return out
 
 
-@sequence_scatter.grad("Ids", "Ids@LOD", "Updates", "Out@GRAD", outputs="X@GRAD Updates@GRAD",
-                       infer=lambda ids, lod, updates, d_out: (d_out, updates))  # fmt: skip
+@sequence_scatter.grad(
+    "Ids", "Ids@LOD", "Updates", "Out@GRAD", outputs="X@GRAD Updates@GRAD",
+    infer=lambda ids, lod, updates, d_out: (d_out, updates.replace(lod_level=0)),
+)  # fmt: skip
 def sequence_scatter_grad(
     xp: Any, ids: Any, lod: Lod, updates: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:

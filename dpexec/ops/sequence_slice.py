@@ -81,7 +81,7 @@ def _piece(lod: Lod, offset: Any, length: Any) -> tuple[Ints, Ints]:
     return lod.offsets[:-1] + first, lengths
 
 
-@sequence_slice.grad("X", "X@LOD", "Offset", "Length", "Out@GRAD", outputs="X@GRAD")
+@sequence_slice.grad("X", "X@LOD", "Offset", "Length", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sequence_slice_grad(xp: Any, x: Any, lod: Lod, offset: Any, length: Any, d_out: Any) -> Any:
     """The gradient for the piece, 0 for the rest."""
     grad = xp.zeros(x.shape, d_out.dtype)

@@ -48,7 +48,7 @@ def sequence_softmax(xp: Any, x: Any, lod: Lod) -> Any:
     return powers.reshape(x.shape)
 
 
-@sequence_softmax.grad("X", "X@LOD", "Out", "Out@GRAD", outputs="X@GRAD")
+@sequence_softmax.grad("X", "X@LOD", "Out", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sequence_softmax_grad(xp: Any, x: Any, lod: Lod, out: Any, d_out: Any) -> Any:
     """``out * (d_out - sum(out * d_out))``, the sum over each sequence."""
     weighted = (out * d_out).reshape(-1)

@@ -53,7 +53,7 @@ def sigmoid_cross_entropy_with_logits(
     return _finish(xp, loss, label, ignore_index, normalize)
 
 
-@sigmoid_cross_entropy_with_logits.grad("X", "Label", "Out@GRAD", outputs="X@GRAD")
+@sigmoid_cross_entropy_with_logits.grad("X", "Label", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sigmoid_cross_entropy_with_logits_grad(
     xp: Any, x: Any, label: Any, d_out: Any, *, ignore_index: int = -100, normalize: bool = False
 ) -> Any:

@@ -151,7 +151,7 @@ def slice(
 
 
 def _like_input(x: Spec, *_: Any) -> Spec:
-    return x
+    return x.replace(lod_level=0)
 
 
 @slice.grad(

@@ -47,7 +47,7 @@ def softmax(xp: Any, x: Any, *, axis: int = -1) -> Any:
     return softmax_array(xp, x, axis)
 
 
-@softmax.grad("Out", "Out@GRAD")
+@softmax.grad("Out", "Out@GRAD", dense=True)
 def softmax_grad(xp: Any, out: Any, d_out: Any, *, axis: int = -1) -> Any:
     """``out * (d_out - sum(out * d_out))``."""
     product = out * d_out

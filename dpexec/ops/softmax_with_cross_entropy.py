@@ -88,7 +88,7 @@ def softmax_with_cross_entropy(
 
 
 def _infer_grad(softmax: Spec, label: Spec, d_loss: Spec) -> Spec:
-    return softmax
+    return softmax.replace(lod_level=0)
 
 
 @softmax_with_cross_entropy.grad(

@@ -52,7 +52,7 @@ def top_k(xp: Any, x: Any, wanted: Any, *, k: int = 1) -> Any:
     return xp.take_along_axis(x, indices, axis=-1), indices.astype(np.int64)
 
 
-@top_k.grad("X", "Indices", "Out@GRAD", outputs="X@GRAD")
+@top_k.grad("X", "Indices", "Out@GRAD", outputs="X@GRAD", dense=True)
 def top_k_grad(xp: Any, x: Any, indices: Any, d_out: Any) -> Any:
     """The gradient goes to the elements that were chosen."""
     d_x = xp.zeros_like(x)

@@ -128,7 +128,7 @@ def unfold(
     return columns.reshape(x.shape[0], x.shape[1] * elements, -1)
 
 
-@unfold.grad("X", "Y@GRAD")
+@unfold.grad("X", "Y@GRAD", dense=True)
 def unfold_grad(
     xp: Any,
     x: Any,

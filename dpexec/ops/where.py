@@ -45,7 +45,7 @@ def where(xp: Any, condition: Any, x: Any, y: Any) -> Any:
     return xp.where(condition, x, y)
 
 
-@where.grad("Condition", "X", "Y", "Out@GRAD", outputs="X@GRAD Y@GRAD")
+@where.grad("Condition", "X", "Y", "Out@GRAD", outputs="X@GRAD Y@GRAD", dense=True)
 def where_grad(
     xp: Any, condition: Any, x: Any, y: Any, d_out: Any, *, needs: tuple[bool, bool]
 ) -> tuple[Any, Any]:
