@@ -136,4 +136,4 @@ def lod_array_length(xp: Any, x: TensorArray | None) -> Any:
 
     Source: Paddle op ``lod_array_length``.
     """
-    return np.array([0 if x is None else len(x)], np.int64)
+    return xp.full(1, 0 if x is None else len(x), np.int64)

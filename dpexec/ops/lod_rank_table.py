@@ -39,4 +39,4 @@ def max_sequence_len(xp: Any, table: LoDRankTable) -> Any:
 
     Source: Paddle op ``max_sequence_len``.
     """
-    return np.array([table.lengths[0] if table else 0], np.int64)
+    return xp.full(1, int(table.lengths[0]) if table else 0, np.int64)

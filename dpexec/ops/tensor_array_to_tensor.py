@@ -48,7 +48,7 @@ def tensor_array_to_tensor(
     join = xp.stack if use_stack else xp.concatenate
     out = join(entries, axis=axis)
     sizes = [(*entry.shape, 1)[axis % out.ndim] for entry in entries]
-    return out, np.array(sizes, np.int32)
+    return out, xp.asarray(np.array(sizes, np.int32))
 
 
 def _entries(x: TensorArray) -> list[Any]:
