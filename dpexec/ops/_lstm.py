@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dpexec.ops._recurrent import activate, times_slope
+from dpexec.ops._recurrent import Loops, activate, times_slope
 from dpexec.ops._steps import Steps
 
 
@@ -221,6 +221,9 @@ def run_back(
         if step:
             d_results[previous] += d_gates[here] @ weight.T
     return d_gates, d_cell
+
+
+ON_ARRAYS = Loops(run, run_back)
 
 
 def bias_grad(unit: LstmCell, steps: Steps, kept: Kept, d_gates: Any) -> Any:

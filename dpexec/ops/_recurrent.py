@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpexec.core.lod import Lod
@@ -31,6 +32,21 @@ def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
     if unset:
         return {"*": UNSET}
     return {} if size % 8 else {f"{slot}@GRAD": _WRONG for slot in slots}
+
+
+@dataclass(frozen=True)
+class Loops:
+    """How a recurrent operator goes through its steps: on arrays, or faster where that is possible.
+
+    Args:
+        forward: computes all steps.
+        backward: computes their gradients.
+        products: ``a.T @ b``, for the gradients of weights.
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    products: Callable[[Any, Any], Any] = lambda a, b: a.T @ b
 
 
 def activate(xp: Any, x: Any, kind: str) -> Any:

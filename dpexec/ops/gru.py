@@ -7,11 +7,12 @@ from typing import Any
 
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._gru_cell import GruCell
+from dpexec.ops._gru import ON_ARRAYS, GruCell, weight_grad
 from dpexec.ops._recurrent import (
     EMPTY,
     THREE,
     UNSET,
+    Loops,
     one_level,
     require_activations,
     require_shape,
@@ -81,6 +82,7 @@ def gru(
     h0: Any,
     weight: Any,
     bias: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     activation: str = "tanh",
     gate_activation: str = "sigmoid",
@@ -100,12 +102,7 @@ def gru(
     gates = steps.gather(xp, x)
     if bias is not None:
         gates += bias
-    seen, states = (xp.empty((len(gates), len(weight)), x.dtype) for _ in range(2))
-    state = steps.first(xp, h0)
-    for begin, end in steps.spans:
-        before = None if state is None else state[: end - begin]
-        seen[begin:end], states[begin:end] = unit.forward(gates[begin:end], before)
-        state = states[begin:end]
+    seen, states = loops.forward(unit, steps, gates, steps.first(xp, h0))
     return gates, seen, states, steps.scatter(xp, states)
 
 
@@ -132,6 +129,7 @@ def gru_grad(
     states: Any,
     hidden: Any,
     d_hidden: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     needs: Sequence[bool] = (True,) * 4,
     activation: str = "tanh",
@@ -142,20 +140,12 @@ def gru_grad(
     """Steps in the opposite order; products for the weights are done once for all of them."""
     steps = steps_of(lod, is_reverse)
     unit = GruCell(xp, weight, gate_activation, activation, origin_mode)
-    d_states, first = steps.gather(xp, d_hidden), steps.first(xp, h0)
-    before, d_gates = steps.before(xp, states, first), xp.empty_like(gates)
-    d_first = None
-    for step in range(len(steps.spans) - 1, -1, -1):
-        here = slice(*steps.spans[step])
-        d_before = unit.backward(d_states[here], gates[here], before[here], d_gates[here])
-        if step:
-            start = steps.spans[step - 1][0]
-            d_states[start : start + len(d_before)] += d_before
-        else:
-            d_first = d_before
+    before = steps.before(xp, states, steps.first(xp, h0))
+    d_states = steps.gather(xp, d_hidden)
+    d_gates, d_first = loops.backward(unit, steps, gates, before, d_states)
     return (
         steps.scatter(xp, d_gates) if needs[0] else None,
         steps.spread(xp, d_first) if needs[1] else None,
-        unit.weight_grad(before, seen, d_gates) if needs[2] else None,
+        weight_grad(unit, before, seen, d_gates, loops) if needs[2] else None,
         d_gates.sum(axis=0, keepdims=True) if needs[3] else None,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._gru_cell import GruCell
+from dpexec.ops._gru import ON_ARRAYS, GruCell, weight_grad
 from dpexec.ops._recurrent import ACTIVATIONS, require_shape
 from dpexec.ops._shapes import require_float
 
@@ -77,7 +77,8 @@ def gru_unit(
 
 
 @gru_unit.grad(
-    *("Input", "HiddenPrev", "Weight", "Bias?", "Gate", "ResetHiddenPrev", "Hidden@GRAD")
+    *("Input", "HiddenPrev", "Weight", "Bias?", "Gate", "ResetHiddenPrev", "Hidden@GRAD"),
+    dense=True,
 )
 def gru_unit_grad(
     xp: Any,
@@ -99,6 +100,6 @@ def gru_unit_grad(
     unit = GruCell(xp, weight, *kinds, origin_mode)
     d_gates = xp.empty_like(gates)
     d_before = unit.backward(d_state, gates, before, d_gates)
-    d_weight = unit.weight_grad(before, seen, d_gates) if needs[2] else None
+    d_weight = weight_grad(unit, before, seen, d_gates, ON_ARRAYS) if needs[2] else None
     d_bias = d_gates.sum(axis=0, keepdims=True) if needs[3] else None
     return d_gates, d_before, d_weight, d_bias

@@ -7,10 +7,11 @@ from typing import Any
 
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
+from dpexec.ops._lstm import ON_ARRAYS, Kept, bias_grad, cell_of
 from dpexec.ops._recurrent import (
     EMPTY,
     THREE,
+    Loops,
     deviating,
     one_level,
     require_activations,
@@ -105,6 +106,7 @@ def lstm(
     c0: Any,
     weight: Any,
     bias: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     use_peepholes: bool = True,
     is_reverse: bool = False,
@@ -129,7 +131,7 @@ def lstm(
     )
     gates = steps.gather(xp, x)
     gates += bias[:, : x.shape[1]]
-    hidden, _, cells, active = run(unit, steps, gates, weight, (h0, c0))
+    hidden, _, cells, active = loops.forward(unit, steps, gates, weight, (h0, c0))
     return steps.scatter(xp, hidden), steps.scatter(xp, cells), gates, active
 
 
@@ -157,6 +159,7 @@ def lstm_grad(
     gates: Any,
     active: Any,
     d_hidden: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     needs: Sequence[bool] = (True,) * 5,
     use_peepholes: bool = True,
@@ -172,11 +175,12 @@ def lstm_grad(
     )
     first = steps.first(xp, h0), steps.first(xp, c0)
     kept = Kept(steps.gather(xp, hidden), gates, steps.gather(xp, cell), active, first)
-    d_gates, d_cell = run_back(unit, steps, kept, weight, steps.gather(xp, d_hidden))
+    d_gates, d_cell = loops.backward(unit, steps, kept, weight, steps.gather(xp, d_hidden))
+    outputs = steps.before(xp, kept.results, first[0]) if needs[3] else None
     return (
         steps.scatter(xp, d_gates) if needs[0] else None,
         steps.spread(xp, d_gates[: steps.running] @ weight.T) if needs[1] else None,
         steps.spread(xp, d_cell) if needs[2] else None,
-        steps.before(xp, kept.results, first[0]).T @ d_gates if needs[3] else None,
+        loops.products(outputs, d_gates) if needs[3] else None,
         bias_grad(unit, steps, kept, d_gates) if needs[4] else None,
     )

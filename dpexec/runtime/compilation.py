@@ -113,7 +113,8 @@ class Compilation:
         if strategy is None:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
-            return cls(program, places, options, [], [], PlanOptions(), kernels.libraries())
+            native = kernels.libraries()
+            return cls(program, places, options, [], [], PlanOptions(native=bool(native)), native)
         own_before, own_after = strategy.appended
         rewrites = [make() for make in _REWRITES if getattr(strategy, make.name)] + own_before
         passes = [make() for make in _PASSES if getattr(strategy, make.name)] + own_after
@@ -129,6 +130,7 @@ class Compilation:
             rounding=_rounding(strategy, places),
             captured=_captured(strategy, places, collectives is not None),
             branches=_has_free_cores(places, options, collectives),
+            native=bool(native),
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
 

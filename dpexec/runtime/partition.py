@@ -74,6 +74,7 @@ class PlanOptions:
             :mod:`dpexec.kernels.gpu.products`; None: they do not.
         captured: whether GPUs launch pieces of tasks as CUDA graphs.
         branches: whether expensive branches are tasks of their own: there are cores for them.
+        native: whether processors use kernels in machine code where there are some.
     """
 
     granularity: str = "segment"
@@ -84,6 +85,7 @@ class PlanOptions:
     rounding: str | None = None
     captured: bool = False
     branches: bool = False
+    native: bool = False
 
 
 def live_nodes(

@@ -150,7 +150,7 @@ def make_plan(
             call = bind_collective(node, graph.places, missing)
         else:
             xp = _module(graph.places[node.device], node, options)
-            call = bind_step(node, xp, node in in_place, late, checked)
+            call = bind_step(node, xp, node in in_place, late, checked, options.native)
         return Step(node, call, drops.get(node, ()))
 
     return Plan(

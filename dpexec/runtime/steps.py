@@ -22,6 +22,7 @@ from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
 from dpexec.kernels.gpu import kernel_of
+from dpexec.kernels.host import host_kernel_of
 from dpexec.runtime.bodies import Body, BodyError
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.finite import checking_results
@@ -72,7 +73,12 @@ def overwrites(op: Operator) -> dict[str, str]:
 
 
 def bind_step(
-    node: OpNode, xp: Any, in_place: bool, keep: Iterable[str] = (), checked: bool = False
+    node: OpNode,
+    xp: Any,
+    in_place: bool,
+    keep: Iterable[str] = (),
+    checked: bool = False,
+    native: bool = False,
 ) -> Call:
     """Bind a compute node.
 
@@ -83,11 +89,12 @@ def bind_step(
         keep: names that are read after parameters were overwritten: their values must not change
             with a parameter that they are a view of.
         checked: whether results that are no finite numbers are errors.
+        native: whether processors use kernels in machine code where there are some.
     """
     assert node.op is not None
     if node.kind == "scale_loss_grad":
         return _bind_loss_grad(node.op, xp)
-    call = _bind_op(node.op, xp, in_place, checked)
+    call = _bind_op(node.op, xp, in_place, checked, native)
     kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
     return _with_private_results(call, kept) if kept else call
 
@@ -111,14 +118,18 @@ def _with_private_results(call: Call, names: Sequence[str]) -> Call:
     return call_and_part
 
 
-def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
-    call = _bind_kernel(op, xp, in_place, checked)
+def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool, native: bool) -> Call:
+    call = _bind_kernel(op, xp, in_place, checked, native)
     return checking_results(call, op, xp) if checked else call
 
 
-def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
+def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool, native: bool) -> Call:
     definition = op.definition
-    kernel = definition.kernel if xp is np else kernel_of(op.type, definition.kernel)
+    kernel = definition.kernel
+    if xp is not np:
+        kernel = kernel_of(op.type, kernel)
+    elif native:
+        kernel = host_kernel_of(op.type, kernel)
     kwargs = _known_arguments(op)
     arguments = _arguments(op, copied=set() if in_place else set(definition.inplace.values()))
     targets = [op.outputs.get(slot.name, []) for slot in definition.outputs]
@@ -126,7 +137,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool) -> Call:
     if computes_in_single(op, xp):
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
-    of_env = _arguments_of_env(op, xp, checked)
+    of_env = _arguments_of_env(op, xp, checked, native)
     if not of_env:
 
         def call(env: Env) -> None:
@@ -162,7 +173,9 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
     return known
 
 
-def _arguments_of_env(op: Operator, xp: Any, checked: bool) -> dict[str, Callable[[Env], Any]]:
+def _arguments_of_env(
+    op: Operator, xp: Any, checked: bool, native: bool
+) -> dict[str, Callable[[Env], Any]]:
     """What a kernel asks for that an env knows: what to call its body with, random numbers, ..."""
     asked = op.definition.kernel_arguments
     found: dict[str, Callable[[Env], Any]] = {}
@@ -170,7 +183,7 @@ def _arguments_of_env(op: Operator, xp: Any, checked: bool) -> dict[str, Callabl
         written = op.output_arg_names[0]
         found["before"] = lambda env: env.find(written)
     if "body" in asked:
-        found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked)).inside
+        found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked, native)).inside
     if op.definition.is_random:
         stream = random_stream(op)
         found["rng"] = lambda env: stream(env.shard)

@@ -1,11 +1,12 @@
-"""One step of a gated recurrent unit, and of its gradient."""
+"""A gated recurrent unit: one step, the loop over all of them, and their gradients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.ops._recurrent import activate, times_slope
+from dpexec.ops._recurrent import Loops, activate, times_slope
+from dpexec.ops._steps import Steps
 
 
 def gru_weights(weight: Any) -> tuple[Any, Any]:
@@ -98,17 +99,69 @@ class GruCell:
         d_before += both @ of_gates.T
         return d_before
 
-    def weight_grad(self, before: Any, seen: Any, d_gates: Any) -> Any:
-        """The gradient of the weight.
 
-        Args:
-            before: states before, of any number of steps.
-            seen: what the candidate saw of them.
-            d_gates: see :meth:`backward`.
-        """
-        size = self.weight.shape[0]
-        grad = self.xp.empty_like(self.weight)
-        of_gates, of_candidate = gru_weights(grad)
-        self.xp.matmul(before.T, d_gates[:, : 2 * size], out=of_gates)
-        self.xp.matmul(seen.T, d_gates[:, 2 * size :], out=of_candidate)
-        return grad
+def run(unit: GruCell, steps: Steps, gates: Any, first: Any) -> tuple[Any, Any]:
+    """Go through all steps.
+
+    Args:
+        unit: computes a step.
+        steps: the steps.
+        gates: ``(rows of steps, 3 * size)``, what gates get of the input; they are overwritten.
+        first: states before the first step, of the sequences that run; None for zeros.
+
+    Returns:
+        What the candidate saw of the states before, and the states, for all rows of the steps.
+    """
+    xp, size = unit.xp, len(unit.weight)
+    seen, states = (xp.empty((len(gates), size), gates.dtype) for _ in range(2))
+    state = first
+    for begin, end in steps.spans:
+        before = None if state is None else state[: end - begin]
+        seen[begin:end], states[begin:end] = unit.forward(gates[begin:end], before)
+        state = states[begin:end]
+    return seen, states
+
+
+def run_back(
+    unit: GruCell, steps: Steps, gates: Any, before: Any, d_states: Any
+) -> tuple[Any, Any]:
+    """Go through all steps in the opposite order.
+
+    Args:
+        unit: computes a step.
+        steps: the steps.
+        gates: activated gates.
+        before: states before each step.
+        d_states: gradient of the states; it is overwritten.
+
+    Returns:
+        The gradient of what gates are activations of, and of the states before the first step.
+    """
+    d_gates, d_first = unit.xp.empty_like(gates), before[:0]
+    for step in range(len(steps.spans) - 1, -1, -1):
+        here = slice(*steps.spans[step])
+        d_first = unit.backward(d_states[here], gates[here], before[here], d_gates[here])
+        if step:
+            start = steps.spans[step - 1][0]
+            d_states[start : start + len(d_first)] += d_first
+    return d_gates, d_first
+
+
+ON_ARRAYS = Loops(run, run_back)
+
+
+def weight_grad(unit: GruCell, before: Any, seen: Any, d_gates: Any, loops: Loops) -> Any:
+    """The gradient of the weight.
+
+    Args:
+        unit: the cell.
+        before: states before, of any number of steps.
+        seen: what the candidate saw of them.
+        d_gates: see :func:`run_back`.
+        loops: multiplies.
+    """
+    grad, size = unit.xp.empty_like(unit.weight), len(unit.weight)
+    of_gates, of_candidate = gru_weights(grad)
+    of_gates[...] = loops.products(before, d_gates[:, : 2 * size])
+    of_candidate[...] = loops.products(seen, d_gates[:, 2 * size :])
+    return grad

@@ -1,0 +1,237 @@
+"""Gated recurrent units over sequences: all steps in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.kernels.calls import calls, multiplies, place, product, run_calls, transposed_product
+from dpexec.kernels.machine import count, floats, kernel
+from dpexec.kernels.math import apart, sigmoid, tanh
+from dpexec.ops._gru import GruCell, gru_weights, run, run_back
+from dpexec.ops._recurrent import Loops
+from dpexec.ops._steps import Steps
+
+__all__ = ["LOOPS"]
+
+_ONE = np.float32(1)
+_Array = np.ndarray[Any, Any]
+
+
+@apart
+def _gates(
+    rows: int, size: int, update: Any, reset: Any, sums: Any, before: Any, seen: Any
+) -> None:
+    for row in range(rows):
+        g, two, s = row * 3 * size, row * 2 * size, row * size
+        for j in range(size):
+            r = sigmoid(reset[g + j] + sums[two + size + j])
+            update[g + j] = sigmoid(update[g + j] + sums[two + j])
+            reset[g + j] = r
+            seen[s + j] = before[s + j] * r
+
+
+@kernel
+def _forward_gates(p: int) -> int:
+    """The gates of a step, and what the candidate sees of the states.
+
+    Arguments: sequences, size, update and reset gates, what the step before adds to them, states
+    before, what is seen of them.
+    """
+    _gates(
+        count(p, 0),
+        count(p, 1),
+        floats(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+    )
+    return 0
+
+
+@apart
+def _states(
+    rows: int, size: int, origin: int, update: Any, new: Any, sums: Any, before: Any, state: Any
+) -> None:
+    for row in range(rows):
+        g, s = row * 3 * size, row * size
+        for j in range(size):
+            a, u = tanh(new[g + j] + sums[s + j]), update[g + j]
+            fresh = _ONE - u if origin else u
+            new[g + j] = a
+            state[s + j] = before[s + j] + fresh * (a - before[s + j])
+
+
+@kernel
+def _forward_states(p: int) -> int:
+    """The candidate of a step, and the next states.
+
+    Arguments: sequences, size, whether the update gate says what is kept, update gates,
+    candidates, what is added to these, states before, states.
+    """
+    _states(
+        count(p, 0),
+        count(p, 1),
+        count(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+    )
+    return 0
+
+
+@apart
+def _back_states(
+    rows: int,
+    size: int,
+    origin: int,
+    gates: Any,
+    before: Any,
+    d_state: Any,
+    sums: Any,
+    d_before: Any,
+    d_update: Any,
+    d_new: Any,
+) -> None:
+    for row in range(rows):
+        g, s = row * 3 * size, row * size
+        for j in range(size):
+            u, a = gates[g + j], gates[g + 2 * size + j]
+            d = d_state[s + j] + sums[s + j] + d_before[s + j]
+            moved = d * (a - before[s + j]) * u * (_ONE - u)
+            fresh = _ONE - u if origin else u
+            d_update[g + j] = -moved if origin else moved
+            d_new[g + j] = d * fresh * (_ONE - a * a)
+            d_before[s + j] = d * (_ONE - fresh)
+
+
+@kernel
+def _backward_states(p: int) -> int:
+    """The gradient of candidates and update gates of a step.
+
+    Arguments: sequences, size, whether the update gate says what is kept, gates, states before,
+    gradient of the states, two parts that later steps add to it, of which the second is
+    overwritten with that of the states before, gradients of update gates and of candidates.
+    """
+    _back_states(
+        count(p, 0),
+        count(p, 1),
+        count(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+        floats(p, 8),
+        floats(p, 9),
+    )
+    return 0
+
+
+@apart
+def _back_gates(
+    rows: int, size: int, gates: Any, before: Any, d_seen: Any, d_before: Any, d_reset: Any
+) -> None:
+    for row in range(rows):
+        g, s = row * 3 * size, row * size
+        for j in range(size):
+            r, d = gates[g + size + j], d_seen[s + j]
+            d_reset[g + j] = d * before[s + j] * r * (_ONE - r)
+            d_before[s + j] += d * r
+
+
+@kernel
+def _backward_gates(p: int) -> int:
+    """The gradient of the reset gates of a step.
+
+    Arguments: sequences, size, gates, states before, gradient of what was seen of them, gradient
+    of the states before, to which is added, gradient of the reset gates.
+    """
+    _back_gates(
+        count(p, 0),
+        count(p, 1),
+        floats(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+    )
+    return 0
+
+
+def _takes(unit: GruCell, gates: _Array) -> bool:
+    """Whether the kernels compute what is asked for."""
+    usual = (unit.gate, unit.candidate) == ("sigmoid", "tanh")
+    return usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
+
+
+def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_Array, _Array]:
+    if not _takes(unit, gates):
+        return run(unit, steps, gates, first)
+    size, rounds, running = len(unit.weight), len(steps.spans), steps.running
+    of_gates, of_candidate = gru_weights(np.ascontiguousarray(unit.weight))
+    seen, states = (np.empty((len(gates), size), np.float32) for _ in range(2))
+    zeros, sums = (np.zeros((running, width * size), np.float32) for width in (1, 2))
+    more = np.empty((running, size), np.float32)
+    starts, counts = np.array(steps.spans)[:, 0], steps.counts
+    state = place(zeros if first is None else first), place(states, starts[:-1])
+    before = np.concatenate([[state[0]], state[1]])
+    update, reset, new = (place(gates, starts, number * size) for number in range(3))
+    here, saw = place(states, starts), place(seen, starts)
+    of_before = before, place(of_gates), place(sums)
+    of_seen = saw, place(of_candidate), place(more)
+    run_calls(
+        [
+            product(rounds, (counts, 2 * size, size), of_before, (size, 2 * size)),
+            calls(
+                *(_forward_gates, rounds, counts, size),
+                *(update, reset, place(sums), before, saw),
+            ),
+            product(rounds, (counts, size, size), of_seen, (size, size)),
+            calls(
+                *(_forward_states, rounds, counts, size, unit.origin_mode),
+                *(update, new, place(more), before, here),
+            ),
+        ],
+        first=1 if first is None else 0,
+    )
+    return seen, states
+
+
+def _backward(
+    unit: GruCell, steps: Steps, gates: _Array, before: _Array, d_states: _Array
+) -> tuple[_Array, _Array]:
+    if not _takes(unit, gates):
+        return run_back(unit, steps, gates, before, d_states)
+    size, rounds, running = len(unit.weight), len(steps.spans), steps.running
+    turned = [np.ascontiguousarray(part.T) for part in gru_weights(unit.weight)]
+    d_gates = np.empty(gates.shape, np.float32)
+    sums, d_before, d_seen = (np.zeros((running, size), np.float32) for _ in range(3))
+    starts, counts = np.array(steps.spans)[::-1, 0], steps.counts[::-1]
+    d_update, d_reset, d_new = (place(d_gates, starts, number * size) for number in range(3))
+    known = place(gates, starts), place(before, starts)
+    of_new = d_new, place(turned[1]), place(d_seen)
+    of_both = d_update, place(turned[0]), place(sums)
+    run_calls(
+        [
+            calls(
+                *(_backward_states, rounds, counts, size, unit.origin_mode, *known),
+                *(place(d_states, starts), place(sums), place(d_before), d_update, d_new),
+            ),
+            product(rounds, (counts, size, size), of_new, (3 * size, size)),
+            calls(
+                *(_backward_gates, rounds, counts, size, *known),
+                *(place(d_seen), place(d_before), d_reset),
+            ),
+            product(rounds, (counts, size, 2 * size), of_both, (3 * size, size)),
+        ]
+    )
+    return d_gates, d_before + sums
+
+
+LOOPS = Loops(_forward, _backward, transposed_product)
+"""As :data:`dpexec.ops._gru.ON_ARRAYS`, which does what there are no kernels for."""

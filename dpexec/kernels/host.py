@@ -1,0 +1,31 @@
+"""Kernels for processors that are called from Python: for operators on sequences.
+
+They do not become parts of pieces of code, since how often they call what depends on the lengths
+of sequences (:mod:`dpexec.kernels.calls`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["host_kernel_of"]
+
+
+def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
+    """What computes one operator of a program on processors; it is called as ``general`` is.
+
+    Args:
+        type: of the operator.
+        general: its kernel for all arrays.
+    """
+    if type in ("lstm", "lstm_grad"):
+        from dpexec.kernels import lstm
+
+        return functools.partial(general, loops=lstm.LOOPS)
+    if type in ("gru", "gru_grad"):
+        from dpexec.kernels import gru
+
+        return functools.partial(general, loops=gru.LOOPS)
+    return general

@@ -1,0 +1,226 @@
+"""Long short-term memories over sequences: all steps in one call, each in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.kernels.calls import calls, multiplies, place, product, run_calls, transposed_product
+from dpexec.kernels.machine import count, floats, kernel
+from dpexec.kernels.math import apart, sigmoid, tanh
+from dpexec.ops._lstm import Kept, LstmCell, Projection, run, run_back
+from dpexec.ops._recurrent import Loops
+from dpexec.ops._steps import Steps
+
+__all__ = ["LOOPS"]
+
+_ONE = np.float32(1)
+_Array = np.ndarray[Any, Any]
+
+
+@apart
+def _forward_rows(
+    rows: int,
+    size: int,
+    new: Any,
+    taken: Any,
+    kept: Any,
+    shown: Any,
+    sums: Any,
+    before: Any,
+    peepholes: Any,
+    cell: Any,
+    active: Any,
+    hidden: Any,
+) -> None:
+    for row in range(rows):
+        g, s = row * 4 * size, row * size
+        for j in range(size):
+            c = before[s + j]
+            a = tanh(new[g + j] + sums[g + j])
+            i = sigmoid(taken[g + j] + sums[g + size + j] + c * peepholes[j])
+            f = sigmoid(kept[g + j] + sums[g + 2 * size + j] + c * peepholes[size + j])
+            c = a * i + c * f
+            o = sigmoid(shown[g + j] + sums[g + 3 * size + j] + c * peepholes[2 * size + j])
+            t = tanh(c)
+            new[g + j] = a
+            taken[g + j] = i
+            kept[g + j] = f
+            shown[g + j] = o
+            cell[s + j] = c
+            active[s + j] = t
+            hidden[s + j] = o * t
+
+
+@kernel
+def _forward(p: int) -> int:
+    """A step.
+
+    Arguments: sequences, cells, the four gates, what the step before adds to them, cells before,
+    peepholes, cells, their activations, outputs.
+    """
+    _forward_rows(
+        count(p, 0),
+        count(p, 1),
+        floats(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+        floats(p, 8),
+        floats(p, 9),
+        floats(p, 10),
+        floats(p, 11),
+    )
+    return 0
+
+
+@apart
+def _backward_rows(
+    rows: int,
+    size: int,
+    gates: Any,
+    before: Any,
+    active: Any,
+    peepholes: Any,
+    d_result: Any,
+    sums: Any,
+    d_cell: Any,
+    d_new: Any,
+    d_taken: Any,
+    d_kept: Any,
+    d_shown: Any,
+) -> None:
+    for row in range(rows):
+        g, s = row * 4 * size, row * size
+        for j in range(size):
+            a, i = gates[g + j], gates[g + size + j]
+            f, o = gates[g + 2 * size + j], gates[g + 3 * size + j]
+            t, d = active[s + j], d_result[s + j] + sums[s + j]
+            d_o = d * t * o * (_ONE - o)
+            d_c = d_cell[s + j] + d * o * (_ONE - t * t) + d_o * peepholes[2 * size + j]
+            d_i = d_c * a * i * (_ONE - i)
+            d_f = d_c * before[s + j] * f * (_ONE - f)
+            d_new[g + j] = d_c * i * (_ONE - a * a)
+            d_taken[g + j] = d_i
+            d_kept[g + j] = d_f
+            d_shown[g + j] = d_o
+            d_cell[s + j] = d_c * f + d_i * peepholes[j] + d_f * peepholes[size + j]
+
+
+@kernel
+def _backward(p: int) -> int:
+    """The gradient of a step.
+
+    Arguments: sequences, cells, gates, cells before, activations of cells, peepholes, gradient of
+    the results, what later steps add to it, gradient of the cells, gradients of the four gates.
+    """
+    _backward_rows(
+        count(p, 0),
+        count(p, 1),
+        floats(p, 2),
+        floats(p, 3),
+        floats(p, 4),
+        floats(p, 5),
+        floats(p, 6),
+        floats(p, 7),
+        floats(p, 8),
+        floats(p, 9),
+        floats(p, 10),
+        floats(p, 11),
+        floats(p, 12),
+    )
+    return 0
+
+
+def _takes(unit: LstmCell, gates: _Array, projection: Projection | None) -> bool:
+    """Whether the kernels compute what is asked for."""
+    usual = (unit.gate, unit.state, unit.candidate) == ("sigmoid", "tanh", "tanh")
+    plain = projection is None and unit.clip == 0
+    return plain and usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
+
+
+def _peepholes(unit: LstmCell, size: int) -> _Array:
+    given = unit.peepholes
+    return np.zeros(3 * size, np.float32) if given is None else np.ascontiguousarray(given)
+
+
+def _quarters(gates: _Array, rows: _Array, size: int) -> list[Any]:
+    return [place(gates, rows, number * size) for number in range(4)]
+
+
+def _previous(first: _Array, states: _Array, starts: _Array) -> Any:
+    """Address of the states before each step."""
+    return np.concatenate([[place(first)], place(states, starts[:-1])])
+
+
+def _all_steps(
+    unit: LstmCell,
+    steps: Steps,
+    gates: _Array,
+    weight: _Array,
+    states: tuple[Any, Any],
+    projection: Projection | None = None,
+) -> tuple[_Array, _Array, _Array, _Array]:
+    if not _takes(unit, gates, projection):
+        return run(unit, steps, gates, weight, states, projection)
+    size, running = gates.shape[1] // 4, steps.running
+    hidden, cells, active = (np.empty((len(gates), size), np.float32) for _ in range(3))
+    sums, weight = np.zeros((running, 4 * size), np.float32), np.ascontiguousarray(weight)
+    h0, c0 = (steps.first(np, state) for state in states)
+    nothing, peepholes = np.zeros((running, size), np.float32), _peepholes(unit, size)
+    starts, rounds = np.array(steps.spans)[:, 0], len(steps.spans)
+    results = _previous(nothing if h0 is None else h0, hidden, starts)
+    before = _previous(nothing if c0 is None else c0, cells, starts)
+    sizes = (steps.counts, 4 * size, size)
+    operands = (results, place(weight), place(sums))
+    run_calls(
+        [
+            product(rounds, sizes, operands, (size, 4 * size)),
+            calls(
+                *(_forward, rounds, steps.counts, size),
+                *(*_quarters(gates, starts, size), place(sums), before, place(peepholes)),
+                *(place(array, starts) for array in (cells, active, hidden)),
+            ),
+        ],
+        first=1 if h0 is None else 0,
+    )
+    return hidden, hidden, cells, active
+
+
+def _all_steps_back(
+    unit: LstmCell,
+    steps: Steps,
+    kept: Kept,
+    weight: _Array,
+    d_results: _Array,
+    projection: Projection | None = None,
+) -> tuple[_Array, _Array]:
+    if not _takes(unit, kept.gates, projection):
+        return run_back(unit, steps, kept, weight, d_results, projection)
+    size, running = kept.cells.shape[1], steps.running
+    d_gates = np.empty(kept.gates.shape, np.float32)
+    d_cell, sums, nothing = (np.zeros((running, size), np.float32) for _ in range(3))
+    turned, peepholes = np.ascontiguousarray(weight.T), _peepholes(unit, size)
+    starts, rounds = np.array(steps.spans)[:, 0], len(steps.spans)
+    first = nothing if kept.first[1] is None else kept.first[1]
+    before = _previous(first, kept.cells, starts)[::-1]
+    starts, counts = starts[::-1], steps.counts[::-1]
+    operands = (place(d_gates, starts), place(turned), place(sums))
+    run_calls(
+        [
+            calls(
+                *(_backward, rounds, counts, size, place(kept.gates, starts), before),
+                *(place(kept.active, starts), place(peepholes), place(d_results, starts)),
+                *(place(sums), place(d_cell), *_quarters(d_gates, starts, size)),
+            ),
+            product(rounds, (counts, size, 4 * size), operands, (4 * size, size)),
+        ]
+    )
+    return d_gates, d_cell
+
+
+LOOPS = Loops(_all_steps, _all_steps_back, transposed_product)
+"""As :data:`dpexec.ops._lstm.ON_ARRAYS`, which does what there are no kernels for."""
