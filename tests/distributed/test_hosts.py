@@ -66,6 +66,20 @@ def test_the_speed_of_links_is_measured(network):
     assert 0.3 * MEGABITS < link.bandwidth * 8e-6 < MEGABITS
 
 
+def test_hosts_divide_sums_whose_bytes_take_longer_than_more_tasks(network):
+    client, _ = network
+    net, feeds = wide(), batches(2)
+    run = train(net, feeds, 2, scheduler=client, trace=True)
+    assert_same_bits(run, train(net, feeds, 2))
+    came = {key for e in run.compiled.trace if e.kind == "transfer" for key in e.args["keys"]}
+    assert {name.partition("-")[0] for name in came} == {
+        "forward_backward_cut_share0_dev1",
+        "forward_backward_cut_share1_dev0",
+        "reduce_scatter_dev0",
+        "reduce_scatter_dev1",
+    }
+
+
 def test_who_waits_long_for_a_link_is_not_silent():
     """Each transfer takes longer than a silent worker is waited for."""
     megabits, limit = 4, 1

@@ -53,21 +53,24 @@ def _ring(contact: Contact, homes: HomeTable, workers: list[str], nbytes: int) -
     """Seconds in which each worker gets something from the one before it."""
     pinned: dict[str, Any] = {"allow_other_workers": False, "retries": 0, "pure": False}
     submit = contact.client.submit
-    sent = [submit(_something, nbytes, workers=[worker], **pinned) for worker in workers]
+    sent = [submit(_bytes_to_send, nbytes, workers=[worker], **pinned) for worker in workers]
     made = [
         submit(len, some, workers=[at], **pinned) for some, at in zip(sent, workers, strict=True)
     ]
     contact.gather(made, homes.workers, _WHAT)  # all are there before any is sent
     before = [*sent[-1:], *sent[:-1]]
-    came = [submit(_took, s, workers=[at], **pinned) for s, at in zip(before, workers, strict=True)]
+    came = [
+        submit(_seconds_taken, s, workers=[at], **pinned)
+        for s, at in zip(before, workers, strict=True)
+    ]
     return max(contact.gather(came, homes.workers, _WHAT))
 
 
-def _something(nbytes: int) -> np.ndarray[Any, Any]:
+def _bytes_to_send(nbytes: int) -> np.ndarray[Any, Any]:
     """Bytes that cannot be compressed."""
     return np.frombuffer(os.urandom(nbytes), np.uint8)
 
 
-def _took(came: Any) -> float:
+def _seconds_taken(came: Any) -> float:
     """The seconds in which this worker got what it got last."""
     return float(get_worker().transfer_incoming_log[-1]["duration"])
