@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.lod import Lod
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
+from dpexec.ops._tables import offsets
 
 
 def _require_number(mask: Spec) -> None:
@@ -16,27 +18,31 @@ def _require_number(mask: Spec) -> None:
     )
 
 
-def _infer_input(x: Sequence[Spec], mask: Spec) -> Spec:
-    """As the first; dimensions in which the others differ are unknown."""
+def _infer_input(x: Sequence[Spec], lods: Sequence[Spec], mask: Spec) -> tuple[Spec, Spec | None]:
+    """As the first; dimensions in which the others differ are unknown.
+
+    A program does not show that the result holds sequences, as in fluid.
+    """
     _require_number(mask)
     alike = [spec for spec in x if spec.rank == x[0].rank]
     dims = zip(*(spec.shape for spec in alike), strict=True)
-    return x[0].replace(shape=tuple(d[0] if len(set(d)) == 1 else -1 for d in dims))
+    shape = tuple(d[0] if len(set(d)) == 1 else -1 for d in dims)
+    return x[0].replace(shape=shape, lod_level=0), offsets(lods[0].rank if lods else 0)
 
 
 @op(
     "select_input",
-    inputs="X[] Mask",
-    outputs="Out",
+    inputs="X[] X@LOD?[] Mask",
+    outputs="Out Out@LOD",
     infer=_infer_input,
     lazy=True,
 )
-def select_input(xp: Any, x: list[Any], mask: Any) -> Any:
+def select_input(xp: Any, x: list[Any], lods: list[Lod], mask: Any) -> tuple[Any, Lod]:
     """A copy of ``x[mask]``; the others need no value. Source: Paddle op ``select_input``."""
     number = int(mask.reshape(())[()])
     require(0 <= number < len(x), f"Mask is {number}, but there are {len(x)} inputs")
     require(x[number] is not None, f"input number {number}, which Mask selects, has no value")
-    return x[number].copy()
+    return x[number].copy(), lods[number] if lods else Lod()
 
 
 @select_input.grad_maker
@@ -52,7 +58,7 @@ def _infer_output(x: Spec, mask: Spec) -> Spec:
     return x
 
 
-@op("select_output", inputs="X Mask", outputs="Out[]", infer=_infer_output, no_grad=True)
+@op("select_output", inputs="X Mask", outputs="Out[]", infer=_infer_output)
 def select_output(xp: Any, x: Any, mask: Any, *, needs: Sequence[Sequence[bool]]) -> list[Any]:
     """``x`` as output number ``mask``; the others get no value.
 
@@ -62,3 +68,10 @@ def select_output(xp: Any, x: Any, mask: Any, *, needs: Sequence[Sequence[bool]]
     outputs = len(needs[0])
     require(0 <= number < outputs, f"Mask is {number}, but there are {outputs} outputs")
     return [x.copy() if index == number else None for index in range(outputs)]
+
+
+@select_output.grad_maker
+def select_output_grad(context: GradContext) -> list[GradOp]:
+    """The gradient is that of the output that was selected."""
+    inputs = {"X": context.output_grads["Out"], "Mask": context.op.inputs["Mask"]}
+    return [GradOp("select_input", inputs, {"Out": context.input_grads["X"]})]

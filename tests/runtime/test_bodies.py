@@ -146,6 +146,25 @@ def test_gradient_is_zero_on_devices_that_did_not_run_the_block():
     assert w.item() == 0.0  # 2 - 1.0 * (4 + 0) / 2
 
 
+def test_branches_may_hold_other_sequences():
+    x = fluid.data("x", [None, 1], lod_level=1)
+    x.stop_gradient = False
+    flag = fluid.data("flag", [1], "bool")
+    out = layers.cond(flag, lambda: x * 2.0, lambda: layers.sequence_concat([x, x]))
+    grad = fluid.gradients(layers.reduce_sum(out * out), x)
+    column = np.array([[1], [2], [3]], "float32")
+    feed = {"x": fluid.create_lod_tensor(column, [[2, 1]], fluid.CPUPlace())}
+    run = fluid.Executor(fluid.CPUPlace()).run
+    for value, expected, lod in (
+        (True, [2, 4, 6], [[0, 2, 3]]),
+        (False, [1, 2, 1, 2, 3, 3], [[0, 4, 6]]),
+    ):
+        feed["flag"] = np.array([value])
+        found, d_x = run(feed=feed, fetch_list=[out, *grad], return_numpy=False)
+        assert np.array(found).ravel().tolist() == expected and found.lod() == lod
+        assert np.array(d_x).ravel().tolist() == ([8, 16, 24] if value else [4, 8, 12])
+
+
 # ---- state
 
 
