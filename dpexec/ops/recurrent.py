@@ -57,10 +57,11 @@ def recurrent(
     *,
     body: Callable[..., Values],
     names: Mapping[str, Sequence[str]],
+    differentiated: bool = False,
     ex_states: Sequence[str] = (),
     states: Sequence[str] = (),
     reverse: bool = False,
-) -> tuple[list[Any], list[Values]]:
+) -> tuple[list[Any], list[Values] | None]:
     """Run the operators of the attribute ``sub_block`` once per step, with a memory of the last.
 
     Inside of the block an input has the name that it has outside, and is its slice for the step;
@@ -73,23 +74,27 @@ def recurrent(
         parameters: what else the operators read; they find it by name.
         body: runs the operators once.
         names: of the variables, by slot.
+        differentiated: whether gradients flow through it.
         ex_states: the memories as a step finds them, in the block.
         states: the memories as it leaves them.
         reverse: whether the last step comes first.
 
     Returns:
-        The outputs, ``(steps, ...)`` each, and per step what gradients need of it.
+        The outputs, ``(steps, ...)`` each, and what gradients need of every step.
     """
+    count = len(inputs[0])
     memories = dict(zip(ex_states, initial_states, strict=True))
-    scopes: list[Values] = [{}] * len(inputs[0])
-    stacks: dict[str, _Stack] = {name: _Stack(xp, len(scopes)) for name in names["outputs"]}
-    for step in _order(len(scopes), reverse):
+    scopes: list[Values] = [{}] * count
+    stacks: dict[str, _Stack] = {name: _Stack(xp, count) for name in names["outputs"]}
+    for step in _order(count, reverse):
         slices = {name: x[step] for name, x in zip(names["inputs"], inputs, strict=True)}
-        made = scopes[step] = body(given=memories | slices)
+        made = body(given=memories | slices)
+        if differentiated:
+            scopes[step] = made
         for name, stack in stacks.items():
             stack.put(step, made[name])
         memories = {name: made[state] for name, state in zip(ex_states, states, strict=True)}
-    return [stack.whole for stack in stacks.values()], scopes
+    return [stack.whole for stack in stacks.values()], scopes if differentiated else None
 
 
 def _order(count: int, reverse: bool) -> Iterable[int]:

@@ -53,6 +53,8 @@ class Body:
         counting = (inner for inner in block.ops if inner.definition.make_undo)
         self._counters = [n for inner in counting for n in inner.writes if n in self._outer]
         self._number = block.idx
+        every = itertools.chain.from_iterable(inner.with_inner() for inner in block.ops)
+        self._draws = any(inner.definition.is_random for inner in every)
 
     def inside(self, env: Env) -> Callable[..., Env]:
         """What a kernel calls to run the block once among the values of ``env``.
@@ -94,7 +96,7 @@ class Body:
 
     def _shard(self, shard: Shard, number: int) -> Shard:
         """Random operators draw other numbers in every round of a loop."""
-        if not number:
+        if not (number and self._draws):
             return shard
         return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
 
