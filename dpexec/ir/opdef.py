@@ -173,8 +173,8 @@ class OpDef:
         Args:
             inputs: slots of the gradient op: this op's inputs, outputs, or ``<output>@GRAD``.
             outputs: its outputs; by default the gradient of every input.
-            infer: by default the gradient of slot S is like S, else like the first input, one
-                that is a gradient itself if there is any.
+            infer: by default the gradient of slot S is like S, else like the first input, with the
+                sequences of what flows into the first output.
             dense: whether it has, unlike S, no sequences where it is declared, as in Paddle.
             options: as for :func:`op`.
         """
@@ -187,13 +187,15 @@ class OpDef:
         names = [slot.name for slot in _slots(inputs)]
         made = [slot.name for slot in _slots(outputs)]
         many = {slot.name for slot in _slots(outputs) if slot.many}
+        out = self.outputs[0].name
 
         def infer_like(*specs: Any, **_: Any) -> Any:
             by_name = dict(zip(names, specs, strict=True))
             like = [by_name.get(name.removesuffix(GRAD_SUFFIX)) for name in made]
-            given = {name: spec for name, spec in by_name.items() if isinstance(spec, Spec)}
-            flows = [spec for name, spec in given.items() if name.endswith(GRAD_SUFFIX)]
-            first = next(iter([*flows, *given.values()]), None)
+            first = next((s for s in specs if isinstance(s, Spec)), None)
+            flow = by_name.get(out + GRAD_SUFFIX)
+            if first is not None and isinstance(flow, Spec):
+                first = first.replace(lod_level=flow.lod_level)
             found = tuple(first if spec is None else spec for spec in like)
             if dense:
                 found = tuple(map(_without_sequences, found))

@@ -73,7 +73,7 @@ def while_(
 def _infer_grad(
     x: Sequence[Spec], outputs: Sequence[Spec], d_outputs: Sequence[Spec], scopes: Spec
 ) -> list[Spec]:
-    return list(x)
+    return [spec.replace(lod_level=0) for spec in x]
 
 
 @op(

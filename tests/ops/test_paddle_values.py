@@ -25,6 +25,7 @@ from tests.ops.calls import SampleCall, parts, spec_of
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 SETTINGS = 3
 FEWER_SETTINGS = {
+    "copy_lod": "dpexec's own",
     "dgc": "Paddle has it on GPUs alone",
     "dgc_momentum": "Paddle refuses to run it for less than two trainers",
     **dict.fromkeys(("fused_adam", "fused_momentum", "fused_sgd"), "dpexec's own"),

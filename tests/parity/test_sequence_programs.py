@@ -4,6 +4,8 @@ Recorded by tests/fixtures/record_sequence_programs.py: classes of texts, labels
 recommendations and clicks, language models, translations with attention and beam search.
 """
 
+import functools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,28 +13,39 @@ import pytest
 
 import dpexec
 from dpexec.paddle_alias import paddle_is_dpexec
-from tests.fixtures import sequence_programs
+from tests.fixtures.sequence_programs import FOLDER, PROGRAMS, Net, configurations
 
-CASES = [
-    (file, net, mode, devices)
-    for file, nets in sequence_programs.PROGRAMS.items()
-    for net in nets
-    for mode, devices in sequence_programs.configurations()
-]
+NETS = [(file, name) for file, names in PROGRAMS.items() for name in names]
 
 
-@pytest.mark.parametrize(("file", "net", "mode", "devices"), CASES)
-def test_program_computes_the_recorded_values(file, net, mode, devices, monkeypatch):
-    monkeypatch.setenv("CPU_NUM", str(devices))
+@functools.cache
+def built(file, name):
     with paddle_is_dpexec():
-        arrays = sequence_programs.run(dpexec, file, net, mode)
-    prefix = f"{net}/{mode}/{devices}/"
-    with np.load(Path(sequence_programs.FOLDER) / f"{file}.npz") as recorded:
-        wanted = {key: recorded[key] for key in recorded.files if key.startswith(prefix)}
-    assert {prefix + name for name in arrays} == set(wanted)
-    for name, value in arrays.items():
-        expected = wanted[prefix + name]
+        return Net(dpexec, file, name)
+
+
+@functools.cache
+def recorded(file):
+    with np.load(Path(FOLDER) / f"{file}.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize(("mode", "devices"), configurations())
+@pytest.mark.parametrize(("file", "name"), NETS)
+def test_program_computes_the_recorded_values(file, name, mode, devices, monkeypatch):
+    monkeypatch.setenv("CPU_NUM", str(devices))
+    arrays = built(file, name).run(mode)
+    prefix = f"{name}/{mode}/{devices}/"
+    wanted = {key: value for key, value in recorded(file).items() if key.startswith(prefix)}
+    assert {prefix + what for what in arrays} == set(wanted)
+    for what, value in arrays.items():
+        expected = wanted[prefix + what]
         assert value.shape == expected.shape
         assert value.dtype == expected.dtype
         atol = 1e-5 * np.abs(expected).max()
-        np.testing.assert_allclose(value, expected, 1e-5, atol, err_msg=name)
+        np.testing.assert_allclose(value, expected, 1e-5, atol, err_msg=what)
+
+
+@pytest.mark.parametrize(("file", "name"), NETS)
+def test_program_is_the_one_that_paddle_builds(file, name):
+    assert built(file, name).described() == json.loads(recorded(file)[f"{name}/programs"].tobytes())
