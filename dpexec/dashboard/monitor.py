@@ -1,14 +1,14 @@
 """What is kept of training while somebody watches: counters, the last steps, now and then a sample.
 
-A step costs one entry of a bounded ring. About once a second, and only while a page is open, a step
-is recorded operator by operator. Reports are made for who asks, on their thread, which keeps
-training from Python for as long as that takes: so they hold little, and whoever asks does it twice
-a second at most.
+A step costs a few additions; it leaves nothing in memory, which would have to come into the caches
+of the processor: of its losses a fast training keeps a part. About once a second, and only while a
+page is open, a step is recorded operator by operator. Reports are made for who asks, on their
+thread, which keeps training from Python for as long as that takes: so they hold little, and whoever
+asks does it twice a second at most.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 import uuid
@@ -24,22 +24,19 @@ from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
 from dpexec.graph.describe import task_key
-from dpexec.trace.recorder import Recorded, Recorder
+from dpexec.trace.recorder import Recorder
 
 __all__ = ["INTERVAL", "Monitor", "Told"]
 
 INTERVAL = 0.5
 """Seconds between two updates of a page."""
 
-_RING = 1024  # steps that nobody counted yet
 _SAMPLE_EVERY = 1.0  # seconds
 _SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
-_LOSSES = 4096  # kept for who asks
+_LOSSES = 256  # kept for who asks: when there are more,
+_LOSS_EVERY = 0.01  # only one in so many seconds
 _LOSSES_SENT = 50  # points of a report
 _SMALL = 64  # elements: a larger fetch is no loss
-
-_Entry = tuple[float, float, Sequence[int], int, Any, tuple[Any, Recorded] | None]
-"""Of a step: its start and end, samples per device, bytes, loss; what ran, and what it recorded."""
 
 
 @dataclass(slots=True)
@@ -48,7 +45,7 @@ class Told:
 
     Args:
         binding: whose tasks.
-        losses: of how many steps.
+        losses: number of the step whose loss is the latest.
         sample: number of the latest step that was recorded.
     """
 
@@ -67,6 +64,7 @@ class Monitor:
         viewers: how many pages elsewhere show it.
         listener: called after each step.
         began: when the step that runs began; None between steps.
+        last: when the latest one ended.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -79,13 +77,13 @@ class Monitor:
         self.began: float | None = None
         self.last = 0.0
         self._replicas = engine.graph.replicas
+        self._all_count = len(self._replicas) == len(self.devices)
         self._runner = engine.local
         self._lock = threading.Lock()
         self._steps = self._failed = self._samples = self._bytes = 0
         self._seconds = 0.0
-        self._ring: deque[_Entry] = deque()
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
-        self._losses_seen = 0
+        self._loss_due = 0.0
         self._facts: WeakKeyDictionary[Any, tuple[int, int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._loss_at: int | None = None
@@ -124,20 +122,34 @@ class Monitor:
         if results is None:
             self._failed += 1
             return
-        loss = None if self._loss_at is None else results[self._loss_at]
-        noted = None
+        self.last = ended = time.perf_counter()
+        self._steps += 1
+        self._seconds += ended - began
+        counted = samples if self._all_count else [samples[device] for device in self._replicas]
+        self._samples += sum(counted)
+        self._bytes += self._dense_bytes + (self._read_sparse() if self._sparse_bytes else 0)
+        if self._loss_at is not None and results[self._loss_at] is not None:
+            self._keep_loss(results[self._loss_at], ended)
         if self._recorder is not None:
-            record, self._recorder = self._recorder.latest, None
-            noted = None if record is None else (self._binding, record)
-            self._due = time.perf_counter() + _SAMPLE_EVERY
-        moved = self._dense_bytes + (self._read_sparse() if self._sparse_bytes else 0)
-        ring = self._ring
-        ring.append((began, time.perf_counter(), samples, moved, loss, noted))
-        if len(ring) >= _RING and self._lock.acquire(blocking=False):
-            self._count()
-            self._lock.release()
+            self._keep_sample(self._recorder, began, ended)
         if self.listener is not None:
             self.listener()
+
+    def _keep_loss(self, loss: Any, now: float) -> None:
+        """Keep the latest one, and of those before it what a curve can show."""
+        losses = self._losses
+        if now >= self._loss_due or len(losses) < _LOSSES:
+            losses.append((self._steps, loss))
+            self._loss_due = now + _LOSS_EVERY
+        else:
+            losses[-1] = self._steps, loss
+
+    def _keep_sample(self, recorder: Recorder, began: float, ended: float) -> None:
+        self._recorder = None
+        self._due = ended + _SAMPLE_EVERY
+        record = recorder.latest
+        if record is not None:
+            self._taken = Taken(self._steps, began, ended, self._binding, record)
 
     def _read_sparse(self) -> int:
         """The bytes of sparse values that the step added up; where nobody knows, at most."""
@@ -160,27 +172,9 @@ class Monitor:
 
     # ---- on the thread of who asks
 
-    def _count(self) -> None:
-        """Add up what the ring holds; the lock is held."""
-        for _ in range(len(self._ring)):
-            began, ended, samples, moved, loss, noted = self._ring.popleft()
-            self._steps += 1
-            self._seconds += ended - began
-            self._samples += sum(samples[device] for device in self._replicas)
-            self._bytes += moved
-            self.last = ended
-            if loss is not None:
-                self._losses.append((self._steps, loss))
-                self._losses_seen += 1
-            if noted is not None:
-                self._taken = Taken(self._steps, began, ended, *noted)
-
     @property
     def has_run(self) -> bool:
         """Whether a step ended."""
-        if self._ring and self._lock.acquire(blocking=False):
-            self._count()
-            self._lock.release()
         return self._steps > 0
 
     def report(self, told: Told) -> Report:
@@ -190,7 +184,6 @@ class Monitor:
             told: what that one knows; it is brought up to date.
         """
         with self._lock:
-            self._count()
             return self._report(told)
 
     def _report(self, told: Told) -> Report:
@@ -224,11 +217,11 @@ class Monitor:
 
     def _new_losses(self, told: Told) -> list[list[float]]:
         """Some of the new losses, evenly chosen; the last is always there."""
-        fresh = min(self._losses_seen - told.losses, len(self._losses))
-        told.losses = self._losses_seen
-        thin = max(1, -(-fresh // _LOSSES_SENT))
-        points = list(itertools.islice(reversed(self._losses), 0, fresh, thin))
-        return [[step, _mean(value)] for step, value in reversed(points)]
+        points = [point for point in list(self._losses) if point[0] > told.losses]
+        if points:
+            told.losses = points[-1][0]
+        thin = max(1, -(-len(points) // _LOSSES_SENT))
+        return [[step, _mean(value)] for step, value in points[::-thin][::-1]]
 
     def _new_sample(self, told: Told) -> Sample | None:
         taken, self._taken = self._taken, None

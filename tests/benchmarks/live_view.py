@@ -1,12 +1,13 @@
 """What the live view costs: ``python -m tests.benchmarks.live_view``.
 
-Two replicas train. Recording alone is switched at every other step; an open page, which a browser's
-stand-in in another process follows, at every other half second, in which it is updated once: in
-between the page's process is stopped. So both kinds of steps share code, memory and moments of
-other load. Printed are the step, and by how much it is slower: the median over all pairs, with the
-interval that holds it in 19 of 20 cases. Two figures depend less on other load: the processor time
-of the thread that calls run, and that of the thread that answers the page's process. Only while
-that one works, it can keep the other one from Python.
+Two replicas train. Recording alone is switched at every other block of steps; an open page, which a
+browser's stand-in in another process follows, at every other half second, in which it is updated
+once: in between the page's process is stopped. So both kinds of blocks share code, memory and
+moments of other load; and they are long enough for what a step of their kind needs to be in the
+processor's caches. Printed are the step, and by how much it is slower: the median over all pairs,
+with the interval that holds it in 19 of 20 cases. Two figures depend less on other load: the
+processor time of the thread that calls run, and that of the thread that answers the page's process.
+Only while that one works, it can keep the other one from Python.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dpexec.dashboard.monitor import INTERVAL
 from dpexec.trace import live
 
 BATCH, HIDDEN = 64, 200
+BLOCK = 100  # steps with or without recording
 VIEWER = """
 import os, sys, time
 from bokeh.client import pull_session
@@ -73,7 +75,7 @@ def trainer() -> tuple[Any, Callable[[], None]]:
 
 
 def recording(step: Callable[[], None], pairs: int) -> None:
-    """Steps that are counted against steps that are not."""
+    """Blocks of steps that are counted against blocks of steps that are not."""
     number = HUB.join()
     wall, processor = [], []
     for index in range(pairs):
@@ -81,8 +83,10 @@ def recording(step: Callable[[], None], pairs: int) -> None:
         for on in (index % 2 == 0, index % 2 == 1):
             (live.add if on else live.remove)(HUB)
             start = time.perf_counter(), time.thread_time()
-            step()
-            took[on] = time.perf_counter() - start[0], time.thread_time() - start[1]
+            for _ in range(BLOCK):
+                step()
+            ends = time.perf_counter(), time.thread_time()
+            took[on] = [(end - begin) / BLOCK for begin, end in zip(start, ends, strict=True)]
         wall.append((took[False][0], took[True][0]))
         processor.append((took[False][1], took[True][1]))
     HUB.leave(number)
@@ -168,7 +172,7 @@ def say(what: str, found: Sequence[tuple[float, float]]) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=4000, help="of steps, for recording alone")
+    parser.add_argument("--pairs", type=int, default=200, help="of blocks, for recording alone")
     parser.add_argument("--blocks", type=int, default=120, help="pairs of blocks, for the page")
     parser.add_argument("--seconds", type=float, default=INTERVAL, help="of a block")
     options = parser.parse_args()

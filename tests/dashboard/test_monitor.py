@@ -134,7 +134,7 @@ def test_losses_of_many_steps_are_thinned_and_bounded(hub):
     for number in range(2, 10_001):
         seen.begin(seen._binding, False)
         seen.end([3, 3], [np.float32([number])])
-        assert len(seen._ring) <= monitor._RING
+        assert len(seen._losses) <= monitor._LOSSES
     points = seen.report(Told())["loss"]
     assert len(points) <= monitor._LOSSES_SENT and points[-1] == [10_000, 10_000.0]
 
