@@ -14,6 +14,9 @@ On threads, serve the page from the training process::
 
 In a notebook, ``dpexec.viz.live(executor)`` shows the same panels below the cell.
 
+Both are drawn by a process of their own. It asks the one that trains for what is new, uses only the
+processors that training leaves, and ends with it.
+
 The page shows at most twice a second: the tasks of a step with what runs, what is done and what
 takes longer than usual; what each device did in the latest recorded step; loss, samples and bytes
 per second; memory per process. Recording costs a few counters a step; only while a page is open

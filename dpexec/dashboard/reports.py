@@ -71,7 +71,8 @@ class Report(TypedDict):
     loss_name: str
     steps: int
     """How many ended well, since somebody watches; likewise ``samples``, ``bytes`` (that
-    collectives read) and ``seconds`` (that steps took)."""
+    collectives read; of sparse values at most, where other processes add them up) and ``seconds``
+    (that steps took)."""
     failed: int
     """How many raised an error."""
     samples: int
