@@ -56,6 +56,14 @@ class RandomStream:
         per_sample, rest = divmod(size, self.samples)
         return 0 if rest else self.first_sample * per_sample
 
+    def origin(self, size: int) -> tuple[int, int]:
+        """The words that ``size`` numbers of this device follow from: state, first position."""
+        return self.state, self.first(size)
+
+    def origin_on(self, xp: Any, size: int) -> Any:
+        """The same on the device of ``xp``, uint64 ``(2,)``."""
+        return xp.asarray(np.array(self.origin(size), np.uint64))
+
     def bits(self, xp: Any, shape: tuple[int, ...]) -> Any:
         """Independent 64-bit words, an uint64 array of ``shape``.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpexec.core.random import RandomStream
 from dpexec.ir.operator import Operator
 
 __all__ = ["Env", "Shard"]
@@ -74,6 +75,14 @@ class Env(dict[str, Any]):
         if self.around is None:
             raise KeyError(name)
         return self.around[name]
+
+    def draw(self, stream: Callable[[Shard], RandomStream]) -> RandomStream:
+        """The random numbers of an operator.
+
+        Args:
+            stream: gives them for a device's part of a run.
+        """
+        return stream(self.shard)
 
     def find(self, name: str = "") -> Any:
         """The value, here or around; None if there is none."""

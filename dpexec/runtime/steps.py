@@ -186,7 +186,7 @@ def _arguments_of_env(
         found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked, native)).inside
     if op.definition.is_random:
         stream = random_stream(op)
-        found["rng"] = lambda env: stream(env.shard)
+        found["rng"] = lambda env: env.draw(stream)
     if "share" in asked:
         found["share"] = lambda env: env.shard.share
     return found

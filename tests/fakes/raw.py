@@ -33,7 +33,11 @@ extern "C" void place(unsigned b, unsigned t, unsigned threads, unsigned blocks)
   blockIdx.x = b; threadIdx.x = t; blockDim.x = threads; gridDim.x = blocks;
 }
 """
-_TYPES = {np.int64: ctypes.c_longlong, np.float32: ctypes.c_float}
+_TYPES = {
+    np.int64: ctypes.c_longlong,
+    np.uint64: ctypes.c_ulonglong,
+    np.float32: ctypes.c_float,
+}
 
 
 @functools.cache

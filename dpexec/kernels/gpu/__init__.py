@@ -13,6 +13,7 @@ from typing import Any
 
 from dpexec import kernels
 from dpexec.kernels.gpu.convolutions import convolution_of
+from dpexec.kernels.gpu.dropout import dropout
 
 __all__ = ["kernel_of"]
 
@@ -26,7 +27,7 @@ def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
         type: of the operator.
         general: its kernel for all arrays.
     """
-    special = convolution_of(type)
+    special = dropout if type == "dropout" else convolution_of(type)
     if special is None and kernels.available():  # the expressions are in modules that need numba
         from dpexec.kernels.gpu.operators import elementwise
         from dpexec.kernels.gpu.optimizers import update_of

@@ -1,22 +1,24 @@
 """Operators whose launches a CUDA graph can repeat.
 
 A graph repeats kernels and copies with the arguments that they had. So it can have nothing that
-looks at values on the host, and nothing that takes values of the host: random numbers, and
-constants that NumPy makes, whose copy would be read from page-locked memory that is somebody
-else's by then. The operators here do neither, as ``tests/kernels/gpu/test_capturable.py`` finds
-out with their samples; what they check about values is looked at behind the graph.
+looks at values on the host, and nothing that takes values of the host, such as constants that
+NumPy makes, whose copy would be read from page-locked memory that is somebody else's by then. The
+operators here do neither, as ``tests/kernels/gpu/test_capturable.py`` finds out with their samples;
+what they check about values is looked at behind the graph. Of random ones only ``dropout`` has a
+kernel that takes its numbers from the GPU.
 """
 
 from __future__ import annotations
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.operator import Operator
+from dpexec.kernels.gpu.dropout import draws_on_gpu
 
 __all__ = ["CAPTURABLE", "is_capturable"]
 
 _TYPES = """
 abs accuracy adadelta adagrad adam adamax assign batch_norm bmm cast ceil clip concat conv2d
-conv2d_transpose cross_entropy cross_entropy2 cumsum depthwise_conv2d dot dropout_grad
+conv2d_transpose cross_entropy cross_entropy2 cumsum depthwise_conv2d dot dropout dropout_grad
 elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul elementwise_pow
 elementwise_sub equal exp expand_as fill_any_like fill_constant fill_constant_batch_size_like
 fill_zeros_like flatten flatten2 floor ftrl fused_adam fused_batch_norm_act
@@ -44,6 +46,8 @@ def is_capturable(op: Operator) -> bool:
         op: the operator.
     """
     if op.type not in CAPTURABLE and op.type.removesuffix("_grad") not in CAPTURABLE:
+        return False
+    if op.type == "dropout" and not draws_on_gpu(op):
         return False
     if len(op.input_arg_names) > _JOINS.get(op.type, len(op.input_arg_names)):
         return False

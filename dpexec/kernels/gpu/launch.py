@@ -10,7 +10,7 @@ import numpy as np
 
 from dpexec.kernels.gpu.expressions import PREAMBLE
 
-__all__ = ["ElementKernel"]
+__all__ = ["ElementKernel", "grid"]
 
 _THREADS, _MOST_BLOCKS = 256, 4096
 _SOURCE = """\
@@ -23,6 +23,11 @@ extern "C" __global__ void {name}({parameters}) {{
   }}
 }}
 """
+
+
+def grid(n: int) -> tuple[tuple[int], tuple[int]]:
+    """Blocks and threads for a loop over ``n`` elements."""
+    return (min(-(-n // _THREADS), _MOST_BLOCKS),), (_THREADS,)
 
 
 class ElementKernel:
@@ -73,10 +78,9 @@ class ElementKernel:
         """
         if not n:
             return
-        blocks = min(-(-n // _THREADS), _MOST_BLOCKS)
         given = [xp.ascontiguousarray(array) for array in reads]
         numbers = [np.float32(factor) for factor in factors]
-        self._compiled(xp)((blocks,), (_THREADS,), (np.int64(n), *given, *writes, *numbers))
+        self._compiled(xp)(*grid(n), (np.int64(n), *given, *writes, *numbers))
 
     @functools.cache  # noqa: B019 - kernels live as long as the process
     def _compiled(self, xp: Any) -> Any:

@@ -8,7 +8,8 @@ allocated meanwhile comes from a pool of the piece's own, so nobody else ever ge
 Variables that the plan keeps (parameters, the state of optimizers), results of other pieces, and
 sums that come in the same array twice are used where they are, and if one has moved the piece is
 captured again. Anything else that a piece reads (feeds, other sums, what an operator made that runs
-by itself) is copied into memory of the piece in front of every launch.
+by itself) is copied into memory of the piece in front of every launch, and where its random numbers
+begin is written there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpexec.core.places import array_module
 from dpexec.core.ranges import Check, looking_later
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
+from dpexec.runtime.gpu.origins import DrawingEnv, Origins
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step, run_steps
 
@@ -188,7 +190,7 @@ class _Captured:
         self._seed = env.shard.weight, env.shard.share
         self._kept = {name: value for name, value in given.items() if name in stay}
         self._pool = xp.cuda.MemoryPool()
-        inner = Env(env.shard)
+        drawing = [s for s in piece.steps if s.node.op and s.node.op.definition.is_random]
         stream = xp.cuda.Stream(non_blocking=True)
         with stream, xp.cuda.using_allocator(self._pool.malloc):
             self._copies = {
@@ -196,6 +198,8 @@ class _Captured:
                 for name, value in given.items()
                 if name not in stay
             }
+            self._origins = Origins(xp, len(drawing))
+            inner = DrawingEnv(env.shard, self._origins)
             inner.update({**self._kept, **self._copies})
             inner.guard(piece.overwritten)
             stream.begin_capture()
@@ -220,6 +224,7 @@ class _Captured:
         """
         for name, copy in self._copies.items():
             copy[...] = env[name]
+        self._origins.write(env.shard)
         self._graph.launch()
         env.update(self.results)
 

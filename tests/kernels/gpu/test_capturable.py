@@ -14,6 +14,8 @@ from tests.ops.calls import SampleCall, samples
 from tests.ops.test_contract_on_gpus import compared
 
 assert dpexec.ops
+DROPOUT = {"dropout", "dropout_grad"}
+"""Whose own kernel for GPUs is captured, see ``tests/runtime/gpu/test_graphs.py``."""
 
 
 def test_graphs_repeat_what_their_operators_compute(monkeypatch):
@@ -39,13 +41,13 @@ def test_graphs_repeat_what_their_operators_compute(monkeypatch):
         return kernel
 
     kept = samples
-    for type in sorted(CAPTURABLE - {"dropout_grad"}):
+    for type in sorted(CAPTURABLE - DROPOUT):
         fitting = [s for s in kept(type) if is_capturable(SampleCall(type, s, np.float32).op)]
         assert fitting, type
         chosen = {type: fitting[:2]}
         monkeypatch.setattr("tests.ops.test_contract_on_gpus.samples", chosen.get)
         compared(type, cupy, 1e-4, in_a_graph)
-    assert captured > CAPTURABLE - {"dropout_grad"}
+    assert captured > CAPTURABLE - DROPOUT
     assert {opdef.get(type).is_random for type in captured} == {False}
 
 

@@ -62,6 +62,19 @@ def test_steps_are_few_launches(cupy):
         assert names.count("graph") == 2 and len(names) <= 2 + 6 + 2
 
 
+def test_dropout_is_a_part_of_graphs(cupy):
+    net, log = NETS["dropout"](), cupy.machine.log
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program, drawn = compiled(net, gpus([0])), []
+        for feed in batches(3):
+            log.clear()
+            exe.run(program, feed, [])
+            drawn.append([name for *_, name in log].count("dp_dropout"))
+    assert drawn[0] > 0 and drawn[1:] == [0, 0]
+
+
 def test_sums_of_nccl_are_read_where_they_are(cupy):
     cupy.cuda.nccl.available = True
     net, log = regression(), cupy.machine.log
