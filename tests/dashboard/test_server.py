@@ -138,6 +138,7 @@ def test_page_ends_with_the_process_that_trains():
         page, forked, url = training.stdout.readline().split()
         try:
             assert "<title>dpexec</title>" in get(url)
+            assert os.getpgid(int(page)) != os.getpgid(training.pid)  # Ctrl-C is not meant for it
             training.kill()
             until(lambda: has_ended(int(page)))
             assert not has_ended(int(forked))
