@@ -28,4 +28,12 @@ def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]
         from dpexec.kernels import gru
 
         return functools.partial(general, loops=gru.LOOPS)
+    if type == "sequence_pool":
+        from dpexec.kernels import sequences
+
+        return functools.partial(general, sums=sequences.sums, maxima=sequences.maxima)
+    if type in ("sequence_expand_grad", "sequence_expand_as_grad"):
+        from dpexec.kernels import sequences
+
+        return functools.partial(general, sums=sequences.sums)
     return general

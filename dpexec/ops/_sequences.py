@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Spec, require
 
 Ints = np.ndarray[Any, Any]
+OverSequences = Callable[..., Any]
+"""Something over the rows of every sequence; on processors another one may be faster."""
 
 _WIDE = 1024
 """Elements per sequence above which a call for each is faster than one for all."""
@@ -125,7 +128,7 @@ def column(xp: Any, values: Ints, like: Any) -> Any:
 def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
     """The sum of the rows of every sequence, ``(sequences, ...)``."""
     out = xp.zeros((len(lod.lengths), *x.shape[1:]), x.dtype)
-    if x.size > _WIDE * len(out) and xp is np:
+    if x.ndim > 1 and x.size > _WIDE * len(out) and xp is np:
         for row, (start, stop) in zip(out, lod.spans(), strict=True):
             np.add.reduce(x[start:stop], axis=0, out=row)
     elif x.size:
@@ -133,6 +136,18 @@ def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
         sums = xp.add.reduceat(x, xp.asarray(lod.offsets[:-1][filled]), axis=0)
         out[xp.asarray(filled)] = sums
     return out
+
+
+def greatest_rows(xp: Any, x: Any, lod: Lod) -> tuple[Any, Any]:
+    """The greatest numbers of every sequence, and the rows that have them.
+
+    Of several rows it is the first; where a sequence has none, -1, and any number.
+    """
+    index = xp.full((len(lod.lengths), *x.shape[1:]), -1, np.int32)
+    for sequence, (start, stop) in enumerate(lod.spans()):
+        if start < stop:
+            index[sequence] = x[start:stop].argmax(axis=0) + start
+    return xp.take_along_axis(x, xp.maximum(index, 0), axis=0), index
 
 
 def sequence_maxima(xp: Any, x: Any, lod: Lod) -> Any:

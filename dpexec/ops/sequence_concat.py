@@ -55,7 +55,7 @@ def sequence_concat(xp: Any, xs: list[Any], lods: list[Lod]) -> tuple[Any, Lod]:
 
     Source: Paddle op ``sequence_concat``.
     """
-    rows = xp.concatenate(xs)[xp.asarray(_order(lods))]
+    rows = xp.take(xp.concatenate(xs), xp.asarray(_order(lods)), axis=0)
     return rows, Lod.of_lengths([sum(lod.lengths for lod in lods)])
 
 
@@ -75,6 +75,6 @@ def sequence_concat_grad(
     places = np.argsort(_order(lods))
     parts = np.split(places, np.cumsum([len(x) for x in xs])[:-1])
     return [
-        d_out[xp.asarray(rows)] if needed else None
+        xp.take(d_out, xp.asarray(rows), axis=0) if needed else None
         for rows, needed in zip(parts, needs[0], strict=True)
     ]

@@ -9,7 +9,14 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._rows import added_rows
-from dpexec.ops._sequences import Ints, offsets_spec, per_row, rows_of, sequence_sums
+from dpexec.ops._sequences import (
+    Ints,
+    OverSequences,
+    offsets_spec,
+    per_row,
+    rows_of,
+    sequence_sums,
+)
 
 
 def _infer(
@@ -73,29 +80,43 @@ def sequence_expand(
         ValueError: X has another number of sequences than Y.
     """
     repeats = np.diff(y_lod.levels[ref_level])
-    rows, lengths = _chosen(len(x), x_lod, repeats)
-    return x[xp.asarray(rows)], Lod.of_lengths([lengths] if x_lod else [])
+    if not x_lod:
+        _check_count(len(x), repeats)
+        return per_row(xp, x, Lod.of_lengths([repeats])), Lod()
+    rows, lengths = _chosen(x_lod, repeats)
+    return xp.take(x, xp.asarray(rows), axis=0), Lod.of_lengths([lengths])
 
 
-def _chosen(rows: int, lod: Lod | None, repeats: Ints) -> tuple[Ints, Ints]:
+def _check_count(count: int, repeats: Ints) -> None:
+    if count != len(repeats):
+        raise ValueError(f"X has {count} sequences (or rows), but Y has {len(repeats)}")
+
+
+def _chosen(lod: Lod, repeats: Ints) -> tuple[Ints, Ints]:
     """Numbers of the rows in a repeated X, and the lengths of its sequences."""
-    lengths = lod.lengths if lod else np.ones(rows, np.int64)
-    if len(lengths) != len(repeats):
-        raise ValueError(f"X has {len(lengths)} sequences (or rows), but Y has {len(repeats)}")
+    lengths = lod.lengths
+    _check_count(len(lengths), repeats)
     chosen = np.repeat(np.arange(len(repeats)), repeats)
-    starts = lod.offsets if lod else np.arange(rows)
-    return rows_of(starts[chosen], lengths[chosen]), lengths[chosen]
+    return rows_of(lod.offsets[chosen], lengths[chosen]), lengths[chosen]
 
 
 @sequence_expand.grad("X", "X@LOD?", "Y", "Y@LOD", "Out@GRAD", outputs="X@GRAD", dense=True)
 def sequence_expand_grad(
-    xp: Any, x: Any, x_lod: Lod | None, y: Any, y_lod: Lod, d_out: Any, *, ref_level: int = -1
+    xp: Any,
+    x: Any,
+    x_lod: Lod | None,
+    y: Any,
+    y_lod: Lod,
+    d_out: Any,
+    sums: OverSequences = sequence_sums,
+    *,
+    ref_level: int = -1,
 ) -> Any:
     """The gradients of all copies, added up."""
     repeats = np.diff(y_lod.levels[ref_level])
     if not x_lod:
-        return sequence_sums(xp, d_out, Lod.of_lengths([repeats]))
-    rows, _ = _chosen(len(x), x_lod, repeats)
+        return sums(xp, d_out, Lod.of_lengths([repeats]))
+    rows, _ = _chosen(x_lod, repeats)
     return added_rows(xp, xp.asarray(rows), d_out, x.shape)
 
 
@@ -137,6 +158,8 @@ def sequence_expand_as(xp: Any, x: Any, y: Any, y_lod: Lod) -> tuple[Any, Lod]:
 
 
 @sequence_expand_as.grad("X", "Y", "Y@LOD", "Out@GRAD", outputs="X@GRAD")
-def sequence_expand_as_grad(xp: Any, x: Any, y: Any, y_lod: Lod, d_out: Any) -> Any:
+def sequence_expand_as_grad(
+    xp: Any, x: Any, y: Any, y_lod: Lod, d_out: Any, sums: OverSequences = sequence_sums
+) -> Any:
     """The gradients of all copies, added up."""
-    return sequence_sums(xp, d_out, y_lod)
+    return sums(xp, d_out, y_lod)

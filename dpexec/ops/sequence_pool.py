@@ -11,8 +11,10 @@ from dpexec.core.lod import Lod
 from dpexec.ir.gradop import default_grad_op
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
 from dpexec.ops._sequences import (
+    OverSequences,
     coarser,
     column,
+    greatest_rows,
     per_row,
     require_sequences,
     sequence_count,
@@ -71,6 +73,8 @@ def sequence_pool(
     xp: Any,
     x: Any,
     lod: Lod,
+    sums: OverSequences = sequence_sums,
+    maxima: OverSequences = greatest_rows,
     *,
     pooltype: str = "AVERAGE",
     pad_value: float = 0.0,
@@ -85,12 +89,11 @@ def sequence_pool(
     """
     filled, index = lod.lengths > 0, None
     if pooltype in _MEANS:
-        out = sequence_sums(xp, x, lod)
+        out = sums(xp, x, lod)
         if pooltype != "SUM":
             out *= column(xp, _MEANS[pooltype](lod.lengths), out)
     elif pooltype == "MAX":
-        index = _greatest(xp, x, lod)
-        out = xp.take_along_axis(x, xp.maximum(index, 0), axis=0)
+        out, index = maxima(xp, x, lod)
     else:
         out = x[xp.asarray(np.where(filled, _ends(lod, pooltype), 0))]
     if not filled.all():
@@ -101,15 +104,6 @@ def sequence_pool(
 def _ends(lod: Lod, pooltype: str) -> np.ndarray[Any, Any]:
     """The rows that are first or last."""
     return lod.offsets[:-1] if pooltype == "FIRST" else lod.offsets[1:] - 1
-
-
-def _greatest(xp: Any, x: Any, lod: Lod) -> Any:
-    """The rows of the maxima, -1 for sequences without rows."""
-    index = xp.full((len(lod.lengths), *x.shape[1:]), -1, np.int32)
-    for row, (start, stop) in zip(index, lod.spans(), strict=True):
-        if start < stop:
-            row[...] = x[start:stop].argmax(axis=0) + start
-    return index
 
 
 def _infer_grad(

@@ -28,7 +28,7 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, op, same_as
 def sequence_reverse(xp: Any, x: Any, lod: Lod) -> Any:
     """The rows of every sequence in the opposite order. Source: Paddle op ``sequence_reverse``."""
     mirrors = np.repeat(lod.offsets[:-1] + lod.offsets[1:] - 1, lod.lengths)
-    return x[xp.asarray(mirrors - np.arange(len(x)))]
+    return xp.take(x, xp.asarray(mirrors - np.arange(len(x))), axis=0)
 
 
 @sequence_reverse.grad_maker

@@ -65,7 +65,8 @@ def sequence_slice(xp: Any, x: Any, lod: Lod, offset: Any, length: Any) -> tuple
         ValueError: a sequence does not have these rows.
     """
     starts, lengths = _piece(lod, offset, length)
-    return x[xp.asarray(rows_of(starts, lengths))], with_finest(lod, lengths)
+    rows = rows_of(starts, lengths)
+    return xp.take(x, xp.asarray(rows), axis=0), with_finest(lod, lengths)
 
 
 def _piece(lod: Lod, offset: Any, length: Any) -> tuple[Ints, Ints]:
