@@ -12,6 +12,7 @@ import platform
 
 import harness
 import numpy as np
+import sequences
 import workloads
 
 request = harness.Request()
@@ -172,16 +173,31 @@ def strategies():
     return build, execution
 
 
-def main():
-    initial = workloads.parameters(request.spec)
+def data_and_parameters():
+    """Batches, and the initial values of parameters that no seed gives."""
+    if "lengths" in request.spec:
+        return sequences.batches(fluid, request.spec), {}
     data = workloads.batches(request.spec)
     for batch in data:
         if batch["y"].ndim == 1:
             batch["y"] = batch["y"].reshape(-1, 1)
+    return data, workloads.parameters(request.spec)
+
+
+def loss_of(batch, initial):
+    """The mean loss of a batch."""
+    if "lengths" in request.spec:
+        return sequences.loss(fluid, request.spec)
+    layers = Layers({name: array.shape for name, array in initial.items()})
+    return workloads.loss(layers, request.spec, declare(batch))
+
+
+def main():
+    data, initial = data_and_parameters()
     program, startup = fluid.Program(), fluid.Program()
+    program.random_seed = startup.random_seed = 1
     with fluid.program_guard(program, startup):
-        layers = Layers({name: array.shape for name, array in initial.items()})
-        loss = workloads.loss(layers, request.spec, declare(data[0]))
+        loss = loss_of(data[0], initial)
         optimizer().minimize(loss)
     place = fluid.CUDAPlace(0) if request.on_gpu else fluid.CPUPlace()
     exe = fluid.Executor(place)
