@@ -186,8 +186,6 @@ class Later:
 def in_sequences(array: Any, lod: Any) -> Any:
     """A tensor with the offsets of its sequences; an array without offsets stays what it is.
 
-    So does one that they do not fit: the accuracy of words shares theirs in Paddle, too.
-
     Args:
         array: what was fetched; or a list, of several devices.
         lod: the offsets; or a list likewise.
