@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
-from dpexec.ir.roles import grad_name
+from dpexec.ir.roles import EMPTY, grad_name
 
 Locals = Mapping[str, Any]
 """Values of the variables of a body, by name."""
@@ -97,9 +97,15 @@ def conditional_block_grad(
 ) -> list[Any]:
     """Gradients of what a ``conditional_block`` reads, by the operators of ``sub_block``.
 
-    They are zero if the block did not run. Source: Paddle op ``conditional_block_grad``.
+    If the block did not run, they are zero, but for what it would have overwritten: that keeps its
+    gradient (the real Paddle has zeros there, too). Source: Paddle op ``conditional_block_grad``.
     """
     if not _holds(conditions, is_scalar_condition):
-        return [None if x is None else xp.zeros_like(x) for x in inputs]
+        given = [n for n, g in zip(names["Out"], names["Out@GRAD"], strict=True) if g != EMPTY]
+        kept = dict(zip(given, d_outputs, strict=True))
+        return [
+            kept.get(name, None if x is None else xp.zeros_like(x))
+            for name, x in zip(names["Input"], inputs, strict=True)
+        ]
     made = body(scope)
     return [made.get(grad_name(name)) for name in names["Input"]]

@@ -165,6 +165,20 @@ def test_branches_may_hold_other_sequences():
         assert np.array(d_x).ravel().tolist() == ([8, 16, 24] if value else [4, 8, 12])
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_what_a_block_may_overwrite_has_its_gradient(value):
+    x = fluid.data("x", [None, 2], "float32")
+    x.stop_gradient = False
+    flag = fluid.data("flag", [1], "bool")
+    state = layers.scale(x, 3.0)
+    with layers.Switch() as switch, switch.case(flag):
+        layers.assign(layers.square(state), state)
+    grad = fluid.gradients(layers.reduce_sum(state), x)
+    feed = {"x": np.ones((1, 2), "float32"), "flag": np.array([value])}
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=grad)
+    assert found.tolist() == ([[18, 18]] if value else [[3, 3]])
+
+
 # ---- state
 
 

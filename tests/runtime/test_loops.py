@@ -73,10 +73,11 @@ def test_one_device_trains_like_two():
     assert_same_bits(train(net, feeds, 1, Reduce), train(net, feeds, 1, AllReduce))
 
 
-@pytest.mark.parametrize("mode", [AllReduce, Reduce])
-def test_cluster_gives_the_same_bits(client, mode):
+@pytest.mark.parametrize(("mode", "collectives"), [(AllReduce, "tasks"), (Reduce, "gang")])
+def test_cluster_gives_the_same_bits(client, mode, collectives):
     net, feeds = recurrent(), sequence_batches(SIZES)
-    assert_same_bits(train(net, feeds, 2, mode, scheduler=client), train(net, feeds, 2, mode))
+    there = train(net, feeds, 2, mode, scheduler=client, collectives=collectives)
+    assert_same_bits(there, train(net, feeds, 2, mode))
 
 
 def looped(body, rounds=3, width=2):
