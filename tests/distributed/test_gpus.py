@@ -22,7 +22,7 @@ from tests.runtime.nets import (
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
 
-def give_gpus(count):
+def give_gpus(count, capability="90"):
     """Let a worker find so many GPUs; None lets it look for real ones again."""
     from dpexec.core import places
     from tests.fakes.cupy import make_cupy
@@ -32,6 +32,7 @@ def give_gpus(count):
     places._cupy, places.get_cuda_device_count = places.kept
     if count is not None:
         module = make_cupy(count)
+        module.machine.capability = capability
         places._cupy, places.get_cuda_device_count = lambda: module, lambda: count
 
 
@@ -150,6 +151,12 @@ def test_a_worker_without_a_gpu_is_named(gpus):
     gpus.run(give_gpus, 0)
     with pytest.raises(RuntimeError, match=r"on GPUs, but worker tcp://.*CUDAPlace\(0\) does"):
         trained("mlp", gpus, 2)
+
+
+def test_a_gpu_that_is_too_old_is_named(gpus):
+    gpus.run(give_gpus, 1, "75")
+    with pytest.raises(RuntimeError, match=r"worker tcp://.*capability 8\.0, .* has 7\.5"):
+        trained("mlp", gpus, 2, product_precision="tf32")
 
 
 def test_graphs_are_for_one_process(gpus):

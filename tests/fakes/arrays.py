@@ -17,11 +17,19 @@ import numpy as np
 
 from tests.fakes.streams import Memory
 
-__all__ = ["NAMES", "ndarray", "refuse_unknown"]
+__all__ = ["AT_TYPES", "NAMES", "ndarray", "refuse_unknown"]
 
 NAMES = json.loads((Path(__file__).parents[1] / "fixtures/cupy_names.json").read_text())
 
-_AT_TYPES = {"int32", "float16", "float32", "float64", "uint32", "uint64"}
+_EXTREMES = {"int32", "float32", "float64", "uint32", "uint64"}
+AT_TYPES = {
+    "add": _EXTREMES | {"float16"},
+    "subtract": {"int32", "uint32"},
+    "maximum": _EXTREMES,
+    "minimum": _EXTREMES,
+}
+"""What ``ufunc.at`` takes: the types that atomic operations have."""
+
 _WAITING = {"argwhere", "bincount", "flatnonzero", "nonzero", "unique"}
 """What looks at values to know the shape of its result."""
 
@@ -316,8 +324,9 @@ def call(name, function, args, kwargs):
 
 def at(name, function, target, indices, value):
     """``ufunc.at``, for the types that atomic operations have."""
-    if target.dtype.name not in _AT_TYPES:
-        raise TypeError(f"{name}.at only supports {sorted(_AT_TYPES)}, not {target.dtype.name}")
+    if target.dtype.name not in AT_TYPES[name]:
+        known = ", ".join(sorted(AT_TYPES[name]))
+        raise TypeError(f"cupy.{name}.at only supports {known}, not {target.dtype.name}")
     _no_numpy(value, name)
     reads = [*_memories(indices), *_memories(value)]
 

@@ -30,7 +30,7 @@ class Ufunc:
         return arrays.call(self.__name__, self._function, args, kwargs)
 
     def at(self, a, indices, b=None):
-        if self.__name__ not in ("add", "subtract", "maximum", "minimum"):
+        if self.__name__ not in arrays.AT_TYPES:
             raise NotImplementedError(f"{self.__name__}.at")
         arrays.at(self.__name__, self._function, a, indices, b)
 
