@@ -10,7 +10,7 @@ from tests.kernels.test_recurrent import in_general, results
 from tests.ops.calls import samples
 
 pytest.importorskip("numba")
-from dpexec.kernels import sequences  # noqa: E402 - it needs numba
+from dpexec.kernels import sequences
 
 
 @pytest.mark.parametrize("shape", [(128,), (1,), (), (3, 5)])
