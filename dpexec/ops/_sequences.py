@@ -152,10 +152,11 @@ def greatest_rows(xp: Any, x: Any, lod: Lod) -> tuple[Any, Any]:
 
 def sequence_maxima(xp: Any, x: Any, lod: Lod) -> Any:
     """The greatest rows of every sequence, ``(sequences, ...)``; of empty ones the least number."""
-    out = xp.full((len(lod.lengths), *x.shape[1:]), -np.inf, x.dtype)
-    filled = lod.lengths > 0
+    shape, filled = (len(lod.lengths), *x.shape[1:]), lod.lengths > 0
     if xp is np and x.size:
+        out = np.full(shape, -np.inf, x.dtype)
         out[filled] = np.maximum.reduceat(x, lod.offsets[:-1][filled], axis=0)
-    else:
-        xp.maximum.at(out, xp.asarray(row_owners(lod)), x)
-    return out
+        return out
+    wide = xp.full(shape, -np.inf, np.promote_types(x.dtype, np.float32))  # GPUs lack float16 here
+    xp.maximum.at(wide, xp.asarray(row_owners(lod)), x)
+    return wide.astype(x.dtype, copy=False)

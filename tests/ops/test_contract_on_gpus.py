@@ -11,6 +11,8 @@ import pytest
 
 import dpexec
 from dpexec.core.copies import with_arrays
+from dpexec.core.lod import Lod
+from dpexec.ops._sequences import sequence_maxima
 from tests.fakes.arrays import NAMES
 from tests.fakes.cupy import install
 from tests.ops.calls import SampleCall, parts, samples
@@ -73,3 +75,12 @@ def test_cupy_has_every_function_that_is_called_on_both():
     sources = Path(dpexec.__file__).parent.rglob("*.py")
     called = {name for path in sources for name in CALLED.findall(path.read_text("utf-8"))}
     assert len(called) > 50 and called <= known
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_greatest_rows_of_sequences_in_all_types(monkeypatch, dtype):
+    cupy, lod = install(monkeypatch, 1), Lod([[0, 2, 2, 6]])
+    x = np.random.default_rng(0).standard_normal((6, 3)).astype(dtype)
+    found, expected = sequence_maxima(cupy, cupy.asarray(x), lod), sequence_maxima(np, x, lod)
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.get(), expected)
