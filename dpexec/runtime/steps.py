@@ -181,7 +181,8 @@ def _arguments_of_env(
     found: dict[str, Callable[[Env], Any]] = {}
     if "before" in asked:
         written = op.output_arg_names[0]
-        found["before"] = lambda env: env.find(written)
+        own = written in op.block.vars  # not one of that name around
+        found["before"] = lambda env: env.get(written) if own else env.find(written)
     if "body" in asked:
         found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked, native)).inside
     if op.definition.is_random:

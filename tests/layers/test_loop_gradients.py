@@ -156,3 +156,20 @@ def test_gradients_are_those_of_finite_differences(name):
     directions = {n: rng.standard_normal(v.shape) for n, v in values.items()}
     by_operators = sum((g * directions[n]).sum() for n, g in zip(values, found, strict=True))
     assert by_operators == pytest.approx((loss_at(1e-5) - loss_at(-1e-5)) / 2e-5, rel=1e-7)
+
+
+def test_two_backward_passes_through_one_loop():
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        x, w = (fluid.data(n, [3, 3], "float64") for n in ("x", "w"))
+        x.stop_gradient = w.stop_gradient = False
+        inputs = layers.array_write(layers.matmul(x, w), number(0))
+        zero = number(0)
+        (h,) = repeat(3, lambda i, h: layers.tanh(h) + layers.array_read(inputs, zero), x * 1.0)
+        first = fluid.gradients(layers.reduce_sum(h), [x, w])
+        second = fluid.gradients(layers.reduce_sum(h) * 2.0, [x, w])
+        rng = np.random.default_rng(3)
+        feed = {name: rng.uniform(-1, 1, (3, 3)) for name in ("x", "w")}
+        fetch = [*first, *second, inputs.name + "@GRAD"]  # which keeps the array of the first
+        found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=fetch)
+    for once, twice in zip(found[:2], found[2:4], strict=True):
+        np.testing.assert_allclose(twice, 2 * once, rtol=1e-12)

@@ -34,8 +34,7 @@ ON_ARRAYS = {
     *("reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"),
     *("split_lod_tensor", "merge_lod_tensor"),  # shapes depend on values, in the gradient, too
 }
-"""Those on arrays and rank tables, of test_arrays.py, test_recurrent.py and test_rank_tables.py in
-tests/layers."""
+"""On arrays and rank tables: tests/layers/test_{arrays,recurrent,rank_tables,if_else}.py."""
 TYPES = [type for type, d in opdef.registered().items() if not runs_elsewhere(d)]
 STEP = 1e-6
 UNCHECKED_GRADIENTS = {
