@@ -60,12 +60,9 @@ def _sample(r: Any, start: int, length: int, trained: bool = False) -> Sample:
     if trained:
         inputs["PaddingData"] = r.normal((sum(_reach(start, length)), 2))
     attrs = {"contextLength": length, "contextStart": start, "contextStride": 1}
-    late = (
-        {"Filter@GRAD": "Paddle adds what its buffer held before"}
-        if start > 0 and not trained
-        else {}
-    )
-    return Sample(inputs, {**attrs, "paddingTrainable": trained}, deviates=late)
+    late = start > 0 and not trained
+    deviates = {"Filter@GRAD": "Paddle adds what its buffer held before"} if late else {}
+    return Sample(inputs, {**attrs, "paddingTrainable": trained}, deviates=deviates)
 
 
 _SLOTS = ("X", "X@LOD", "PaddingData", "Filter", "Out@GRAD")

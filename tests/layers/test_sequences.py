@@ -1,0 +1,149 @@
+"""What recorded calls do not show of layers on sequences: several devices, refusals."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import layers
+from dpexec.errors import MissingGradientError
+
+CPU = fluid.CPUPlace()
+
+
+def sequences(lengths, width=1, dtype="float32"):
+    """Numbers from 0 on, in sequences of these lengths."""
+    count = sum(lengths)
+    rows = np.arange(count * width, dtype=dtype).reshape(count, width)
+    return fluid.create_lod_tensor(rows, [lengths], CPU)
+
+
+def run(feed, *fetch):
+    with fluid.scope_guard(fluid.Scope()):
+        return fluid.Executor(CPU).run(feed=feed, fetch_list=list(fetch), return_numpy=False)
+
+
+def mixed_loss():
+    """A loss that depends on nearly every layer on sequences."""
+    words = layers.fc(fluid.data("words", [None, 4], lod_level=1), 4, act="tanh")
+    both = layers.sequence_concat([words, layers.sequence_reverse(words)])
+    padded, length = layers.sequence_pad(words, layers.assign(np.zeros(1, "float32")))
+    short = layers.sequence_reshape(layers.sequence_unpad(padded, length), 2)
+    last = layers.sequence_expand(layers.sequence_last_step(words), words)
+    weights = layers.sequence_softmax(layers.fc(layers.concat([words, last], axis=1), 1))
+    weighted = layers.elementwise_mul(words, layers.reshape(weights, [-1]), axis=0)
+    parts = [
+        layers.sequence_pool(layers.row_conv(both, 2), "average"),
+        layers.sequence_pool(short, "max"),
+        layers.sequence_pool(weighted, "sum"),
+        fluid.nets.sequence_conv_pool(words, 3, 3, pool_type="sqrt"),
+    ]
+    return layers.mean(layers.square(layers.fc(layers.concat(parts, axis=1), 1)))
+
+
+def losses(places, reduce=False):
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        loss = mixed_loss()
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    strategy = fluid.BuildStrategy()
+    if reduce:
+        strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    program = fluid.CompiledProgram(main).with_data_parallel(
+        loss.name, build_strategy=strategy, places=[CPU] * places
+    )
+    rng, found = np.random.default_rng(5), []
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor(CPU)
+        executor.run(startup)
+        for _ in range(3):
+            lengths = rng.integers(1, 7, 6).tolist()
+            rows = rng.standard_normal((sum(lengths), 4)).astype("float32")
+            feed = {"words": fluid.create_lod_tensor(rows, [lengths], CPU)}
+            (value,) = executor.run(program, feed=feed, fetch_list=[loss])
+            found.append(np.mean(value))
+    return found
+
+
+@pytest.mark.parametrize("reduce", [False, True])
+def test_sequences_of_several_devices_train_as_those_of_one(reduce):
+    one, three = losses(1), losses(3, reduce)
+    np.testing.assert_allclose(three, one, rtol=1e-5)
+    assert len(set(one)) == 3
+
+
+def test_sequences_without_rows():
+    x = fluid.data("x", [None, 1], lod_level=1)
+    greatest = layers.sequence_pool(x, "max", pad_value=-1.0)
+    twice = layers.sequence_expand(layers.sequence_concat([x, x]), x)
+    feed = {"x": sequences([2, 0, 1])}
+    pooled, expanded = run(feed, greatest, twice)
+    assert np.array(pooled).ravel().tolist() == [1.0, -1.0, 2.0]
+    assert np.array(expanded).ravel().tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 2, 2]
+    assert expanded.recursive_sequence_lengths() == [[4, 4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("offset", "length", "text"),
+    [([[0], [2]], [[1], [2]], "2 rows from row 2 on"), ([[0], [0]], [[0], [1]], "0 rows")],
+)
+def test_pieces_that_a_sequence_does_not_have_are_refused(offset, length, text):
+    x = fluid.data("x", [None, 1], lod_level=1)
+    piece = layers.sequence_slice(
+        x, *(layers.assign(np.array(numbers, "int64")) for numbers in (offset, length))
+    )
+    with pytest.raises(fluid.core.EnforceNotMet, match=text):
+        run({"x": sequences([2, 3])}, piece)
+
+
+def test_other_numbers_of_sequences_are_refused():
+    x, y = (fluid.data(name, [None, 1], lod_level=1) for name in "xy")
+    feed = {"x": sequences([1, 2]), "y": sequences([1, 1, 1])}
+    with pytest.raises(fluid.core.EnforceNotMet, match="X has 2 sequences.* but Y has 3"):
+        run(feed, layers.sequence_expand(x, y))
+    with pytest.raises(fluid.core.EnforceNotMet, match="as many sequences"):
+        run(feed, layers.sequence_concat([x, y]))
+
+
+def test_numbers_that_do_not_fill_rows_are_refused():
+    x = fluid.data("x", [None, 2], lod_level=1)
+    with pytest.raises(fluid.core.EnforceNotMet, match="do not fit"):
+        run({"x": sequences([1, 3], width=2)}, layers.sequence_reshape(x, 4))
+
+
+def test_longer_sequences_than_maxlen_are_refused():
+    x = fluid.data("x", [None, 1], lod_level=1)
+    padded, _ = layers.sequence_pad(x, layers.assign(np.zeros(1, "float32")), maxlen=2)
+    with pytest.raises(fluid.core.EnforceNotMet, match="a sequence has 3 rows"):
+        run({"x": sequences([1, 3])}, padded)
+
+
+def test_offsets_that_do_not_end_with_the_rows_are_refused():
+    x = fluid.data("x", [None, 1])
+    with pytest.raises(fluid.core.EnforceNotMet, match="end at 3"):
+        run({"x": np.zeros((3, 1), "float32")}, layers.lod_reset(x, target_lod=[0, 2, 4]))
+
+
+def test_wrong_calls_are_refused():
+    dense = fluid.data("dense", [None, 4])
+    words = fluid.data("words", [None, 4], lod_level=1)
+    with pytest.raises(fluid.core.EnforceNotMet, match="lod_level is 0"):
+        layers.sequence_pool(dense, "sum")
+    with pytest.raises(fluid.core.EnforceNotMet, match="pooltype must be SUM"):
+        layers.sequence_pool(words, "median")
+    with pytest.raises(fluid.core.EnforceNotMet, match="contextStride can only be 1"):
+        layers.sequence_conv(words, 3, filter_stride=2)
+    with pytest.raises(ValueError, match="y or target_lod"):
+        layers.lod_reset(words)
+    with pytest.raises(ValueError, match="level in lod_append"):
+        layers.lod_append(words, 3)
+    with pytest.raises(TypeError, match="must be list"):
+        layers.sequence_concat(words)
+
+
+def test_images_of_different_sizes_have_no_gradient():
+    image = fluid.data("image", [None, 1, 4, 4])
+    image.stop_gradient = False
+    steps = layers.im2sequence(image, 2, input_image_size=fluid.data("sizes", [None, 2]))
+    with pytest.raises(MissingGradientError, match="sizes of their own"):
+        fluid.backward.append_backward(layers.mean(steps))
