@@ -99,7 +99,7 @@ def test_pieces_that_a_sequence_does_not_have_are_refused(offset, length, text):
 def test_other_numbers_of_sequences_are_refused():
     x, y = (fluid.data(name, [None, 1], lod_level=1) for name in "xy")
     feed = {"x": sequences([1, 2]), "y": sequences([1, 1, 1])}
-    with pytest.raises(fluid.core.EnforceNotMet, match="X has 2 sequences.* but Y has 3"):
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"X has 2 sequences.* but Y has 3"):
         run(feed, layers.sequence_expand(x, y))
     with pytest.raises(fluid.core.EnforceNotMet, match="as many sequences"):
         run(feed, layers.sequence_concat([x, y]))
