@@ -109,7 +109,7 @@ def _matrix(xp: Any, x: Any, lod: Lod, padding: Any, start: int, length: int) ->
     if padding is not None:
         for position, rows, pads in _padded(lod, start, length):
             found[xp.asarray(rows), position] = padding[xp.asarray(pads)]
-    return found.reshape(len(x), -1)
+    return found.reshape(len(x), length * x.shape[1])
 
 
 def _padded(lod: Lod, start: int, length: int) -> list[tuple[int, Ints, Ints]]:
@@ -150,7 +150,7 @@ def sequence_conv_grad(
         pads = padding if paddingTrainable else None
         d_weight = _matrix(xp, x, lod, pads, contextStart, contextLength).T @ d_out
     if needs[0] or needs[1]:
-        d_context = (d_out @ weight.T).reshape(len(x), contextLength, -1)
+        d_context = (d_out @ weight.T).reshape(len(x), contextLength, x.shape[1])
         if needs[1]:
             pieces = _padded(lod, contextStart, contextLength)
             numbers = np.concatenate([pads for _, _, pads in pieces])

@@ -37,7 +37,7 @@ def _infer(
     require(x.rank, f"X {x} has no rows")
     require_sequences(x, lod)
     require(pooltype in _TYPES, f"pooltype must be {', '.join(_TYPES)}, but is {pooltype!r}")
-    rows = sequence_count(lod, unknown=x.shape[0])
+    rows = x.shape[0] if lod is None else sequence_count(lod)  # the layer declares it like X
     out = x.replace(shape=(rows, *x.shape[1:]), lod_level=max(x.lod_level - 1, 0))
     number = x.dtype if lod is None else VarType.INT32  # fluid's layer declares it like X
     index = out.replace(dtype=number, lod_level=0) if pooltype == "MAX" and not is_test else None
@@ -88,7 +88,10 @@ def sequence_pool(
     op ``sequence_pool``.
     """
     filled, index = lod.lengths > 0, None
-    if pooltype in _MEANS:
+    if not len(x):  # then there is nothing to choose from
+        out = xp.empty((len(filled), *x.shape[1:]), x.dtype)
+        index = xp.full(out.shape, -1, np.int32) if pooltype == "MAX" else None
+    elif pooltype in _MEANS:
         out = sums(xp, x, lod)
         if pooltype != "SUM":
             out *= column(xp, _MEANS[pooltype](lod.lengths), out)

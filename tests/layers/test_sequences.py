@@ -83,6 +83,25 @@ def test_sequences_without_rows():
     assert expanded.recursive_sequence_lengths() == [[4, 4, 2]]
 
 
+def test_only_sequences_without_rows():
+    x = fluid.data("x", [None, 3, 4])
+    x.stop_gradient = False
+    words = layers.sequence_unpad(x, fluid.data("length", [None], dtype="int64"))
+    pools = ("sum", "max", "last")
+    pooled = [layers.sequence_pool(words, kind, pad_value=2.0) for kind in pools]
+    pooled.append(fluid.nets.sequence_conv_pool(words, 4, 3, bias_attr=False))
+    pooled.append(layers.sequence_pool(layers.sequence_reverse(words), "average", pad_value=3.0))
+    loss = layers.mean(layers.concat(pooled, axis=1))
+    fluid.backward.append_backward(loss)
+    with fluid.scope_guard(fluid.Scope()):
+        executor = fluid.Executor(CPU)
+        executor.run(fluid.default_startup_program())
+        feed = {"x": np.ones((2, 3, 4), "float32"), "length": np.zeros(2, "int64")}
+        mean, grad = executor.run(feed=feed, fetch_list=[loss, "x@GRAD"])
+    np.testing.assert_allclose(mean, (3 * 2 + 0 + 3) / 5)
+    np.testing.assert_array_equal(grad, np.zeros((2, 3, 4)))
+
+
 @pytest.mark.parametrize(
     ("offset", "length", "text"),
     [([[0], [2]], [[1], [2]], "2 rows from row 2 on"), ([[0], [0]], [[0], [1]], "0 rows")],
