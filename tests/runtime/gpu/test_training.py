@@ -187,10 +187,10 @@ def test_times_of_a_trace_are_those_of_the_gpus(cupy):
         assert abs(ticks - round(ticks)) < 0.01
 
 
-def test_gpus_of_a_cluster_are_refused(cupy):
+def test_replicas_of_a_cluster_use_the_first_gpu_of_their_worker(cupy):
     net, places = regression(), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
-    with pytest.raises(RuntimeError, match=r"GPUs run in one process.*scheduler = 'threads'"):
-        Compilation.of(net.main, places, fluid.BuildStrategy(), True, "tasks")
+    made = Compilation.of(net.main, places, fluid.BuildStrategy(), True, "tasks")
+    assert made.places == [fluid.CUDAPlace(0)] * 2
 
 
 def test_fused_programs_are_fewer_launches(cupy):
