@@ -22,14 +22,13 @@ _WIDE = 1024
 # ---- specs
 
 
-def sequence_count(lod: Spec | None, unknown: int = -1) -> int:
-    """Number of sequences of the finest level.
+def sequence_count(lod: Spec | None) -> int:
+    """Number of sequences of the finest level; -1 if it is unknown.
 
     Args:
         lod: spec of the offsets; None while a program is built.
-        unknown: what to return then.
     """
-    return unknown if lod is None or lod.shape[-1] < 0 else lod.shape[-1] - 1
+    return -1 if lod is None or lod.shape[-1] < 0 else lod.shape[-1] - 1
 
 
 def require_sequences(x: Spec, lod: Spec | None, name: str = "X") -> None:

@@ -51,6 +51,23 @@ def test_gradients_of_entries_are_added_up():
     assert length.tolist() == [3] and length.dtype == np.int64
 
 
+def test_sequences_of_an_entry_are_pooled():
+    x = fluid.data("x", [None, 2], lod_level=1)
+    x.stop_gradient = False
+    entry = layers.array_read(layers.array_write(x * 2.0, number(0)), number(0))
+    pooled = layers.tanh(layers.sequence_pool(entry, "sum"))  # how many, the run alone tells
+    grad = fluid.gradients(layers.reduce_sum(pooled), x)
+    rows = np.full((5, 2), 0.1)
+    feed = {"x": fluid.create_lod_tensor(rows.astype("float32"), [[3, 2]], fluid.CPUPlace())}
+    exe = fluid.Executor(fluid.CPUPlace())
+    values = exe.run(feed=feed, fetch_list=[pooled, *grad], return_numpy=False)
+    found, grad = map(np.asarray, values)
+    expected = np.tanh([0.6, 0.4])[:, None]
+    np.testing.assert_allclose(found, expected.repeat(2, axis=1), rtol=1e-5)
+    slopes = (2 - 2 * expected**2).repeat([3, 2], axis=0).repeat(2, axis=1)
+    np.testing.assert_allclose(grad, slopes, rtol=1e-5)
+
+
 def test_an_entry_that_is_not_there_is_an_error():
     array = layers.array_write(number(7), number(1))
     found = layers.array_read(array, number(2))  # this line
