@@ -29,11 +29,16 @@ def test_functions_exist(guide):
 
 def test_the_guide_to_sequences_runs():
     text = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict = {}
     with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
-        exec(example, names)
+        for example in examples:
+            exec(example, names)
+        names["exe"].run(fluid.default_startup_program())
+        run = {"feed": names["batch"], "fetch_list": [names["states"]], "return_numpy": False}
+        (states,) = names["exe"].run(**run)
     assert 0 < float(names["value"]) < 2
+    assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
 
 
 def test_map_of_the_runtime_names_files_that_are_there():
