@@ -57,10 +57,10 @@ def training():
 
 
 def until(driver, condition):
-    """Wait until a condition holds: panels that grow are put in order a moment later."""
+    """Wait until a condition holds: on a busy machine the page comes late, training does not."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    WebDriverWait(driver, 20).until(condition)
+    WebDriverWait(driver, 60).until(condition)
 
 
 def shown(driver, condition):
