@@ -19,6 +19,7 @@ from typing import Any
 from dpexec.errors import similar as _similar
 from dpexec.layers import (
     alignment,
+    anchor_targets,
     arrays,
     attention,
     beam_decoder,
@@ -31,6 +32,7 @@ from dpexec.layers import (
     cropping,
     decode_helpers,
     decoders,
+    detection,
     distributions,
     dynamic_rnn,
     elementwise,
@@ -43,6 +45,7 @@ from dpexec.layers import (
     lod,
     loss,
     manipulation,
+    matching,
     math,
     metric,
     nn,
@@ -50,6 +53,8 @@ from dpexec.layers import (
     ops,
     padding,
     parallel_do,
+    proposals,
+    priors,
     random,
     rank_tables,
     rearrangement,
@@ -62,11 +67,13 @@ from dpexec.layers import (
     sequence_lod,
     sequences,
     static_rnn,
+    suppression,
     tagging,
     tensor,
     volumes,
 )
 from dpexec.layers.alignment import *  # noqa: F403
+from dpexec.layers.anchor_targets import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
 from dpexec.layers.beam_decoder import *  # noqa: F403
@@ -79,6 +86,7 @@ from dpexec.layers.control_flow import *  # noqa: F403
 from dpexec.layers.cropping import *  # noqa: F403
 from dpexec.layers.decode_helpers import *  # noqa: F403
 from dpexec.layers.decoders import *  # noqa: F403
+from dpexec.layers.detection import *  # noqa: F403
 from dpexec.layers.distributions import *  # noqa: F403
 from dpexec.layers.dynamic_rnn import *  # noqa: F403
 from dpexec.layers.elementwise import *  # noqa: F403
@@ -91,12 +99,15 @@ from dpexec.layers.linear_algebra import *  # noqa: F403
 from dpexec.layers.lod import *  # noqa: F403
 from dpexec.layers.loss import *  # noqa: F403
 from dpexec.layers.manipulation import *  # noqa: F403
+from dpexec.layers.matching import *  # noqa: F403
 from dpexec.layers.math import *  # noqa: F403
 from dpexec.layers.metric import *  # noqa: F403
 from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
+from dpexec.layers.proposals import *  # noqa: F403
+from dpexec.layers.priors import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
@@ -109,12 +120,14 @@ from dpexec.layers.selection import *  # noqa: F403
 from dpexec.layers.sequence_lod import *  # noqa: F403
 from dpexec.layers.sequences import *  # noqa: F403
 from dpexec.layers.static_rnn import *  # noqa: F403
+from dpexec.layers.suppression import *  # noqa: F403
 from dpexec.layers.tagging import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 
 _rooms = (
     alignment,
+    anchor_targets,
     arrays,
     attention,
     beam_decoder,
@@ -127,6 +140,7 @@ _rooms = (
     cropping,
     decode_helpers,
     decoders,
+    detection,
     distributions,
     dynamic_rnn,
     elementwise,
@@ -139,12 +153,15 @@ _rooms = (
     lod,
     loss,
     manipulation,
+    matching,
     math,
     metric,
     nn,
     normalization,
     padding,
     parallel_do,
+    proposals,
+    priors,
     random,
     rank_tables,
     recurrent,
@@ -157,6 +174,7 @@ _rooms = (
     sequence_lod,
     sequences,
     static_rnn,
+    suppression,
     tagging,
     tensor,
     volumes,
@@ -178,6 +196,7 @@ def _elsewhere(name: str) -> Any:
 
 for _module in (
     control_flow,
+    detection,
     io,
     learning_rate_scheduler,
     loss,

@@ -1,0 +1,152 @@
+"""What the anchors of detectors are to predict, beside what they do predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.indexing import gather
+from dpexec.layers.manipulation import reshape
+
+__all__ = ["retinanet_target_assign", "rpn_target_assign"]
+
+_FLOATS = ("float32", "float64")
+
+
+def rpn_target_assign(
+    bbox_pred: Variable,
+    cls_logits: Variable,
+    anchor_box: Variable,
+    anchor_var: Variable,
+    gt_boxes: Variable,
+    is_crowd: Variable,
+    im_info: Variable,
+    rpn_batch_size_per_im: int = 256,
+    rpn_straddle_thresh: float = 0.0,
+    rpn_fg_fraction: float = 0.5,
+    rpn_positive_overlap: float = 0.7,
+    rpn_negative_overlap: float = 0.3,
+    use_random: bool = True,
+) -> tuple[Variable, ...]:
+    """Pick anchors of a region proposal network, with what they predict and what they should.
+
+    Args:
+        bbox_pred: predicted shifts, ``(N, anchors, 4)``.
+        cls_logits: predicted logits, ``(N, anchors, 1)``.
+        anchor_box: ``(anchors, 4)``, or more dimensions before the last.
+        anchor_var: not used, as in fluid.
+        gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
+        is_crowd: 1 where one holds a crowd, int32 ``(boxes, 1)``, likewise.
+        im_info: height, width and scale of the images, ``(N, 3)``.
+        rpn_batch_size_per_im: how many anchors of an image are picked.
+        rpn_straddle_thresh: by how many pixels they may leave the image; negative: by any.
+        rpn_fg_fraction: share of them that may be positive.
+        rpn_positive_overlap: overlap with a true box from which on an anchor is positive.
+        rpn_negative_overlap: overlap below which it is negative.
+        use_random: whether to pick at random, or the first ones.
+
+    Returns:
+        Predicted logits ``(picked, 1)``, predicted shifts ``(positive, 4)``, labels 1 and 0
+        ``(picked, 1)``, shifts to predict ``(positive, 4)``, and their weights. Source: Paddle op
+        ``rpn_target_assign``.
+    """
+    floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
+    floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}
+    _check("rpn_target_assign", floats, {"is_crowd": is_crowd})
+    inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "IsCrowd": is_crowd, "ImInfo": im_info}
+    attrs = {
+        "rpn_batch_size_per_im": rpn_batch_size_per_im,
+        "rpn_straddle_thresh": rpn_straddle_thresh,
+        "rpn_positive_overlap": rpn_positive_overlap,
+        "rpn_negative_overlap": rpn_negative_overlap,
+        "rpn_fg_fraction": rpn_fg_fraction,
+        "use_random": use_random,
+    }
+    made = _assign("rpn_target_assign", inputs, attrs)
+    return _beside_predictions(made, bbox_pred, cls_logits, 1)
+
+
+def retinanet_target_assign(
+    bbox_pred: Variable,
+    cls_logits: Variable,
+    anchor_box: Variable,
+    anchor_var: Variable,
+    gt_boxes: Variable,
+    gt_labels: Variable,
+    is_crowd: Variable,
+    im_info: Variable,
+    num_classes: int = 1,
+    positive_overlap: float = 0.5,
+    negative_overlap: float = 0.4,
+) -> tuple[Variable, ...]:
+    """The anchors of a RetinaNet, with what they predict and what they should.
+
+    Args:
+        bbox_pred: predicted shifts, ``(N, anchors, 4)``.
+        cls_logits: predicted logits, ``(N, anchors, num_classes)``.
+        anchor_box: ``(anchors, 4)``.
+        anchor_var: not used, as in fluid.
+        gt_boxes: true boxes, ``(boxes, 4)``, a sequence for every image.
+        gt_labels: their classes, int32 ``(boxes, 1)``, likewise.
+        is_crowd: 1 where one holds a crowd, int32 ``(boxes, 1)``, likewise.
+        im_info: height, width and scale of the images, ``(N, 3)``.
+        num_classes: number of classes, without the background.
+        positive_overlap: overlap with a true box from which on an anchor is positive.
+        negative_overlap: overlap below which it is negative.
+
+    Returns:
+        Predicted logits ``(picked, num_classes)``, predicted shifts ``(positive, 4)``, classes
+        ``(picked, 1)``, shifts to predict ``(positive, 4)``, their weights, and one more than the
+        positive anchors of every image, ``(N, 1)``, for ``sigmoid_focal_loss``. Source: Paddle op
+        ``retinanet_target_assign``.
+    """
+    floats = {"bbox_pred": bbox_pred, "cls_logits": cls_logits, "anchor_box": anchor_box}
+    floats |= {"anchor_var": anchor_var, "gt_boxes": gt_boxes, "im_info": im_info}
+    integers = {"gt_labels": gt_labels, "is_crowd": is_crowd}
+    _check("retinanet_target_assign", floats, integers)
+    inputs = {"Anchor": anchor_box, "GtBoxes": gt_boxes, "GtLabels": gt_labels}
+    inputs |= {"IsCrowd": is_crowd, "ImInfo": im_info}
+    attrs = {"positive_overlap": positive_overlap, "negative_overlap": negative_overlap}
+    made = _assign("retinanet_target_assign", inputs, attrs, counts=True)
+    found = _beside_predictions(made, bbox_pred, cls_logits, num_classes)
+    return (*found, made["ForegroundNumber"])
+
+
+def _check(layer: str, floats: dict[str, Variable], integers: dict[str, Variable]) -> None:
+    for argument, variable in floats.items():
+        check_variable_and_dtype(variable, argument, _FLOATS, layer)
+    for argument, variable in integers.items():
+        check_variable_and_dtype(variable, argument, ("int32",), layer)
+
+
+def _assign(
+    op_type: str, inputs: dict[str, Variable], attrs: dict[str, Any], counts: bool = False
+) -> dict[str, Variable]:
+    """Add the operator; its outputs by slot."""
+    helper, dtype = LayerHelper(op_type), inputs["Anchor"].dtype
+    dtypes: dict[str, Any] = dict.fromkeys(("LocationIndex", "ScoreIndex", "TargetLabel"), "int32")
+    dtypes |= {"TargetBBox": dtype, "BBoxInsideWeight": dtype}
+    if counts:
+        dtypes["ForegroundNumber"] = "int32"
+    made = {slot: helper.create_variable_for_type_inference(of) for slot, of in dtypes.items()}
+    helper.append_op(type=op_type, inputs=inputs, outputs=made, attrs=attrs)
+    for variable in made.values():
+        variable.stop_gradient = True
+    return made
+
+
+def _beside_predictions(
+    made: dict[str, Variable], bbox_pred: Variable, cls_logits: Variable, classes: int
+) -> tuple[Variable, ...]:
+    """What was predicted for the picked anchors, and what should have been."""
+    logits = reshape(x=cls_logits, shape=(-1, classes))
+    shifts = reshape(x=bbox_pred, shape=(-1, 4))
+    return (
+        gather(logits, made["ScoreIndex"]),
+        gather(shifts, made["LocationIndex"]),
+        made["TargetLabel"],
+        made["TargetBBox"],
+        made["BBoxInsideWeight"],
+    )

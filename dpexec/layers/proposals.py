@@ -1,0 +1,289 @@
+"""Regions of images that may hold something: proposed, labelled, given to pyramid levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = [
+    "box_decoder_and_assign",
+    "collect_fpn_proposals",
+    "distribute_fpn_proposals",
+    "generate_proposal_labels",
+    "generate_proposals",
+]
+
+_FLOATS = ("float32", "float64")
+
+
+def _fixed_outputs(
+    op_type: str,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any],
+    dtypes: Mapping[str, Any],
+    name: str | None = None,
+) -> tuple[Variable, ...]:
+    """Add an operator whose outputs have no gradient; the outputs, in the order of ``dtypes``."""
+    helper = LayerHelper(op_type, name=name)
+    outputs = {
+        slot: helper.create_variable_for_type_inference(dtype) for slot, dtype in dtypes.items()
+    }
+    helper.append_op(type=op_type, inputs=inputs, outputs=outputs, attrs=attrs)
+    for variable in outputs.values():
+        variable.stop_gradient = True
+    return tuple(outputs.values())
+
+
+def generate_proposals(
+    scores: Variable,
+    bbox_deltas: Variable,
+    im_info: Variable,
+    anchors: Variable,
+    variances: Variable,
+    pre_nms_top_n: int = 6000,
+    post_nms_top_n: int = 1000,
+    nms_thresh: float = 0.5,
+    min_size: float = 0.1,
+    eta: float = 1.0,
+    name: str | None = None,
+    return_rois_num: bool = False,
+) -> tuple[Variable, ...]:
+    """The best anchors after their shifts, without those that overlap better ones.
+
+    Args:
+        scores: of anchors, float32 ``(N, A, H, W)``.
+        bbox_deltas: their shifts, float32 ``(N, 4 * A, H, W)``.
+        im_info: height, width and scale of the images, ``(N, 3)``.
+        anchors: float32 ``(H, W, A, 4)``.
+        variances: what shifts are multiplied with, like ``anchors``.
+        pre_nms_top_n: how many of the best anchors of an image are looked at.
+        post_nms_top_n: how many of them stay at most.
+        nms_thresh: overlaps with better ones up to which they stay.
+        min_size: height and width, in the image before it was scaled, from which on they stay.
+        eta: below 1, every one that stays lowers ``nms_thresh`` by this factor, down to a half.
+        name: prefix of names.
+        return_rois_num: also return how many boxes there are up to each image.
+
+    Returns:
+        Boxes ``(rois, 4)`` and their scores ``(rois, 1)``, a sequence for every image. Source:
+        Paddle op ``generate_proposals``.
+    """
+    given = {"scores": scores, "bbox_deltas": bbox_deltas, "im_info": im_info}
+    given |= {"anchors": anchors, "variances": variances}
+    for argument, variable in given.items():
+        types = _FLOATS if argument == "im_info" else ("float32",)
+        check_variable_and_dtype(variable, argument, types, "generate_proposals")
+    made = _fixed_outputs(
+        "generate_proposals",
+        {
+            "Scores": scores,
+            "BboxDeltas": bbox_deltas,
+            "ImInfo": im_info,
+            "Anchors": anchors,
+            "Variances": variances,
+        },
+        {
+            "pre_nms_topN": pre_nms_top_n,
+            "post_nms_topN": post_nms_top_n,
+            "nms_thresh": nms_thresh,
+            "min_size": min_size,
+            "eta": eta,
+        },
+        {"RpnRois": bbox_deltas.dtype, "RpnRoiProbs": scores.dtype, "RpnRoisLod": "int32"},
+        name,
+    )
+    return made if return_rois_num else made[:2]
+
+
+def generate_proposal_labels(
+    rpn_rois: Variable,
+    gt_classes: Variable,
+    is_crowd: Variable,
+    gt_boxes: Variable,
+    im_info: Variable,
+    batch_size_per_im: int = 256,
+    fg_fraction: float = 0.25,
+    fg_thresh: float = 0.25,
+    bg_thresh_hi: float = 0.5,
+    bg_thresh_lo: float = 0.0,
+    bbox_reg_weights: Sequence[float] = [0.1, 0.1, 0.2, 0.2],
+    class_nums: int | None = None,
+    use_random: bool = True,
+    is_cls_agnostic: bool = False,
+    is_cascade_rcnn: bool = False,
+) -> tuple[Variable, ...]:
+    """Pick some of the proposed and the true boxes, with classes and shifts to predict.
+
+    Args:
+        rpn_rois: proposed boxes, ``(rois, 4)``, a sequence for every image.
+        gt_classes: classes of the true boxes, int32 ``(boxes, 1)``, likewise.
+        is_crowd: 1 where a true box holds a crowd, int32 ``(boxes, 1)``, likewise.
+        gt_boxes: true boxes of the images before they were scaled, ``(boxes, 4)``, likewise.
+        im_info: height, width and scale of the images, ``(images, 3)``.
+        batch_size_per_im: how many boxes of an image are picked.
+        fg_fraction: share of them that may hold something.
+        fg_thresh: overlap with a true box from which on a box holds something.
+        bg_thresh_hi: overlap below which it is background.
+        bg_thresh_lo: overlap from which on it is background.
+        bbox_reg_weights: what the four numbers of shifts are divided by.
+        class_nums: number of classes, with the background.
+        use_random: whether to pick at random, or the first ones.
+        is_cls_agnostic: whether shifts do not depend on the class.
+        is_cascade_rcnn: only False.
+
+    Returns:
+        Boxes ``(picked, 4)``, classes ``(picked, 1)``, shifts, weights inside and outside of the
+        loss, ``(picked, 4 * class_nums)``, a sequence for every image. Source: Paddle op
+        ``generate_proposal_labels``.
+    """
+    layer = "generate_proposal_labels"
+    check_variable_and_dtype(rpn_rois, "rpn_rois", _FLOATS, layer)
+    check_variable_and_dtype(gt_classes, "gt_classes", ("int32",), layer)
+    check_variable_and_dtype(is_crowd, "is_crowd", ("int32",), layer)
+    float_slots = ("BboxTargets", "BboxInsideWeights", "BboxOutsideWeights")
+    return _fixed_outputs(
+        layer,
+        {
+            "RpnRois": rpn_rois,
+            "GtClasses": gt_classes,
+            "IsCrowd": is_crowd,
+            "GtBoxes": gt_boxes,
+            "ImInfo": im_info,
+        },
+        {
+            "batch_size_per_im": batch_size_per_im,
+            "fg_fraction": fg_fraction,
+            "fg_thresh": fg_thresh,
+            "bg_thresh_hi": bg_thresh_hi,
+            "bg_thresh_lo": bg_thresh_lo,
+            "bbox_reg_weights": list(bbox_reg_weights),
+            "class_nums": class_nums,
+            "use_random": use_random,
+            "is_cls_agnostic": is_cls_agnostic,
+            "is_cascade_rcnn": is_cascade_rcnn,
+        },
+        {
+            "Rois": rpn_rois.dtype,
+            "LabelsInt32": gt_classes.dtype,
+            **dict.fromkeys(float_slots, rpn_rois.dtype),
+        },
+    )
+
+
+def distribute_fpn_proposals(
+    fpn_rois: Variable,
+    min_level: int,
+    max_level: int,
+    refer_level: int,
+    refer_scale: int,
+    name: str | None = None,
+) -> tuple[list[Variable], Variable]:
+    """Give every box to the level of a feature pyramid that fits its size.
+
+    Args:
+        fpn_rois: boxes, ``(rois, 4)``, a sequence for every image.
+        min_level: the finest level.
+        max_level: the coarsest one.
+        refer_level: the level of boxes as large as a square of ``refer_scale``.
+        refer_scale: see there.
+        name: prefix of names.
+
+    Returns:
+        The boxes of each level, and int32 ``(rois, 1)``: which row of all levels, one after
+        another, each box has become. Source: Paddle op ``distribute_fpn_proposals``.
+    """
+    helper = LayerHelper("distribute_fpn_proposals", name=name)
+    levels = [
+        helper.create_variable_for_type_inference(fpn_rois.dtype)
+        for _ in range(min_level, max_level + 1)
+    ]
+    restore = helper.create_variable_for_type_inference("int32")
+    helper.append_op(
+        type="distribute_fpn_proposals",
+        inputs={"FpnRois": fpn_rois},
+        outputs={"MultiFpnRois": levels, "RestoreIndex": restore},
+        attrs={
+            "min_level": min_level,
+            "max_level": max_level,
+            "refer_level": refer_level,
+            "refer_scale": refer_scale,
+        },
+    )
+    return levels, restore
+
+
+def collect_fpn_proposals(
+    multi_rois: Sequence[Variable],
+    multi_scores: Sequence[Variable],
+    min_level: int,
+    max_level: int,
+    post_nms_top_n: int,
+    name: str | None = None,
+) -> Variable:
+    """The best boxes of all levels of a feature pyramid.
+
+    Args:
+        multi_rois: boxes of every level, ``(rois, 4)``, a sequence for every image.
+        multi_scores: their scores, ``(rois, 1)``, likewise.
+        min_level: the finest level.
+        max_level: the coarsest one.
+        post_nms_top_n: how many boxes of all images stay.
+        name: prefix of names.
+
+    Returns:
+        ``(rois, 4)``, a sequence for every image. Source: Paddle op ``collect_fpn_proposals``.
+    """
+    count = max_level - min_level + 1
+    (rois,) = _fixed_outputs(
+        "collect_fpn_proposals",
+        {
+            "MultiLevelRois": list(multi_rois[:count]),
+            "MultiLevelScores": list(multi_scores[:count]),
+        },
+        {"post_nms_topN": post_nms_top_n},
+        {"FpnRois": multi_rois[0].dtype},
+        name,
+    )
+    return rois
+
+
+def box_decoder_and_assign(
+    prior_box: Variable,
+    prior_box_var: Variable,
+    target_box: Variable,
+    box_score: Variable,
+    box_clip: float,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """Boxes after the shifts of every class, and after those of the likeliest class.
+
+    Args:
+        prior_box: ``(boxes, 4)``.
+        prior_box_var: four numbers that shifts are multiplied with.
+        target_box: shifts for every class, ``(boxes, 4 * classes)``.
+        box_score: ``(boxes, classes)``; class 0 is the background.
+        box_clip: limit of the logarithms of factors.
+        name: prefix of names.
+
+    Returns:
+        ``(boxes, 4 * classes)`` and ``(boxes, 4)``. Source: Paddle op ``box_decoder_and_assign``.
+    """
+    helper = LayerHelper("box_decoder_and_assign", name=name)
+    decoded = helper.create_variable_for_type_inference(prior_box.dtype)
+    assigned = helper.create_variable_for_type_inference(prior_box.dtype)
+    helper.append_op(
+        type="box_decoder_and_assign",
+        inputs={
+            "PriorBox": prior_box,
+            "PriorBoxVar": prior_box_var,
+            "TargetBox": target_box,
+            "BoxScore": box_score,
+        },
+        outputs={"DecodeBox": decoded, "OutputAssignBox": assigned},
+        attrs={"box_clip": box_clip},
+    )
+    return decoded, assigned
