@@ -53,8 +53,8 @@ from dpexec.layers import (
     ops,
     padding,
     parallel_do,
-    proposals,
     priors,
+    proposals,
     random,
     rank_tables,
     rearrangement,
@@ -106,8 +106,8 @@ from dpexec.layers.nn import *  # noqa: F403
 from dpexec.layers.normalization import *  # noqa: F403
 from dpexec.layers.padding import *  # noqa: F403
 from dpexec.layers.parallel_do import *  # noqa: F403
-from dpexec.layers.proposals import *  # noqa: F403
 from dpexec.layers.priors import *  # noqa: F403
+from dpexec.layers.proposals import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403

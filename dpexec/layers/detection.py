@@ -1,0 +1,286 @@
+"""Single-shot detection: predictions at every prior box, their loss, and what is found.
+
+Also fluid's name of the module for all layers of object detection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.images import conv2d
+from dpexec.layers.indexing import slice
+from dpexec.layers.loss import smooth_l1, softmax_with_cross_entropy
+from dpexec.layers.manipulation import concat, flatten, reshape, shape, transpose
+from dpexec.layers.matching import bipartite_match, box_coder, iou_similarity, target_assign
+from dpexec.layers.math import reduce_sum
+from dpexec.layers.nn import softmax
+from dpexec.layers.priors import prior_box as prior_boxes
+from dpexec.layers.suppression import found_boxes
+from dpexec.layers.tensor import cast
+
+__all__ = ["detection_output", "multi_box_head", "ssd_loss"]
+
+
+def detection_output(
+    loc: Variable,
+    scores: Variable,
+    prior_box: Variable,
+    prior_box_var: Variable,
+    background_label: int = 0,
+    nms_threshold: float = 0.3,
+    nms_top_k: int = 400,
+    keep_top_k: int = 200,
+    score_threshold: float = 0.01,
+    nms_eta: float = 1.0,
+    return_index: bool = False,
+) -> Variable | tuple[Variable, Variable]:
+    """The objects that a single-shot detector found.
+
+    Args:
+        loc: predicted boxes relative to prior boxes, ``(N, M, 4)``.
+        scores: predictions of classes before softmax, ``(N, M, classes)``.
+        prior_box: ``(M, 4)``.
+        prior_box_var: variances of them, ``(M, 4)``.
+        background_label: the class of what is no object. The original always takes 0.
+        nms_threshold: shared by covered area above which a box covers another.
+        nms_top_k: boxes of a class that come into question; -1 for all.
+        keep_top_k: boxes of an image that are kept; -1 for all.
+        score_threshold: boxes with this score or less are left out.
+        nms_eta: as for :func:`multiclass_nms`. The original always takes 1.
+        return_index: whether to return numbers of boxes, too.
+
+    Returns:
+        Rows of label, score and box, ``(found, 6)``, whose sequences are the images; one row of
+        one number, -1, if nothing is found. With ``return_index`` also the numbers of the boxes,
+        int32 ``(found, 1)``, and no row if nothing is found. Source: Paddle ops ``box_coder``,
+        ``multiclass_nms``, ``multiclass_nms2``; Liu and others, 2016 (SSD).
+    """
+    boxes = box_coder(prior_box, prior_box_var, loc, "decode_center_size")
+    likely = transpose(softmax(scores), [0, 2, 1])
+    likely.stop_gradient = True
+    attrs = {
+        "background_label": background_label,
+        "nms_threshold": float(nms_threshold),
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+        "score_threshold": float(score_threshold),
+        "nms_eta": float(nms_eta),
+    }
+    op_type = "multiclass_nms2" if return_index else "multiclass_nms"
+    found, index = found_boxes(
+        op_type, boxes, likely, attrs, None, layer="detection_output", with_index=return_index
+    )
+    return (found, index) if return_index else found
+
+
+def ssd_loss(
+    location: Variable,
+    confidence: Variable,
+    gt_box: Variable,
+    gt_label: Variable,
+    prior_box: Variable,
+    prior_box_var: Variable | None = None,
+    background_label: int = 0,
+    overlap_threshold: float = 0.5,
+    neg_pos_ratio: float = 3.0,
+    neg_overlap: float = 0.5,
+    loc_loss_weight: float = 1.0,
+    conf_loss_weight: float = 1.0,
+    match_type: str = "per_prediction",
+    mining_type: str = "max_negative",
+    normalize: bool = True,
+    sample_size: int | None = None,
+) -> Variable:
+    """The loss of a single-shot detector: of boxes where there are objects, and of classes.
+
+    Args:
+        location: predicted boxes relative to prior boxes, ``(N, M, 4)``.
+        confidence: predictions of classes before softmax, ``(N, M, classes)``.
+        gt_box: the objects' boxes, ``(objects, 4)``, one level of sequences: the images.
+        gt_label: their classes, ``(objects, 1)`` with the same sequences.
+        prior_box: ``(M, 4)``.
+        prior_box_var: variances of them, ``(M, 4)``; must be given, though fluid has a default.
+        background_label: the class of what is no object.
+        overlap_threshold: shared by covered area from which a prior box is an object's.
+        neg_pos_ratio: how many predictions without object count, by those with one.
+        neg_overlap: shared by covered area below which they count.
+        loc_loss_weight: of the loss of boxes.
+        conf_loss_weight: of the loss of classes.
+        match_type: as for :func:`bipartite_match`.
+        mining_type: ``"max_negative"``, those of greatest loss count, is all there is.
+        normalize: whether to divide by the number of predictions with an object.
+        sample_size: accepted for fluid's sake: of another way to choose.
+
+    Returns:
+        ``(N, 1)``. Source: Liu and others, 2016 (SSD).
+
+    Raises:
+        ValueError: ``mining_type`` is another one.
+    """
+    if mining_type != "max_negative":
+        raise ValueError(f"mining_type must be 'max_negative', but is {mining_type!r}")
+    counts = shape(confidence)
+    overlap = iou_similarity(gt_box, prior_box)
+    matches, scores = bipartite_match(overlap, match_type, overlap_threshold)
+    gt_label = reshape(gt_label, [0] * (len(gt_label.shape) - 1) + [-1, 1])
+    gt_label.stop_gradient = True
+    label, _ = target_assign(gt_label, matches, mismatch_value=background_label)
+    confidence = flatten(confidence, axis=2)
+    label = _constant(flatten(cast(label, "int64"), axis=2))
+    actual = _constant(slice(counts, axes=[0], starts=[0], ends=[2]))
+    losses = reshape(
+        softmax_with_cross_entropy(confidence, label), shape=[-1, 0], actual_shape=actual
+    )
+    attrs = {
+        "neg_pos_ratio": neg_pos_ratio, "neg_dist_threshold": neg_overlap,
+        "mining_type": mining_type, "sample_size": sample_size,
+    }  # fmt: skip
+    negatives, matches = _mined(_constant(losses), matches, scores, attrs)
+    code = box_coder(prior_box, prior_box_var, gt_box)
+    box, box_weight = target_assign(code, matches, mismatch_value=background_label)
+    label, label_weight = target_assign(gt_label, matches, negatives, background_label)
+    label = _constant(cast(flatten(label, axis=2), "int64"))
+    label_loss = softmax_with_cross_entropy(confidence, label)
+    label_loss = label_loss * _constant(flatten(label_weight, axis=2))
+    box_loss = smooth_l1(flatten(location, axis=2), _constant(flatten(box, axis=2)))
+    box_weight = _constant(flatten(box_weight, axis=2))
+    box_loss = box_loss * box_weight
+    loss = conf_loss_weight * label_loss + loc_loss_weight * box_loss
+    loss = reshape(loss, shape=[-1, 0], actual_shape=actual)
+    loss = reduce_sum(loss, dim=1, keep_dim=True)
+    return loss / reduce_sum(box_weight) if normalize else loss
+
+
+def _constant(variable: Variable) -> Variable:
+    """The same variable, at which gradients stop."""
+    variable.stop_gradient = True
+    return variable
+
+
+def _mined(
+    losses: Variable, matches: Variable, scores: Variable, attrs: dict[str, Any]
+) -> tuple[Variable, Variable]:
+    """Predictions without object that are to count, and matches that still do."""
+    helper = LayerHelper("ssd_loss")
+    negatives, updated = (helper.create_variable_for_type_inference("int32") for _ in range(2))
+    helper.append_op(
+        type="mine_hard_examples",
+        inputs={"ClsLoss": losses, "MatchIndices": matches, "MatchDist": scores},
+        outputs={"NegIndices": negatives, "UpdatedMatchIndices": updated},
+        attrs=attrs,
+    )
+    return negatives, updated
+
+
+def multi_box_head(
+    inputs: Sequence[Variable],
+    image: Variable,
+    base_size: float,
+    num_classes: int,
+    aspect_ratios: Sequence[Any],
+    min_ratio: int | None = None,
+    max_ratio: int | None = None,
+    min_sizes: Sequence[Any] | None = None,
+    max_sizes: Sequence[Any] | None = None,
+    steps: Sequence[float] | None = None,
+    step_w: Sequence[float] | None = None,
+    step_h: Sequence[float] | None = None,
+    offset: float = 0.5,
+    variance: Sequence[float] = [0.1, 0.1, 0.2, 0.2],
+    flip: bool = True,
+    clip: bool = False,
+    kernel_size: int = 1,
+    pad: int = 0,
+    stride: int = 1,
+    name: str | None = None,
+    min_max_aspect_ratios_order: bool = False,
+) -> tuple[Variable, Variable, Variable, Variable]:
+    """Boxes and classes predicted by convolutions on several maps of features.
+
+    Args:
+        inputs: maps, ``(N, C, H, W)`` each.
+        image: ``(N, C, H', W')``; only its size counts.
+        base_size: of the image; sizes follow from it and from ratios where none are given.
+        num_classes: background included.
+        aspect_ratios: for each map one ratio or several, width by height.
+        min_ratio: size of boxes on the second map, in percent of ``base_size``.
+        max_ratio: likewise, on the last one.
+        min_sizes: for each map one size or several, in pixels.
+        max_sizes: likewise.
+        steps: for each map the pixels between positions.
+        step_w: likewise, across alone.
+        step_h: likewise, down alone.
+        offset: as for :func:`prior_box`, like what follows.
+        variance: of the four numbers of a box.
+        flip: whether the inverses are ratios, too.
+        clip: whether boxes end where the image ends.
+        kernel_size: of the convolutions.
+        pad: of the convolutions.
+        stride: of the convolutions.
+        name: accepted for fluid's sake.
+        min_max_aspect_ratios_order: whether the squares come first.
+
+    Returns:
+        Boxes ``(N, M, 4)``, classes ``(N, M, num_classes)``, prior boxes and their variances
+        ``(M, 4)``. Source: Liu and others, 2016 (SSD).
+
+    Raises:
+        ValueError: an argument does not have one entry per map.
+    """
+    if not isinstance(inputs, (list, tuple)):
+        raise ValueError(f"inputs must be a list of variables, but are {inputs!r:.80}")
+    if min_sizes is None and max_sizes is None and len(inputs) > 2:
+        min_sizes, max_sizes = _sizes(len(inputs), base_size, min_ratio, max_ratio)
+    across, down = (step_w, step_h) if steps is None else (steps, steps)
+    per_map = {"min_sizes": min_sizes, "max_sizes": max_sizes, "aspect_ratios": aspect_ratios}
+    for argument, values in {**per_map, "step_w": across, "step_h": down}.items():
+        missing = values is None and argument in per_map
+        if missing or (values is not None and len(values) != len(inputs)):
+            raise ValueError(f"{argument} must have an entry for each of {len(inputs)} inputs")
+    assert min_sizes is not None and max_sizes is not None
+    locations: list[Variable] = []
+    classes: list[Variable] = []
+    boxes, variances = [], []
+    for number, features in enumerate(inputs):
+        box, box_variance = prior_boxes(
+            features, image, _listed(min_sizes[number]), _listed(max_sizes[number]),
+            _listed(aspect_ratios[number]), variance, flip, clip,
+            [across[number] if across else 0.0, down[number] if down else 0.0],
+            offset, None, min_max_aspect_ratios_order,
+        )  # fmt: skip
+        for found, width in ((locations, 4), (classes, num_classes)):
+            made = conv2d(features, box.shape[2] * width, kernel_size, stride, pad)
+            found.append(flatten(transpose(made, [0, 2, 3, 1]), axis=1))
+        boxes.append(box)
+        variances.append(box_variance)
+    if len(inputs) == 1:
+        return locations[0], classes[0], boxes[0], variances[0]
+    flat_boxes = [flatten(box, axis=3) for box in boxes]
+    flat_variances = [flatten(one, axis=3) for one in variances]
+    return (
+        reshape(concat(locations, axis=1), [0, -1, 4]),
+        reshape(concat(classes, axis=1), [0, -1, num_classes]),
+        _constant(concat(flat_boxes)),
+        _constant(concat(flat_variances)),
+    )
+
+
+def _sizes(
+    maps: int, base_size: float, min_ratio: int | None, max_ratio: int | None
+) -> tuple[list[float], list[float]]:
+    """Sizes of boxes that grow from map to map, and of the next greater ones."""
+    if min_ratio is None or max_ratio is None:
+        raise ValueError("multi_box_head needs min_sizes and max_sizes, or min_ratio and max_ratio")
+    step = math.floor((max_ratio - min_ratio) / (maps - 2))
+    ratios = range(min_ratio, max_ratio + 1, step)
+    low = [base_size * 0.1, *(base_size * ratio / 100.0 for ratio in ratios)]
+    high = [base_size * 0.2, *(base_size * (ratio + step) / 100.0 for ratio in ratios)]
+    return low[:maps], high[:maps]
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, (list, tuple)) else [values]

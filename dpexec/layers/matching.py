@@ -1,0 +1,155 @@
+"""Which boxes belong to which objects, and what predictions are to become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpexec.checks import check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["bipartite_match", "box_clip", "box_coder", "iou_similarity", "target_assign"]
+
+_FLOATS = ("float32", "float64")
+
+
+def iou_similarity(
+    x: Variable, y: Variable, box_normalized: bool = True, name: str | None = None
+) -> Variable:
+    """Shared area by covered area of all pairs of boxes.
+
+    Args:
+        x: ``(N, 4)``, may have sequences: the boxes of an image.
+        y: ``(M, 4)``.
+        box_normalized: False if the last pixel belongs to a box.
+        name: prefix of names.
+
+    Returns:
+        ``(N, M)`` with the sequences of ``x``. Source: Paddle op ``iou_similarity``.
+    """
+    attrs = {"box_normalized": box_normalized}
+    return add_op("iou_similarity", {"X": x, "Y": y}, x.dtype, attrs, name=name)
+
+
+def box_coder(
+    prior_box: Variable,
+    prior_box_var: Variable | Sequence[float] | None,
+    target_box: Variable,
+    code_type: str = "encode_center_size",
+    box_normalized: bool = True,
+    name: str | None = None,
+    axis: int = 0,
+) -> Variable:
+    """Centres and sizes of boxes relative to those of prior boxes, or boxes from these.
+
+    Args:
+        prior_box: ``(M, 4)``.
+        prior_box_var: variances, ``(M, 4)``, or a list of four numbers for all boxes.
+        target_box: boxes ``(N, 4)`` to encode, or what to decode, ``(N, M, 4)``.
+        code_type: ``"encode_center_size"`` or ``"decode_center_size"``.
+        box_normalized: False if the last pixel belongs to a box.
+        name: prefix of names.
+        axis: of what is decoded: all along this axis have one prior box.
+
+    Returns:
+        ``(N, M, 4)``. Source: Paddle op ``box_coder``.
+
+    Raises:
+        TypeError: ``prior_box_var`` is neither a variable nor a list.
+    """
+    inputs = {"PriorBox": prior_box, "TargetBox": target_box}
+    attrs = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
+    if isinstance(prior_box_var, Variable):
+        inputs["PriorBoxVar"] = prior_box_var
+    elif isinstance(prior_box_var, list):
+        attrs["variance"] = prior_box_var
+    else:
+        raise TypeError(
+            "prior_box_var of box_coder must be a Variable or a list, "
+            f"but received {type(prior_box_var).__name__}"
+        )
+    return add_op("box_coder", inputs, prior_box.dtype, attrs, slot="OutputBox", name=name)
+
+
+def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
+    """Boxes moved into their images.
+
+    Args:
+        input: ``(boxes, 4)`` or ``(boxes, classes, 4)``, one level of sequences: the images.
+        im_info: height, width and scale of what the network gets of every image, ``(N, 3)``.
+        name: prefix of names.
+
+    Returns:
+        Boxes as they came in. Source: Paddle op ``box_clip``.
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "box_clip")
+    check_variable_and_dtype(im_info, "im_info", _FLOATS, "box_clip")
+    inputs = {"Input": input, "ImInfo": im_info}
+    return add_op("box_clip", inputs, input.dtype, slot="Output", name=name)
+
+
+def bipartite_match(
+    dist_matrix: Variable,
+    match_type: str | None = None,
+    dist_threshold: float | None = None,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """Match columns (predictions) with rows (objects), best pairs first.
+
+    Args:
+        dist_matrix: scores of all pairs, ``(rows, M)``, may have sequences: the images.
+        match_type: ``"bipartite"``, the default: every row gets one column;
+            ``"per_prediction"``: columns that are left take the row of their greatest score.
+        dist_threshold: what that score must reach, 0.5 by default.
+        name: prefix of names.
+
+    Returns:
+        The row in its sequence for every image and column, -1 for none, int32 ``(N, M)``, and its
+        score. Source: Paddle op ``bipartite_match``.
+    """
+    helper = LayerHelper("bipartite_match", name=name)
+    rows = helper.create_variable_for_type_inference("int32")
+    scores = helper.create_variable_for_type_inference(dist_matrix.dtype)
+    helper.append_op(
+        type="bipartite_match",
+        inputs={"DistMat": dist_matrix},
+        outputs={"ColToRowMatchIndices": rows, "ColToRowMatchDist": scores},
+        attrs={"match_type": match_type, "dist_threshold": dist_threshold},
+    )
+    return rows, scores
+
+
+def target_assign(
+    input: Variable,
+    matched_indices: Variable,
+    negative_indices: Variable | None = None,
+    mismatch_value: int | None = None,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """What every prediction is to become, and its weight.
+
+    Args:
+        input: of the objects, ``(rows, P, K)`` with one level of sequences: the images.
+        matched_indices: as from :func:`bipartite_match`, int32 ``(N, M)``.
+        negative_indices: predictions that are to have no object, int32 with sequences.
+        mismatch_value: of predictions without object, 0 by default.
+        name: prefix of names.
+
+    Returns:
+        ``(N, M, K)``, and weights ``(N, M, 1)``: 1 with an object or in ``negative_indices``, else
+        0. Source: Paddle op ``target_assign``.
+    """
+    helper = LayerHelper("target_assign", name=name)
+    targets = helper.create_variable_for_type_inference(input.dtype)
+    weights = helper.create_variable_for_type_inference("float32")
+    inputs = {"X": input, "MatchIndices": matched_indices}
+    if negative_indices is not None:
+        inputs["NegIndices"] = negative_indices
+    helper.append_op(
+        type="target_assign",
+        inputs=inputs,
+        outputs={"Out": targets, "OutWeight": weights},
+        attrs={"mismatch_value": mismatch_value},
+    )
+    return targets, weights

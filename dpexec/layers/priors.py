@@ -1,0 +1,189 @@
+"""Boxes at every position of a map of features, near which objects are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["anchor_generator", "density_prior_box", "prior_box"]
+
+_VARIANCE = [0.1, 0.1, 0.2, 0.2]
+
+
+def prior_box(
+    input: Variable,
+    image: Variable,
+    min_sizes: float | Sequence[float],
+    max_sizes: Sequence[float] | None = None,
+    aspect_ratios: float | Sequence[float] = [1.0],
+    variance: Sequence[float] = _VARIANCE,
+    flip: bool = False,
+    clip: bool = False,
+    steps: Sequence[float] = [0.0, 0.0],
+    offset: float = 0.5,
+    name: str | None = None,
+    min_max_aspect_ratios_order: bool = False,
+) -> tuple[Variable, Variable]:
+    """The boxes that SSD looks for objects near to, in parts of the image.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        image: ``(N, C, H', W')``; only its size counts.
+        min_sizes: in pixels; one box of each ratio for each.
+        max_sizes: one for each of ``min_sizes``; a square of their geometric mean.
+        aspect_ratios: width by height; 1 is always among them.
+        variance: of the four numbers of a box.
+        flip: whether the inverses are ratios, too.
+        clip: whether boxes end where the image ends.
+        steps: pixels between positions, across and down; 0 for what follows from the sizes.
+        offset: of the centre in its cell.
+        name: prefix of names.
+        min_max_aspect_ratios_order: whether the squares come first, as in Caffe.
+
+    Returns:
+        Boxes and their variances, ``(H, W, boxes, 4)``. Source: Paddle op ``prior_box``.
+
+    Raises:
+        ValueError: ``steps`` are not two numbers.
+    """
+    check_variable_and_dtype(input, "input", ("uint8", "int8", "float32", "float64"), "prior_box")
+    attrs = {
+        "min_sizes": _floats(min_sizes),
+        "aspect_ratios": _floats(aspect_ratios),
+        "variances": list(variance),
+        "flip": flip,
+        "clip": clip,
+        **_steps(steps),
+        "offset": offset,
+        "min_max_aspect_ratios_order": min_max_aspect_ratios_order,
+    }
+    if max_sizes is not None and len(max_sizes) and max_sizes[0] > 0:
+        attrs["max_sizes"] = _floats(max_sizes)
+    return _boxes("prior_box", {"Input": input, "Image": image}, attrs, name)
+
+
+def density_prior_box(
+    input: Variable,
+    image: Variable,
+    densities: Sequence[int] | None = None,
+    fixed_sizes: Sequence[float] | None = None,
+    fixed_ratios: Sequence[float] | None = None,
+    variance: Sequence[float] = _VARIANCE,
+    clip: bool = False,
+    steps: Sequence[float] = [0.0, 0.0],
+    offset: float = 0.5,
+    flatten_to_2d: bool = False,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """Grids of boxes around every position of a map, in parts of the image.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        image: ``(N, C, H', W')``; only its size counts.
+        densities: for each size, the boxes along each side of the grid.
+        fixed_sizes: in pixels.
+        fixed_ratios: width by height.
+        variance: of the four numbers of a box.
+        clip: accepted for fluid's sake: boxes always end where the image ends.
+        steps: pixels between positions, across and down; 0 for what follows from the sizes.
+        offset: of the centre in its cell.
+        flatten_to_2d: whether to give one box per row.
+        name: prefix of names.
+
+    Returns:
+        Boxes and their variances, ``(H, W, boxes, 4)`` or ``(H * W * boxes, 4)``. Source: Paddle
+        op ``density_prior_box``.
+
+    Raises:
+        TypeError: an argument is no list.
+        ValueError: there are not as many densities as sizes, or ``steps`` are not two numbers.
+    """
+    check_variable_and_dtype(input, "input", ("float32", "float64"), "density_prior_box")
+    for value, argument in (
+        (densities, "densities"), (fixed_sizes, "fixed_sizes"), (fixed_ratios, "fixed_ratios"),
+    ):  # fmt: skip
+        check_type(value, argument, (list, tuple), "density_prior_box")
+    assert densities is not None and fixed_sizes is not None and fixed_ratios is not None
+    if len(densities) != len(fixed_sizes):
+        raise ValueError(f"there are {len(densities)} densities for {len(fixed_sizes)} fixed_sizes")
+    attrs = {
+        "variances": list(variance),
+        "clip": clip,
+        **_steps(steps),
+        "offset": offset,
+        "densities": [int(density) for density in densities],
+        "fixed_sizes": _floats(fixed_sizes),
+        "fixed_ratios": _floats(fixed_ratios),
+        "flatten_to_2d": flatten_to_2d,
+    }
+    return _boxes("density_prior_box", {"Input": input, "Image": image}, attrs, name)
+
+
+def anchor_generator(
+    input: Variable,
+    anchor_sizes: float | Sequence[float] | None = None,
+    aspect_ratios: float | Sequence[float] | None = None,
+    variance: Sequence[float] = _VARIANCE,
+    stride: Sequence[float] | None = None,
+    offset: float = 0.5,
+    name: str | None = None,
+) -> tuple[Variable, Variable]:
+    """The boxes that Faster R-CNN looks for objects near to, in pixels.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        anchor_sizes: in pixels.
+        aspect_ratios: height by width.
+        variance: of the four numbers of a box.
+        stride: pixels between positions, across and down.
+        offset: of the centre in its cell.
+        name: prefix of names.
+
+    Returns:
+        Boxes and their variances, ``(H, W, boxes, 4)``. Source: Paddle op ``anchor_generator``.
+
+    Raises:
+        ValueError: ``stride`` is not two numbers.
+    """
+    if not isinstance(stride, (list, tuple)) or len(stride) != 2:
+        raise ValueError(f"stride must be a list of two numbers, but is {stride!r}")
+    attrs = {
+        "anchor_sizes": _floats(anchor_sizes),
+        "aspect_ratios": _floats(aspect_ratios),
+        "variances": list(variance),
+        "stride": _floats(stride),
+        "offset": offset,
+    }
+    return _boxes("anchor_generator", {"Input": input}, attrs, name, slot="Anchors")
+
+
+def _floats(values: Any) -> list[float]:
+    """Numbers, or one of them, as a list."""
+    return [float(value) for value in (values if isinstance(values, (list, tuple)) else [values])]
+
+
+def _steps(steps: Any) -> dict[str, float]:
+    if not isinstance(steps, (list, tuple)) or len(steps) != 2:
+        raise ValueError(f"steps must be a list of two numbers, but are {steps!r}")
+    return {"step_w": float(steps[0]), "step_h": float(steps[1])}
+
+
+def _boxes(
+    op_type: str,
+    inputs: Mapping[str, Variable],
+    attrs: Mapping[str, Any],
+    name: str | None,
+    slot: str = "Boxes",
+) -> tuple[Variable, Variable]:
+    helper = LayerHelper(op_type, name=name)
+    boxes, variances = (
+        helper.create_variable_for_type_inference(inputs["Input"].dtype) for _ in range(2)
+    )
+    outputs = {slot: boxes, "Variances": variances}
+    helper.append_op(type=op_type, inputs=inputs, outputs=outputs, attrs=attrs)
+    boxes.stop_gradient = variances.stop_gradient = True
+    return boxes, variances
