@@ -20,7 +20,7 @@ from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import Rules, array_spec, check_merge, check_run
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 

@@ -12,7 +12,7 @@ from dpexec.runtime.binder import Binder
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.inner import busy_devices, count_rows, split_pre_fetched
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas

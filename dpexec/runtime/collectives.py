@@ -15,7 +15,7 @@ from dpexec.core.copies import value_on
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
-from dpexec.runtime.feed import even_rows
+from dpexec.runtime.feeds.splitting import even_rows
 from dpexec.runtime.steps import Env
 
 __all__ = ["LEFT_OUT", "add_in_order", "bind_collective", "on_place", "sums_of"]

@@ -19,9 +19,10 @@ from dpexec.graph.lods import with_offsets
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
-from dpexec.runtime.cluster_recording import ClusterRecording
+from dpexec.runtime.cluster.recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds, single_feed, split_feed
+from dpexec.runtime.feeds.splitter import Splitter
+from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.runtime.fetch import SEQUENCES_FETCHED, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
@@ -33,7 +34,6 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.shards import make_shards
-from dpexec.runtime.splitter import Splitter
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.traces import trace_of

@@ -15,9 +15,9 @@ from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.loaders import with_loaders
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import as_arrays, as_tensors, fetch_names, split_updates
-from dpexec.runtime.loaders import with_loaders
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.remote import Remote, remote_of
 from dpexec.runtime.pservers.server import serve

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
-from dpexec.runtime.feed import even_rows
+from dpexec.runtime.feeds.splitting import even_rows
 
 __all__ = ["follow_collective"]
 

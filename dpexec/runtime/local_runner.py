@@ -12,7 +12,7 @@ from dpexec.core.kept import Kept
 from dpexec.core.places import available_cpus
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.interrupts import InterruptGate
 from dpexec.runtime.plan import Plan

@@ -11,7 +11,7 @@ from dpexec.trace.recorder import Recorder
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
     from dpexec.runtime.engine import Engine
-    from dpexec.runtime.feed import Feeds
+    from dpexec.runtime.feeds.splitting import Feeds
 
 __all__ = ["Observers"]
 

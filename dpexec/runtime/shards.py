@@ -6,7 +6,7 @@ import secrets
 
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.env import Shard
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.inner import parts_of_rows
 
 __all__ = ["make_shards"]

@@ -14,7 +14,7 @@ from tests.waiting import until
 _PRELOADED = [
     "distributed.nanny",
     "dpexec.ops",
-    "dpexec.runtime.cluster_state",
+    "dpexec.runtime.cluster.state",
     "dpexec.runtime.code.native",
 ]
 

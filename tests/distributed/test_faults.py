@@ -23,9 +23,9 @@ from tests.runtime.nets import (
 )
 
 STEPS = 6
-COMMIT = "dpexec.runtime.versions:Versions.commit"
+COMMIT = "dpexec.runtime.cluster.versions:Versions.commit"
 KERNELS = {
-    "tasks": "dpexec.runtime.cluster_worker:run_steps",
+    "tasks": "dpexec.runtime.cluster.worker:run_steps",
     "gang": "dpexec.runtime.gang.members:run_steps",
 }
 

@@ -12,7 +12,7 @@ from distributed.comm.tcp import TCP
 from distributed.sizeof import sizeof
 
 import dpexec as fluid
-from dpexec.runtime.held_feed import HeldRows, Piece
+from dpexec.runtime.feeds.held import HeldRows, Piece
 from tests.runtime.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12

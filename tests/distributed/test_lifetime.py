@@ -23,7 +23,7 @@ both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
 def held():
     """What a worker has of runs: replicas, and memory and sockets of gangs."""
-    from dpexec.runtime.cluster_worker import WorkerReplicas
+    from dpexec.runtime.cluster.worker import WorkerReplicas
 
     gc.collect()
     replicas = sum(isinstance(thing, WorkerReplicas) for thing in gc.get_objects())

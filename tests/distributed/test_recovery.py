@@ -112,7 +112,7 @@ def test_interrupted_run_can_be_made_again(mortals, collectives):
 
 def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
     def refuse():
-        from dpexec.runtime import cluster_state
+        from dpexec.runtime.cluster import state as cluster_state
 
         class Unfit:
             def __init__(self, *args):
@@ -132,7 +132,7 @@ def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
 
 def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(mortals):
     def be_slow():
-        from dpexec.runtime import cluster_worker
+        from dpexec.runtime.cluster import worker as cluster_worker
 
         original = cluster_worker.run_steps
 

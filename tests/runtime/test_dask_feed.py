@@ -10,7 +10,7 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
-from dpexec.runtime.feed import single_feed, split_feed
+from dpexec.runtime.feeds.splitting import single_feed, split_feed
 
 X = np.arange(12, dtype="float32").reshape(6, 2)
 Y = np.arange(6).reshape(6, 1)

@@ -6,7 +6,7 @@ from distributed import Client
 
 import dpexec as fluid
 from dpexec.passes import SequentialExecution
-from dpexec.runtime.cluster_recording import _differences
+from dpexec.runtime.cluster.recording import _differences
 from tests.runtime.nets import (
     assert_same_bits,
     batches,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
-from dpexec.runtime.feed import single_feed, split_feed
+from dpexec.runtime.feeds.splitting import single_feed, split_feed
 
 
 @pytest.fixture

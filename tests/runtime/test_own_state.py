@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.own_state import own_names
+from dpexec.runtime.cluster.own_state import own_names
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, strategies, train
 
 

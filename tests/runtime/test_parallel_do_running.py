@@ -13,7 +13,7 @@ from dpexec.ir.verify import verify
 from dpexec.runtime import inner, local_runner
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import single_feed
+from dpexec.runtime.feeds.splitting import single_feed
 from tests.runtime.parallel_do_programs import (
     CPU,
     assert_close,

@@ -7,8 +7,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
-from dpexec.runtime import feed as feed_module
 from dpexec.runtime.binder import Binder
+from dpexec.runtime.feeds import splitting as feed_module
 from tests.runtime.nets import (
     AllReduce,
     Net,

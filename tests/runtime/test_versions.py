@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
+from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 
 
 def stepped(versions, step, value, overwrites=True):

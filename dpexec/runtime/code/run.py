@@ -101,8 +101,16 @@ class _Brought:
         self.copy: Any = None
 
     def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
-        """Take a new value; code needs its elements in order, one after another."""
+        """Take a new value; code needs its elements in order, one after another.
+
+        Raises:
+            ValueError: it has another shape than the code was made for. Shapes are known before a
+                run, but what a branch gives may differ from what the other one gives.
+        """
         array = _part(found, self.value) if self.value.part else found
+        if not self.value.part and array.shape != self.value.shape:
+            has, rules = list(array.shape), list(self.value.shape)
+            raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
         used = np.ascontiguousarray(array, self.value.dtype)
         self.copy = None if used is found else used
         self.seen = weakref.ref(found) if used is found else _nothing
@@ -166,7 +174,7 @@ class CodeRun:
         for source in self.brought:
             array = env[source.name]
             if array is not source.seen():
-                source.update(self.words, array)
+                self._bring(source, array, env)
         for at_word, number in self.numbers:
             self.words[at_word] = word_of(number(env.shard))
         end = len(self.table)
@@ -190,6 +198,14 @@ class CodeRun:
             for part, array in zip(value.parts, self.place.arrays(value), strict=True):
                 nbytes = array.nbytes if self.place.holds(part) else 0
                 yield name, array.__array_interface__["data"][0], nbytes
+
+    def _bring(self, source: _Brought, array: Any, env: Env) -> None:
+        try:
+            source.update(self.words, array)
+        except ValueError as error:
+            ops = (step.node.op for steps, _ in self.parts for step in steps)
+            reader = next(op for op in ops if op and source.name in op.input_arg_names)
+            raise BodyError(reader, env, error) from error
 
     def _refused(self, row: int, env: Env) -> None:
         """Let the operator that refused its values say why, on NumPy."""

@@ -24,7 +24,7 @@ from dpexec.runtime.binding import Binding
 from dpexec.runtime.code.items import NotCodeError, items_of
 from dpexec.runtime.code.run import result_of, word_of
 from dpexec.runtime.code.sizes import SizeWriter
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Env, Shard
 

@@ -15,23 +15,23 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.core.kept import Kept
-from dpexec.runtime.cluster_gpus import run_timed
-from dpexec.runtime.cluster_worker import Epoch, WorkerReplicas, at_work, fed_on, made_by
+from dpexec.runtime.cluster.gpus import run_timed
+from dpexec.runtime.cluster.versions import StepArrays, Versions
+from dpexec.runtime.cluster.worker import Epoch, WorkerReplicas, at_work, fed_on, made_by
 from dpexec.runtime.env import Env, Shard
+from dpexec.runtime.feeds.held import put_together
 from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.bound import BoundPlan
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member
 from dpexec.runtime.gang.side_by_side import helpers, side_by_side
 from dpexec.runtime.gang.wire import GangError, last_words
-from dpexec.runtime.held_feed import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import run_steps
-from dpexec.runtime.versions import StepArrays, Versions
 
 if TYPE_CHECKING:
-    from dpexec.runtime.cluster_recording import Noted
+    from dpexec.runtime.cluster.recording import Noted
 
 __all__ = ["GangRunOf", "GangStep", "Outcome", "leave", "open_door", "run_gang"]
 
@@ -196,7 +196,7 @@ class _Seat:
             made = made_by(plan, device, envs[device], step.persistable)
             replicas.stores[device].commit(step.number, made, arrays)
         if step.recorded:
-            from dpexec.runtime.cluster_recording import noted_on_worker
+            from dpexec.runtime.cluster.recording import noted_on_worker
 
             bound.binding.recording.note_moved(group.moved)
             outcome.noted = noted_on_worker(bound.binding.recording)

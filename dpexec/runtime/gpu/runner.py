@@ -15,7 +15,7 @@ from dpexec.core.places import CUDAPlace
 from dpexec.core.ranges import Check, looking_later
 from dpexec.graph.ssa import VarNode
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import Later, collect
 from dpexec.runtime.gpu import nccl
 from dpexec.runtime.gpu.checks import Checks

@@ -16,7 +16,7 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import merge
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.client import Servers

@@ -19,7 +19,7 @@ from dpexec.errors import EnforceNotMet
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.parts import Part, parts_of
 

@@ -14,7 +14,7 @@ from dpexec.core.tensors import SelectedRows
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.messages import Values
 

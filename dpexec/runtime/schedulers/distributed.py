@@ -21,12 +21,14 @@ import numpy as np
 
 from dpexec.core.places import CPUPlace
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
-from dpexec.runtime import cluster_state, cluster_worker
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.cluster_recording import ClusterRecording
-from dpexec.runtime.cluster_worker import BINDINGS_KEPT, BindingKey
+from dpexec.runtime.cluster import state as cluster_state
+from dpexec.runtime.cluster import worker as cluster_worker
+from dpexec.runtime.cluster.recording import ClusterRecording
+from dpexec.runtime.cluster.versions import StaleTaskError
+from dpexec.runtime.cluster.worker import BINDINGS_KEPT, BindingKey
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
@@ -39,7 +41,6 @@ from dpexec.runtime.schedulers.units import home_of
 from dpexec.runtime.schedulers.waiting import Contact
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import ExecutionStrategy
-from dpexec.runtime.versions import StaleTaskError
 
 __all__ = ["ClusterRunner"]
 

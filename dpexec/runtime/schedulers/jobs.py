@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.cluster_parts import Part, Takes
-from dpexec.runtime.cluster_worker import Value
+from dpexec.runtime.cluster.parts import Part, Takes
+from dpexec.runtime.cluster.worker import Value
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.schedulers.units import Unit, units_of

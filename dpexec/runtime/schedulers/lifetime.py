@@ -18,7 +18,7 @@ from dask.utils import parse_timedelta
 from distributed import SchedulerPlugin
 from distributed.protocol.pickle import dumps
 
-from dpexec.runtime import cluster_worker
+from dpexec.runtime.cluster import worker as cluster_worker
 from dpexec.runtime.gang.members import leave
 
 __all__ = ["ClientWatch", "begin_run", "forget"]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dpexec.runtime.cluster.versions import StaleTaskError
 from dpexec.runtime.gang.wire import GangError
-from dpexec.runtime.versions import StaleTaskError
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
-    from dpexec.runtime.cluster_recording import Noted
-    from dpexec.runtime.cluster_worker import BindingKey
+    from dpexec.runtime.cluster.recording import Noted
+    from dpexec.runtime.cluster.worker import BindingKey
     from dpexec.runtime.env import Shard
-    from dpexec.runtime.feed import Feeds
+    from dpexec.runtime.feeds.splitting import Feeds
 
 __all__ = ["Made", "Wanted"]
 

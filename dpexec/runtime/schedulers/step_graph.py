@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
-from dpexec.runtime import cluster_jobs, cluster_state
-from dpexec.runtime.cluster_jobs import JobOf, Storing, Work
-from dpexec.runtime.cluster_worker import BindingKey, Feeding, StepOf
-from dpexec.runtime.held_feed import Fed
+from dpexec.runtime.cluster import jobs as cluster_jobs
+from dpexec.runtime.cluster import state as cluster_state
+from dpexec.runtime.cluster.jobs import JobOf, Storing, Work
+from dpexec.runtime.cluster.worker import BindingKey, Feeding, StepOf
+from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
 from dpexec.runtime.schedulers.jobs import Job, Jobs, joined_names

@@ -14,8 +14,8 @@ import dask
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.cluster_worker import StepOf
-from dpexec.runtime.held_feed import Fed
+from dpexec.runtime.cluster.worker import StepOf
+from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.jobs import Jobs, jobs_of
 from dpexec.runtime.schedulers.links import link_between

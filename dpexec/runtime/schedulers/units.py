@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.cluster_parts import (
+from dpexec.runtime.cluster.parts import (
     AddShare,
     CutShare,
     JoinShares,
@@ -18,7 +18,7 @@ from dpexec.runtime.cluster_parts import (
     RunTask,
     share_name,
 )
-from dpexec.runtime.cluster_worker import Value
+from dpexec.runtime.cluster.worker import Value
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.adding import Along, Divided, way_of

@@ -23,7 +23,7 @@ from dpexec.errors import EnforceNotMet
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Shard
-from dpexec.runtime.feed import Feeds
+from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.wire import last_words
 from dpexec.runtime.local_runner import LocalRunner

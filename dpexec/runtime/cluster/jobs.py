@@ -12,9 +12,9 @@ from dask.sizeof import sizeof
 
 from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
-from dpexec.runtime.cluster_parts import Part, Takes
-from dpexec.runtime.cluster_recording import Noted, noted_on_worker
-from dpexec.runtime.cluster_worker import (
+from dpexec.runtime.cluster.parts import Part, Takes
+from dpexec.runtime.cluster.recording import Noted, noted_on_worker
+from dpexec.runtime.cluster.worker import (
     BindingKey,
     Feeding,
     StepOf,

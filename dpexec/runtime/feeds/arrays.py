@@ -14,7 +14,7 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
-from dpexec.runtime.held_feed import HeldRows
+from dpexec.runtime.feeds.held import HeldRows
 
 __all__ = ["arrays_of", "check_array"]
 

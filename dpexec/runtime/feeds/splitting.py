@@ -14,9 +14,9 @@ from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
-from dpexec.runtime.dask_feed import Blocks, computed, row_blocks
-from dpexec.runtime.feed_arrays import arrays_of, check_array
-from dpexec.runtime.held_feed import hold
+from dpexec.runtime.feeds.arrays import arrays_of, check_array
+from dpexec.runtime.feeds.dask_blocks import Blocks, computed, row_blocks
+from dpexec.runtime.feeds.held import hold
 
 __all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
 

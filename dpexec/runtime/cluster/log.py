@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from dpexec.runtime.cluster_jobs import run_jobs
+from dpexec.runtime.cluster.jobs import run_jobs
 
 __all__ = ["leave_out_told_errors"]
 

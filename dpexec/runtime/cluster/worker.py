@@ -21,15 +21,15 @@ from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import Place
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.cluster_gpus import run_timed
+from dpexec.runtime.cluster.gpus import run_timed
+from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.held_feed import put_together
+from dpexec.runtime.feeds.held import put_together
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard, run_steps
-from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
 
 BINDINGS_KEPT = 64
 """How many bindings of a runner its workers and the client remember."""

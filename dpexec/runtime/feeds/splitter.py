@@ -10,7 +10,7 @@ import numpy as np
 
 from dpexec.core.kept import Kept
 from dpexec.ir.block import Block
-from dpexec.runtime.feed import Feeds, even_rows
+from dpexec.runtime.feeds.splitting import Feeds, even_rows
 
 __all__ = ["Splitter"]
 

@@ -17,8 +17,10 @@ from distributed import get_worker
 
 from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
-from dpexec.runtime.cluster_gpus import require_gpu
-from dpexec.runtime.cluster_worker import (
+from dpexec.runtime.cluster.gpus import require_gpu
+from dpexec.runtime.cluster.log import leave_out_told_errors
+from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
+from dpexec.runtime.cluster.worker import (
     Epoch,
     StepOf,
     WorkerReplicas,
@@ -30,8 +32,6 @@ from dpexec.runtime.cluster_worker import (
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.members import leave
-from dpexec.runtime.versions import StaleTaskError, StepArrays, Versions
-from dpexec.runtime.worker_log import leave_out_told_errors
 
 __all__ = [
     "Held",

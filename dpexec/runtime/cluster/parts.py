@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.core.places import array_module
-from dpexec.runtime.cluster_worker import BindingKey, StepOf, Value, WorkerReplicas
+from dpexec.runtime.cluster.worker import BindingKey, StepOf, Value, WorkerReplicas
 from dpexec.runtime.collectives import LEFT_OUT, add_in_order, sums_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan

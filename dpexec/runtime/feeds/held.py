@@ -17,7 +17,7 @@ from dask.base import is_dask_collection
 
 from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
-from dpexec.runtime.dask_feed import (
+from dpexec.runtime.feeds.dask_blocks import (
     Blocks,
     check_columns,
     computed_with,

@@ -1,0 +1,1 @@
+"""What workers of a cluster do, and the state that they hold."""
