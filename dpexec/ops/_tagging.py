@@ -21,8 +21,8 @@ def places(
 
     Args:
         shape: of the tensor, ``(batch, T, ...)`` where it is padded.
-        lods: offsets of the sequences, and of their labels, if these have some; not used where
-            lengths are given.
+        lods: offsets of the sequences, and of their labels; one of them may have none. They are
+            not used where lengths are given.
         length: lengths of padded sequences, or None.
 
     Raises:
@@ -30,8 +30,8 @@ def places(
             T, or labels have other sequences.
     """
     if length is None:
-        lod, of_labels = lods
-        lod = offsets_or_lengths(lod, "Input", "lengths")
+        own, of_labels = lods
+        lod = offsets_or_lengths(own or of_labels, "Input", "lengths")
         if of_labels and of_labels != lod:
             raise ValueError(f"Label has the sequences {of_labels}, but there are {lod}")
         return lod.offsets[:-1], lod.lengths

@@ -20,11 +20,11 @@ def _infer(
     lod: Spec | None,
     transition: Spec,
     label: Spec,
-    _: Spec | None,
+    label_lod: Spec | None,
     length: Spec | None,
 ) -> tuple[Spec, Spec, Spec, Spec]:
     check_tags(emission, transition, label, length)
-    count = emission.shape[0] if length is not None else sequence_count(lod)
+    count = emission.shape[0] if length is not None else sequence_count(lod or label_lod)
     plain = emission.replace(lod_level=0)
     return plain, plain, transition.replace(lod_level=0), plain.replace(shape=(count, 1))
 

@@ -46,6 +46,25 @@ def test_random_field_learns_which_tags_follow_each_other(devices):
     assert np.array(run(feed, right, program=test)[0]).all()
 
 
+def test_sequences_of_the_tags_are_enough():
+    """As in the original, which looks at no others: layers between may have lost them."""
+    words, tags = fluid.data("words", [None, 2], lod_level=1), tokens("tags")
+    rows = fluid.data("rows", [None, 2])
+    words.stop_gradient = rows.stop_gradient = False
+    costs = [layers.linear_chain_crf(x, tags, fluid.ParamAttr(name="t")) for x in (words, rows)]
+    grads = fluid.gradients([layers.reduce_sum(cost) for cost in costs], [words, rows])
+    scores, lengths = np.arange(10.0, dtype="float32").reshape(5, 2), [3, 2]
+    feed = {
+        "words": sequences(scores, lengths, "float32"),
+        "rows": scores,
+        "tags": sequences([0, 1, 0, 1, 1], lengths),
+    }
+    run({}, program=fluid.default_startup_program())
+    own, of_tags, *found = map(np.array, run(feed, *costs, *grads))
+    assert own.tolist() == of_tags.tolist() and own.shape == (2, 1)
+    assert found[0].tolist() == found[1].tolist() and found[0].any()
+
+
 def test_temporal_classification_learns_to_name_the_tags():
     steps, tags = fluid.data("steps", [None, 6], lod_level=1), tokens("tags", "int32")
     scores = layers.fc(steps, 4)
