@@ -71,6 +71,7 @@ from dpexec.layers import (
     tagging,
     tensor,
     volumes,
+    yolo,
 )
 from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.anchor_targets import *  # noqa: F403
@@ -124,6 +125,7 @@ from dpexec.layers.suppression import *  # noqa: F403
 from dpexec.layers.tagging import *  # noqa: F403
 from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
+from dpexec.layers.yolo import *  # noqa: F403
 
 _rooms = (
     alignment,
@@ -178,6 +180,7 @@ _rooms = (
     tagging,
     tensor,
     volumes,
+    yolo,
 )
 _written = {name for room in _rooms for name in room.__all__}
 globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)

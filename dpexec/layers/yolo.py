@@ -1,0 +1,132 @@
+"""Detection at the cells of a grid (YOLO)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpexec.checks import check_type
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["yolo_box", "yolov3_loss"]
+
+
+def yolov3_loss(
+    x: Variable,
+    gt_box: Variable,
+    gt_label: Variable,
+    anchors: Sequence[int],
+    anchor_mask: Sequence[int],
+    class_num: int,
+    ignore_thresh: float,
+    downsample_ratio: int,
+    gt_score: Variable | None = None,
+    use_label_smooth: bool = True,
+    name: str | None = None,
+    scale_x_y: float = 1.0,
+) -> Variable:
+    """The loss of predictions at the cells of a grid.
+
+    Args:
+        x: for each anchor of ``anchor_mask`` box, score of an object, and classes, ``(N,
+            anchors * (5 + class_num), H, W)``.
+        gt_box: centres and sizes of objects in parts of the image, ``(N, B, 4)``; rows that are
+            left over have size 0.
+        gt_label: their classes, int32 ``(N, B)``.
+        anchors: widths and heights in pixels, in turn, of all grids.
+        anchor_mask: numbers of the anchors of this grid.
+        class_num: number of classes.
+        ignore_thresh: predictions that cover an object by more need not be without object.
+        downsample_ratio: pixels of the image per cell.
+        gt_score: weights of the objects, ``(N, B)``; 1 by default.
+        use_label_smooth: whether classes are to be predicted a bit less surely.
+        name: prefix of names.
+        scale_x_y: of the way of a box's centre from the middle of its cell.
+
+    Returns:
+        ``(N,)``. Source: Paddle op ``yolov3_loss``; Redmon and Farhadi, 2018 (YOLOv3).
+
+    Raises:
+        TypeError: an argument has another type.
+    """
+    layer = "yolov3_loss"
+    for argument, value in (("x", x), ("gt_box", gt_box), ("gt_label", gt_label)):
+        check_type(value, argument, Variable, layer)
+    check_type(gt_score, "gt_score", (Variable, type(None)), layer)
+    for argument, numbers in (("anchors", anchors), ("anchor_mask", anchor_mask)):
+        check_type(numbers, argument, (list, tuple), layer)
+    check_type(class_num, "class_num", int, layer)
+    check_type(ignore_thresh, "ignore_thresh", float, layer)
+    check_type(use_label_smooth, "use_label_smooth", bool, layer)
+    inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label}
+    if gt_score is not None:
+        inputs["GTScore"] = gt_score
+    helper = LayerHelper(layer, name=name)
+    dtypes = {"Loss": x.dtype, "ObjectnessMask": x.dtype, "GTMatchMask": "int32"}
+    outputs = {slot: helper.create_variable_for_type_inference(d) for slot, d in dtypes.items()}
+    attrs = {
+        "anchors": list(anchors),
+        "anchor_mask": list(anchor_mask),
+        "class_num": class_num,
+        "ignore_thresh": ignore_thresh,
+        "downsample_ratio": downsample_ratio,
+        "use_label_smooth": use_label_smooth,
+        "scale_x_y": scale_x_y,
+    }
+    helper.append_op(type=layer, inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Loss"]
+
+
+def yolo_box(
+    x: Variable,
+    img_size: Variable,
+    anchors: Sequence[int],
+    class_num: int,
+    conf_thresh: float,
+    downsample_ratio: int,
+    clip_bbox: bool = True,
+    name: str | None = None,
+    scale_x_y: float = 1.0,
+) -> tuple[Variable, Variable]:
+    """Boxes and scores from the predictions at the cells of a grid.
+
+    Args:
+        x: as for :func:`yolov3_loss`.
+        img_size: height and width of every image, int32 ``(N, 2)``.
+        anchors: widths and heights in pixels, in turn, of this grid.
+        class_num: number of classes.
+        conf_thresh: boxes with a lower score of an object are 0, like their scores.
+        downsample_ratio: pixels of the image per cell.
+        clip_bbox: whether boxes end where the image ends.
+        name: prefix of names.
+        scale_x_y: of the way of a box's centre from the middle of its cell.
+
+    Returns:
+        Boxes in pixels, ``(N, anchors * H * W, 4)``, and scores of classes, ``(N, anchors * H * W,
+        class_num)``. Source: Paddle op ``yolo_box``; Redmon and Farhadi, 2018 (YOLOv3).
+
+    Raises:
+        TypeError: an argument has another type.
+    """
+    for argument, value in (("x", x), ("img_size", img_size)):
+        check_type(value, argument, Variable, "yolo_box")
+    check_type(anchors, "anchors", (list, tuple), "yolo_box")
+    check_type(class_num, "class_num", int, "yolo_box")
+    check_type(conf_thresh, "conf_thresh", float, "yolo_box")
+    helper = LayerHelper("yolo_box", name=name)
+    boxes, scores = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
+    attrs = {
+        "anchors": list(anchors),
+        "class_num": class_num,
+        "conf_thresh": conf_thresh,
+        "downsample_ratio": downsample_ratio,
+        "clip_bbox": clip_bbox,
+        "scale_x_y": scale_x_y,
+    }
+    helper.append_op(
+        type="yolo_box",
+        inputs={"X": x, "ImgSize": img_size},
+        outputs={"Boxes": boxes, "Scores": scores},
+        attrs=attrs,
+    )
+    return boxes, scores
