@@ -7,6 +7,11 @@ from dpexec.contrib.layers import (
     BasicLSTMUnit,
     basic_gru,
     basic_lstm,
+    fused_elemwise_activation,
+    fused_embedding_seq_pool,
+    match_matrix_tensor,
+    partial_concat,
+    partial_sum,
     sequence_topk_avg_pooling,
 )
 from dpexec.contrib.memory_usage_calc import memory_usage
@@ -22,11 +27,16 @@ __all__ = [
     "basic_lstm",
     "decorate",
     "extend_with_decoupled_weight_decay",
+    "fused_elemwise_activation",
+    "fused_embedding_seq_pool",
     "layers",
+    "match_matrix_tensor",
     "memory_usage",
     "mixed_precision",
     "model_stat",
     "op_freq_statistic",
+    "partial_concat",
+    "partial_sum",
     "sequence_topk_avg_pooling",
     "summary",
 ]

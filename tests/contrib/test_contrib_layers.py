@@ -1,0 +1,75 @@
+"""Layers of ``fluid.contrib.layers`` in programs."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+contrib = fluid.contrib.layers
+
+
+@pytest.fixture(autouse=True)
+def program():
+    scope, programs = fluid.Scope(), (fluid.Program(), fluid.Program())
+    with fluid.scope_guard(scope), fluid.program_guard(*programs), fluid.unique_name.guard():
+        yield
+
+
+def run(feed, *fetches):
+    exe, startup = fluid.Executor(fluid.CPUPlace()), fluid.default_startup_program()
+    if startup.global_block().ops:
+        exe.run(startup)
+    return exe.run(feed=feed, fetch_list=list(fetches))
+
+
+def texts(*lengths):
+    ids = np.arange(sum(lengths)).reshape(-1, 1) % 7
+    return fluid.create_lod_tensor(ids, [list(lengths)], fluid.CPUPlace())
+
+
+def test_matches_of_two_texts_train_their_embeddings():
+    layers, pooled = fluid.layers, []
+    for name in ("x", "y"):
+        ids = fluid.data(name, [None, 1], dtype="int64", lod_level=1)
+        pooled.append(layers.embedding(ids, [7, 4], param_attr=fluid.ParamAttr(name="words")))
+    scores, _ = contrib.match_matrix_tensor(*pooled, channel_num=2, act="tanh")
+    best = contrib.sequence_topk_avg_pooling(scores, *pooled, topks=[1, 2], channel_num=2)
+    loss = layers.mean(layers.sequence_pool(best, "sum"))
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    feed = {"x": texts(3, 2), "y": texts(2, 4)}
+    (first,) = run(feed, loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    later = [exe.run(feed=feed, fetch_list=[loss])[0] for _ in range(5)]
+    assert later[-1] < first
+
+
+@pytest.mark.parametrize("padding", [None, 2, -1])
+def test_pooled_embeddings_are_sums_of_embeddings(padding):
+    ids = fluid.data("ids", [None, 1], dtype="int64", lod_level=1)
+    attr = fluid.ParamAttr(name="words")
+    fused = contrib.fused_embedding_seq_pool(ids, [7, 3], padding_idx=padding, param_attr=attr)
+    rows = fluid.layers.embedding(ids, [7, 3], padding_idx=padding, param_attr=attr)
+    plain = fluid.layers.sequence_pool(rows, "sum")
+    found, expected = run({"ids": texts(4, 3)}, fused, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_columns_are_put_together():
+    x = np.arange(12, dtype="float32").reshape(2, 6)
+    var = fluid.data("x", [None, 6])
+    found = run(
+        {"x": x},
+        contrib.partial_concat([var, var], start_index=-2),
+        contrib.partial_sum([var, var], start_index=1, length=3),
+    )
+    np.testing.assert_array_equal(found[0], np.hstack([x[:, 4:]] * 2))
+    np.testing.assert_array_equal(found[1], 2 * x[:, 1:4])
+
+
+def test_an_addition_and_its_activation():
+    x = np.array([[-3, 1], [2, -1]], "float32")
+    var = fluid.data("x", [None, 2])
+    (found,) = run({"x": x}, contrib.fused_elemwise_activation(var, var, "relu,elementwise_add"))
+    np.testing.assert_array_equal(found, np.maximum(2 * x, 0))
+    with pytest.raises(ValueError, match="list of two names"):
+        contrib.fused_elemwise_activation(var, var, "relu")
