@@ -61,6 +61,7 @@ from dpexec.layers import (
     recurrent,
     rescaling,
     resizing,
+    rois,
     sampled_loss,
     selected_rows,
     selection,
@@ -115,6 +116,7 @@ from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.recurrent import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
+from dpexec.layers.rois import *  # noqa: F403
 from dpexec.layers.sampled_loss import *  # noqa: F403
 from dpexec.layers.selected_rows import *  # noqa: F403
 from dpexec.layers.selection import *  # noqa: F403
@@ -170,6 +172,7 @@ _rooms = (
     rescaling,
     resizing,
     rearrangement,
+    rois,
     sampled_loss,
     selected_rows,
     selection,

@@ -1,0 +1,128 @@
+"""Small maps of features for regions of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+
+__all__ = ["psroi_pool", "roi_align", "roi_pool"]
+
+_FLOATS = ("float32", "float64")
+
+
+def roi_pool(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    rois_lod: Variable | None = None,
+) -> Variable:
+    """The greatest values inside of regions.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
+        pooled_height: of the result.
+        pooled_width: of the result.
+        spatial_scale: cells of the features per pixel of the image.
+        rois_lod: offsets of the images, ``(N + 1,)``, if ``rois`` has no sequences.
+
+    Returns:
+        ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
+        (Fast R-CNN).
+    """
+    helper = LayerHelper("roi_pool")
+    out = helper.create_variable_for_type_inference(input.dtype)
+    places = helper.create_variable_for_type_inference("int64")
+    helper.append_op(
+        type="roi_pool",
+        inputs=_inputs(input, rois, rois_lod),
+        outputs={"Out": out, "Argmax": places},
+        attrs=_attrs(pooled_height, pooled_width, spatial_scale),
+    )
+    return out
+
+
+def roi_align(
+    input: Variable,
+    rois: Variable,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    name: str | None = None,
+    rois_lod: Variable | None = None,
+) -> Variable:
+    """Means of values that are interpolated inside of regions.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
+        pooled_height: of the result.
+        pooled_width: of the result.
+        spatial_scale: cells of the features per pixel of the image.
+        sampling_ratio: points per bin, across as down; -1 for as many as it has cells.
+        name: prefix of names.
+        rois_lod: offsets of the images, ``(N + 1,)``, if ``rois`` has no sequences.
+
+    Returns:
+        ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
+        2017 (Mask R-CNN).
+    """
+    check_variable_and_dtype(input, "input", _FLOATS, "roi_align")
+    check_variable_and_dtype(rois, "rois", _FLOATS, "roi_align")
+    attrs = _attrs(pooled_height, pooled_width, spatial_scale) | {"sampling_ratio": sampling_ratio}
+    return add_op("roi_align", _inputs(input, rois, rois_lod), input.dtype, attrs, name=name)
+
+
+def psroi_pool(
+    input: Variable,
+    rois: Variable,
+    output_channels: int,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    name: str | None = None,
+) -> Variable:
+    """Means of regions, every bin of another channel.
+
+    Args:
+        input: features, ``(N, output_channels * pooled_height * pooled_width, H, W)``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
+        output_channels: of the result.
+        spatial_scale: cells of the features per pixel of the image.
+        pooled_height: of the result.
+        pooled_width: of the result.
+        name: prefix of names.
+
+    Returns:
+        ``(R, output_channels, pooled_height, pooled_width)``. Source: Paddle op ``psroi_pool``;
+        Dai and others, 2016 (R-FCN).
+
+    Raises:
+        TypeError: an argument has another type.
+    """
+    attrs = _attrs(pooled_height, pooled_width, spatial_scale)
+    attrs["output_channels"] = output_channels
+    for argument, value in attrs.items():
+        check_type(value, argument, float if argument == "spatial_scale" else int, "psroi_pool")
+    return add_op("psroi_pool", _inputs(input, rois, None), input.dtype, attrs, name=name)
+
+
+def _inputs(input: Variable, rois: Variable, rois_lod: Variable | None) -> Mapping[str, Variable]:
+    given = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
+    return {slot: variable for slot, variable in given.items() if variable is not None}
+
+
+def _attrs(pooled_height: int, pooled_width: int, spatial_scale: float) -> dict[str, Any]:
+    return {
+        "pooled_height": pooled_height,
+        "pooled_width": pooled_width,
+        "spatial_scale": spatial_scale,
+    }
