@@ -12,7 +12,6 @@ _KNOWN = {
     "DatasetFactory": "readers of C++ trainers; use fluid.io.DataLoader and Executor.run",
     "debugger": "pictures of programs; use dpexec.viz",
     "dygraph": "eager execution; dpexec runs programs",
-    "evaluator": "evaluators inside the program, deprecated in fluid; use fluid.metrics",
 }
 
 

@@ -1,0 +1,187 @@
+"""``fluid.evaluator``: figures of a whole data set that programs add up themselves.
+
+Deprecated in fluid: ``fluid.metrics`` does the same outside of the program.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpexec import layers, unique_name
+from dpexec.framework import Program, program_guard
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
+
+Numbers = np.ndarray[Any, Any]
+
+
+class Evaluator:
+    """Persistable variables that add up what the batches of a program give.
+
+    Args:
+        name: what the variables are named after.
+        kwargs: ``main_program`` and ``startup_program``, if not the default ones.
+
+    Attributes:
+        states: the variables.
+        metrics: the figures of a batch, to be fetched.
+
+    Raises:
+        ValueError: the program is in a block of a loop or branch.
+    """
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        own = type(self).__name__
+        warnings.warn(f"fluid.evaluator.{own} is deprecated, use fluid.metrics.{own}", stacklevel=3)
+        self.states: list[Variable] = []
+        self.metrics: list[Variable] = []
+        self.helper = LayerHelper(name, **kwargs)
+        if self.helper.main_program.current_block().idx != 0:
+            raise ValueError("an evaluator must be made outside of loops and branches")
+
+    def reset(self, executor: Any, reset_program: Program | None = None) -> None:
+        """Set the variables to 0; also needed before the first batch.
+
+        Args:
+            executor: runs a program that does it.
+            reset_program: the program to add this to; a new one by default.
+        """
+        program = Program() if reset_program is None else reset_program
+        with program_guard(program):
+            for state in self.states:
+                var = _same_variable(program, state)
+                layers.fill_constant(shape=var.shape, value=0.0, dtype=var.dtype, out=var)
+        executor.run(program)
+
+    def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
+        """The figures of all batches since :meth:`reset`.
+
+        Args:
+            executor: fetches the variables.
+            eval_program: the program to add this to; a new one by default.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.eval")
+
+    def _create_state(self, suffix: str, dtype: Any, shape: Sequence[int]) -> Variable:
+        """A variable to add up in."""
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        state = self.helper.create_variable(name=name, persistable=True, dtype=dtype, shape=shape)
+        self.states.append(state)
+        return state
+
+    def _totals(self, executor: Any, program: Program | None) -> list[float]:
+        """The numbers in the variables."""
+        program = Program() if program is None else program
+        with program_guard(program):
+            totals = [_same_variable(program, state) for state in self.states]
+            fetches = [layers.cast(total, "float64") for total in totals]
+        return [value.item() for value in executor.run(program, fetch_list=fetches)]
+
+
+def _same_variable(program: Program, var: Variable) -> Variable:
+    """A variable of the same name in another program."""
+    return program.current_block().create_var(
+        name=var.name,
+        shape=var.shape,
+        dtype=var.dtype,
+        type=var.type,
+        lod_level=var.lod_level,
+        persistable=True,
+    )
+
+
+class ChunkEvaluator(Evaluator):
+    """Precision, recall and F1 score of chunks of words, such as names.
+
+    Args:
+        input: tags that were found, as ``layers.chunk_eval`` takes them.
+        label: the right tags.
+        chunk_scheme: ``IOB``, ``IOE``, ``IOBES`` or ``plain``.
+        num_chunk_types: kinds of chunks.
+        excluded_chunk_types: kinds that do not count.
+
+    Source: ``fluid.evaluator.ChunkEvaluator``.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        label: Variable,
+        chunk_scheme: str,
+        num_chunk_types: int,
+        excluded_chunk_types: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__("chunk_eval")
+        kinds = ("num_infer_chunks", "num_label_chunks", "num_correct_chunks")
+        states = [self._create_state(kind, "int64", [1]) for kind in kinds]
+        *figures, found, there, right = layers.chunk_eval(
+            input, label, chunk_scheme, num_chunk_types, excluded_chunk_types
+        )
+        for state, count in zip(states, (found, there, right), strict=True):
+            layers.sums(input=[state, count], out=state)
+        self.metrics.extend(figures)
+
+    def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
+        """Precision, recall and F1 score of all batches, float32 ``(1,)``.
+
+        Args:
+            executor: fetches the variables.
+            eval_program: the program to add this to; a new one by default.
+        """
+        found, there, right = self._totals(executor, eval_program)
+        precision = right / found if found else 0.0
+        recall = right / there if there else 0.0
+        score = 2 * precision * recall / (precision + recall) if right else 0.0
+        return tuple(np.array([figure], np.float32) for figure in (precision, recall, score))
+
+
+class EditDistance(Evaluator):
+    """Mean edit distance of sequences, and the share of those that are not right.
+
+    Args:
+        input: sequences that were found, as ``layers.edit_distance`` takes them.
+        label: the right ones.
+        ignored_tokens: tokens that do not count.
+        kwargs: as for :class:`Evaluator`.
+
+    Source: ``fluid.evaluator.EditDistance``.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        label: Variable,
+        ignored_tokens: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__("edit_distance", **kwargs)
+        kinds = {"total_distance": "float32", "seq_num": "int64", "instance_error": "int64"}
+        states = [self._create_state(kind, dtype, [1]) for kind, dtype in kinds.items()]
+        distances, count = layers.edit_distance(
+            input=input, label=label, ignored_tokens=ignored_tokens
+        )
+        zero = layers.fill_constant(shape=[1], value=0.0, dtype="float32")
+        right = layers.reduce_sum(layers.cast(layers.equal(distances, zero), "int64"))
+        wrong = layers.elementwise_sub(x=count, y=right)
+        total = layers.reduce_sum(distances)
+        for state, value in zip(states, (total, count, wrong), strict=True):
+            layers.sums(input=[state, value], out=state)
+        self.metrics.extend([total, wrong])
+
+    def eval(self, executor: Any, eval_program: Program | None = None) -> tuple[Numbers, ...]:
+        """Mean distance, and share of wrong sequences, of all batches, float32 ``(1,)``.
+
+        Args:
+            executor: fetches the variables.
+            eval_program: the program to add this to; a new one by default.
+        """
+        total, count, wrong = self._totals(executor, eval_program)
+        with np.errstate(invalid="ignore"):  # without sequences there is no mean
+            mean = np.array([total, wrong], np.float32) / np.float32(count)
+        return mean[:1], mean[1:]
