@@ -10,7 +10,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
-__all__ = ["psroi_pool", "roi_align", "roi_pool"]
+__all__ = ["prroi_pool", "psroi_pool", "roi_align", "roi_pool"]
 
 _FLOATS = ("float32", "float64")
 
@@ -79,6 +79,42 @@ def roi_align(
     check_variable_and_dtype(rois, "rois", _FLOATS, "roi_align")
     attrs = _attrs(pooled_height, pooled_width, spatial_scale) | {"sampling_ratio": sampling_ratio}
     return add_op("roi_align", _inputs(input, rois, rois_lod), input.dtype, attrs, name=name)
+
+
+def prroi_pool(
+    input: Variable,
+    rois: Variable,
+    spatial_scale: float = 1.0,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    batch_roi_nums: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """Exact means of regions, with gradients for the regions, too.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
+        spatial_scale: cells of the features per pixel of the image.
+        pooled_height: of the result.
+        pooled_width: of the result.
+        batch_roi_nums: regions of every image, ``(N,)``, if ``rois`` has no sequences.
+        name: prefix of names.
+
+    Returns:
+        ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``prroi_pool``; Jiang and
+        others, 2018.
+
+    Raises:
+        TypeError: an argument has another type.
+    """
+    attrs = _attrs(pooled_height, pooled_width, spatial_scale)
+    for argument, value in attrs.items():
+        check_type(value, argument, float if argument == "spatial_scale" else int, "prroi_pool")
+    inputs = {"X": input, "ROIs": rois}
+    if batch_roi_nums is not None:
+        inputs["BatchRoINums"] = batch_roi_nums
+    return add_op("prroi_pool", inputs, input.dtype, attrs, name=name)
 
 
 def psroi_pool(

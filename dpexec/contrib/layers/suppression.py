@@ -1,0 +1,55 @@
+"""Which of the boxes that were predicted stay, and their numbers."""
+
+from __future__ import annotations
+
+from dpexec.ir.variable import Variable
+from dpexec.layers.suppression import found_boxes
+
+__all__ = ["multiclass_nms2"]
+
+
+def multiclass_nms2(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = 0,
+    return_index: bool = False,
+    name: str | None = None,
+) -> Variable | tuple[Variable, Variable]:
+    """The boxes of each class that no better box of the class covers.
+
+    Args:
+        bboxes: as for ``layers.multiclass_nms``, like what follows.
+        scores: of the boxes.
+        score_threshold: boxes with this score or less are left out.
+        nms_top_k: boxes of a class that come into question; -1 for all.
+        keep_top_k: boxes of an image that are kept; -1 for all.
+        nms_threshold: shared by covered area above which a box covers another.
+        normalized: False if the last pixel belongs to a box.
+        nms_eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
+        background_label: a class without boxes; -1 for none.
+        return_index: whether to return numbers of boxes, too.
+        name: prefix of names.
+
+    Returns:
+        Rows of label, score and box, ``(found, 6)``, whose sequences are the images; no row if
+        nothing is found. With ``return_index`` also the numbers of these boxes, counted over all
+        images, int32 ``(found, 1)``. Source: Paddle op ``multiclass_nms2``.
+    """
+    attrs = {
+        "background_label": background_label,
+        "score_threshold": float(score_threshold),
+        "nms_top_k": nms_top_k,
+        "nms_threshold": float(nms_threshold),
+        "nms_eta": float(nms_eta),
+        "keep_top_k": keep_top_k,
+        "normalized": normalized,
+    }
+    op_type = "multiclass_nms2"
+    found, index = found_boxes(op_type, bboxes, scores, attrs, name, with_index=True)
+    return (found, index) if return_index else found
