@@ -10,7 +10,8 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Spec
-from dpexec.ops._proposals import Boxes, deltas, joined, require_boxes, require_image_info
+from dpexec.ops._boxes import require_boxes
+from dpexec.ops._proposals import Boxes, deltas, joined, require_image_info
 from dpexec.ops._sequences import Ints, offsets_spec, sequence_count
 
 _NEAR = 1e-5

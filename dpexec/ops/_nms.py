@@ -64,7 +64,7 @@ def _area(boxes: Numbers, extra: float) -> Numbers:
 
 
 def suppressed(
-    boxes: Numbers, order: Numbers, threshold: float, eta: float, extra: float
+    boxes: Numbers, order: Numbers, threshold: float, eta: float, extra: float, limit: int = -1
 ) -> Numbers:
     """The boxes that no better one covers by more than a threshold.
 
@@ -74,13 +74,20 @@ def suppressed(
         threshold: shared by covered area.
         eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
         extra: 1 where the last pixel belongs to a box.
+        limit: how many boxes are enough; negative: all.
     """
     chosen, kept = boxes[order], np.zeros(len(order), bool)
+    worst = np.zeros(len(order), boxes.dtype)
     for position, box in enumerate(chosen):
+        if limit >= 0 and kept.sum() == limit:
+            break
+        if not worst[position] <= threshold:  # nor where it is no number
+            continue
+        kept[position] = True
+        rest = slice(position + 1, None)
         with np.errstate(invalid="ignore"):
-            worst = jaccard(chosen[:position][kept[:position]], box, extra)
-        kept[position] = (worst <= threshold).all()
-        if kept[position] and eta < 1 and threshold > 0.5:
+            np.maximum(worst[rest], jaccard(chosen[rest], box, extra), out=worst[rest])
+        if eta < 1 and threshold > 0.5:
             threshold *= eta
     return order[kept]
 

@@ -19,17 +19,6 @@ from dpexec.ops._sequences import Ints
 Boxes = np.ndarray[Any, Any]
 
 
-def host(array: Any) -> Boxes:
-    """An array that may lie on a GPU."""
-    found: Boxes = array if isinstance(array, np.ndarray) else array.get()
-    return found
-
-
-def require_boxes(spec: Spec, name: str) -> None:
-    """Refuse what does not hold four numbers in every row."""
-    require(spec.rank == 2 and dims_match(spec.shape[1], 4), f"{name} {spec} must be (boxes, 4)")
-
-
 def require_image_info(spec: Spec) -> None:
     """Refuse what does not hold height, width and scale of images."""
     require(
@@ -112,43 +101,6 @@ def clipped(boxes: Boxes, height: float, width: float) -> Boxes:
     """Boxes without what lies outside of an image."""
     last = np.array([width, height, width, height], boxes.dtype) - 1
     return np.maximum(np.minimum(boxes, last), 0)
-
-
-def suppressed(boxes: Boxes, threshold: float, eta: float = 1.0, limit: int = -1) -> Ints:
-    """Which boxes stay when those go that overlap a better one.
-
-    Args:
-        boxes: ``(boxes, 4)``, the best first.
-        threshold: overlaps above it are too much.
-        eta: every box that stays multiplies a threshold above a half with it.
-        limit: how many stay at most; negative: no matter how many.
-
-    Returns:
-        Their numbers, the best first.
-    """
-    kept: list[int] = []
-    area = np.where((boxes[:, 2:] >= boxes[:, :2]).all(axis=1), sizes(boxes).prod(axis=1), 0)
-    worst = np.zeros(len(boxes), boxes.dtype)
-    bound = boxes.dtype.type(threshold)
-    for i in range(len(boxes)):
-        if len(kept) == limit:
-            break
-        if worst[i] > bound:
-            continue
-        kept.append(i)
-        rest = slice(i + 1, None)
-        np.maximum(worst[rest], _with_others(boxes[i], area[i], boxes[rest], area[rest]),
-                   out=worst[rest])  # fmt: skip
-        if eta < 1 and bound > 0.5:
-            bound *= boxes.dtype.type(eta)
-    return np.array(kept, np.int64)
-
-
-def _with_others(box: Boxes, area: Any, others: Boxes, areas: Boxes) -> Boxes:
-    """Intersection over union; 0 where boxes lie side by side without a common point."""
-    span = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    common = np.where((span >= 0).all(axis=1), (span + 1).prod(axis=1), 0)
-    return np.divide(common, area + areas - common, out=np.zeros_like(common), where=common != 0)
 
 
 class Picker:

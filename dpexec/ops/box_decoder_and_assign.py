@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._proposals import moved, require_boxes
+from dpexec.ops._boxes import require_boxes
+from dpexec.ops._proposals import moved
 
 
 def _infer(prior: Spec, variance: Spec | None, target: Spec, score: Spec) -> tuple[Spec, Spec]:

@@ -9,7 +9,8 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._proposals import Boxes, host, require_boxes, same_sequences, sizes
+from dpexec.ops._boxes import require_boxes, to_host
+from dpexec.ops._proposals import Boxes, same_sequences, sizes
 from dpexec.ops._sequences import Ints, offsets_spec, row_owners, sequence_count
 
 
@@ -76,7 +77,7 @@ def distribute_fpn_proposals(
     another, a box has become. Source: Paddle op ``distribute_fpn_proposals``; Lin et al., 2017,
     Feature Pyramid Networks, equation 1.
     """
-    boxes = host(rois)
+    boxes = to_host(rois)
     valid = (boxes[:, 2:] >= boxes[:, :2]).all(axis=1)
     scale = np.sqrt(np.where(valid, sizes(boxes).prod(axis=1), 0))
     wanted = np.floor(np.log2(scale / refer_scale + boxes.dtype.type(1e-6)) + refer_level)
@@ -148,7 +149,7 @@ def collect_fpn_proposals(
     """
     for lod, other in zip(rois_lods, scores_lods, strict=True):
         same_sequences(MultiLevelRois=lod, MultiLevelScores=other)
-    marks = np.concatenate([host(level).ravel() for level in scores])
+    marks = np.concatenate([to_host(level).ravel() for level in scores])
     owners: Ints = np.concatenate([row_owners(lod) for lod in rois_lods])
     best = np.argsort(-marks, kind="stable")[:post_nms_topN]
     best = best[np.argsort(owners[best], kind="stable")]

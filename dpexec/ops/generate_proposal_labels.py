@@ -11,14 +11,13 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.random import RandomStream
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._boxes import require_boxes, to_host
 from dpexec.ops._proposals import (
     Boxes,
     Picker,
     deltas,
-    host,
     joined,
     overlaps,
-    require_boxes,
     require_image_info,
     same_sequences,
 )
@@ -139,7 +138,7 @@ def generate_proposal_labels(
         ValueError: GtBoxes, GtClasses and IsCrowd do not have the same sequences.
     """
     picker = Picker(rng, use_random)
-    proposed, truth, infos, kinds = host(rois), host(boxes), host(info), on_host(classes)
+    proposed, truth, infos, kinds = to_host(rois), to_host(boxes), to_host(info), on_host(classes)
     crowds, spans = on_host(crowd) != 0, rois_lod.spans()
     known = same_sequences(GtBoxes=boxes_lod, GtClasses=classes_lod, IsCrowd=crowd_lod)
     images = []

@@ -9,15 +9,15 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._boxes import to_host
+from dpexec.ops._nms import suppressed
 from dpexec.ops._proposals import (
     Boxes,
     clipped,
-    host,
     joined,
     moved,
     require_image_info,
     sizes,
-    suppressed,
 )
 from dpexec.ops._sequences import Ints, offsets_spec
 
@@ -99,10 +99,10 @@ def generate_proposals(
     R-CNN.
     """
     images = len(scores)
-    flat = host(scores).transpose(0, 2, 3, 1).reshape(images, -1)
-    shifts = host(change).transpose(0, 2, 3, 1).reshape(images, -1, 4)
-    shifts = shifts * host(variances).reshape(-1, 4)
-    boxes, infos = moved(np, host(anchors).reshape(-1, 4), shifts, _LIMIT), host(info)
+    flat = to_host(scores).transpose(0, 2, 3, 1).reshape(images, -1)
+    shifts = to_host(change).transpose(0, 2, 3, 1).reshape(images, -1, 4)
+    shifts = shifts * to_host(variances).reshape(-1, 4)
+    boxes, infos = moved(np, to_host(anchors).reshape(-1, 4), shifts, _LIMIT), to_host(info)
     rois: list[Boxes] = []
     probs: list[Boxes] = []
     for i in range(images):
@@ -110,8 +110,7 @@ def generate_proposals(
         found = clipped(boxes[i, order], infos[i, 0], infos[i, 1])
         kept = _large(found, infos[i], min_size)
         if nms_thresh > 0:
-            best = suppressed(found[kept], nms_thresh, eta, post_nms_topN or -1)
-            kept = kept[best]
+            kept = suppressed(found, kept, nms_thresh, eta, 1.0, post_nms_topN or -1)
         rois.append(found[kept])
         probs.append(flat[i, order[kept], None])
     (out, lod), (out_probs, _) = joined(xp, rois), joined(xp, probs)

@@ -10,7 +10,8 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._anchor_targets import OUTPUTS, Targets, assign, infer, outputs, targets
-from dpexec.ops._proposals import host, overlaps, same_sequences
+from dpexec.ops._boxes import to_host
+from dpexec.ops._proposals import overlaps, same_sequences
 from dpexec.ops._sequences import Ints, offsets_spec, on_host, sequence_count
 
 
@@ -83,7 +84,7 @@ def retinanet_target_assign(
     Raises:
         ValueError: GtBoxes, GtLabels and IsCrowd do not have the same sequences.
     """
-    anchors, truth, infos = host(anchor), host(boxes), host(info)
+    anchors, truth, infos = to_host(anchor), to_host(boxes), to_host(info)
     classes, kept, everyone = on_host(labels), on_host(crowd) == 0, np.arange(len(anchors))
     images: list[Targets] = []
     spans = same_sequences(GtBoxes=lod, GtLabels=labels_lod, IsCrowd=crowd_lod)

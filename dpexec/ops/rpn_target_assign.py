@@ -10,7 +10,8 @@ from dpexec.core.lod import Lod
 from dpexec.core.random import RandomStream
 from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops._anchor_targets import OUTPUTS, Targets, assign, infer, outputs, targets
-from dpexec.ops._proposals import Boxes, Picker, host, overlaps, same_sequences
+from dpexec.ops._boxes import to_host
+from dpexec.ops._proposals import Boxes, Picker, overlaps, same_sequences
 from dpexec.ops._sequences import Ints, on_host
 
 
@@ -75,7 +76,12 @@ def rpn_target_assign(
     Raises:
         ValueError: GtBoxes and IsCrowd do not have the same sequences.
     """
-    anchors, truth, infos, picker = host(anchor), host(boxes), host(info), Picker(rng, use_random)
+    anchors, truth, infos, picker = (
+        to_host(anchor),
+        to_host(boxes),
+        to_host(info),
+        Picker(rng, use_random),
+    )
     kept = on_host(crowd) == 0
     most = int(np.float32(rpn_fg_fraction) * rpn_batch_size_per_im)
     images: list[Targets] = []
