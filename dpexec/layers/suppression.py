@@ -9,7 +9,7 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
-__all__ = ["matrix_nms", "multiclass_nms"]
+__all__ = ["locality_aware_nms", "matrix_nms", "multiclass_nms"]
 
 _TYPES = {
     "score_threshold": float,
@@ -114,6 +114,49 @@ def matrix_nms(
     }
     found, index = found_boxes("matrix_nms", bboxes, scores, attrs, name, with_index=True)
     return (found, index) if return_index else found
+
+
+def locality_aware_nms(
+    bboxes: Variable,
+    scores: Variable,
+    score_threshold: float,
+    nms_top_k: int,
+    keep_top_k: int,
+    nms_threshold: float = 0.3,
+    normalized: bool = True,
+    nms_eta: float = 1.0,
+    background_label: int = -1,
+    name: str | None = None,
+) -> Variable:
+    """The best boxes after neighbours that cover each other have become one.
+
+    Args:
+        bboxes: ``(N, M, 4)``.
+        scores: ``(N, 1, M)``; there is one class.
+        score_threshold: boxes with this score or less are left out.
+        nms_top_k: boxes that come into question; -1 for all.
+        keep_top_k: boxes of an image that are kept; -1 for all.
+        nms_threshold: shared by covered area above which a box covers another.
+        normalized: False if the last pixel belongs to a box.
+        nms_eta: as for :func:`multiclass_nms`.
+        background_label: 0 if the class is what is no object; -1 if not.
+        name: prefix of names.
+
+    Returns:
+        Rows of label, score and box, ``(found, 6)``; the images are its sequences. One row of
+        one number, -1, if nothing is found. Source: Paddle op ``locality_aware_nms``; Zhou and
+        others, 2017 (EAST).
+    """
+    attrs = {
+        "background_label": background_label,
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "nms_eta": nms_eta,
+        "keep_top_k": keep_top_k,
+        "normalized": normalized,
+    }
+    return found_boxes("locality_aware_nms", bboxes, scores, attrs, name)[0]
 
 
 def found_boxes(
