@@ -73,3 +73,9 @@ def test_an_addition_and_its_activation():
     np.testing.assert_array_equal(found, np.maximum(2 * x, 0))
     with pytest.raises(ValueError, match="list of two names"):
         contrib.fused_elemwise_activation(var, var, "relu")
+
+
+def test_what_is_refused_says_what_to_use():
+    with pytest.raises(AttributeError, match=r"tree_conv is not supported: .*layers\.gather"):
+        contrib.tree_conv  # noqa: B018
+    assert not hasattr(contrib, "nobody")

@@ -1,5 +1,7 @@
 """``fluid.contrib.layers``: layers beside those of ``fluid.layers``."""
 
+from typing import NoReturn
+
 from dpexec.contrib.layers.nn import (
     fused_elemwise_activation,
     fused_embedding_seq_pool,
@@ -24,3 +26,21 @@ __all__ = [
     "partial_sum",
     "sequence_topk_avg_pooling",
 ]
+
+_TREES = "trees of a deep retrieval model; sample with layers.sampled_softmax_with_cross_entropy"
+_REFUSED = {
+    "ctr_metric_bundle": "sums inside of the program; use fluid.metrics",
+    "rank_attention": "an operator for GPUs alone; build it from layers.matmul and layers.gather",
+    "search_pyramid_hash": "hashed n-grams; use layers.hash and layers.embedding",
+    "shuffle_batch": "use fluid.io.shuffle on the reader",
+    "tdm_child": _TREES,
+    "tdm_sampler": _TREES,
+    "tree_conv": "convolutions on trees; build them from layers.gather and layers.fc",
+    "var_conv_2d": "convolutions on images of different sizes; pad them for layers.conv2d",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _REFUSED:
+        raise AttributeError(f"contrib.layers.{name} is not supported: {_REFUSED[name]}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
