@@ -21,7 +21,13 @@ def _infer_to_array(x: Spec, lod: Spec | None, table: Spec) -> Spec:
     return made.replace(kind=VarType.LOD_TENSOR_ARRAY, lod_level=inner)
 
 
-@op("lod_tensor_to_array", inputs="X X@LOD RankTable", outputs="Out", infer=_infer_to_array)
+@op(
+    "lod_tensor_to_array",
+    inputs="X X@LOD RankTable",
+    outputs="Out",
+    infer=_infer_to_array,
+    checks_values=True,
+)
 def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> TensorArray:
     """Entry t has step t of every sequence that is longer than t, in the order of the table.
 
@@ -33,8 +39,18 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
         x: the tensor.
         lod: its sequences, at least as many levels as the table has above and at its own.
         table: of ``x``, or of a tensor with as long sequences.
+
+    Raises:
+        ValueError: the table is of other lengths. The original reads rows of other sequences then.
     """
-    starts = lod.levels[table.level][table.numbers]
+    level = lod.levels[table.level]
+    lengths = np.diff(level)
+    if len(lengths) != len(table.numbers) or (lengths[table.numbers] != table.lengths).any():
+        ranked = np.empty_like(table.lengths)
+        ranked[table.numbers] = table.lengths
+        problem = f"sequences have lengths {lengths.tolist()}, in RankTable {ranked.tolist()}"
+        raise ValueError(f"{problem}; what steps together must be equally long")
+    starts = level[table.numbers]
     inner = Lod(lod.levels[table.level + 1 :])
     entries = []
     for step in range(int(table.lengths[0]) if table else 0):

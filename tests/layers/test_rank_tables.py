@@ -119,6 +119,16 @@ def test_table_of_another_number_of_sequences_is_refused(x):
         run([ordered], x=sequences([[1, 4]]), other=np.zeros((3, 2), "float32"))
 
 
+def test_inputs_of_a_step_are_equally_long(x):
+    other = fluid.data("other", [None, 2], lod_level=1)
+    found = parts.lod_tensor_to_array(other, parts.lod_rank_table(x))  # this line
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"lengths \[2, 3\].*\[3, 2\]") as error:
+        run([found], x=sequences([[3, 2]]), other=sequences([[2, 3]]))
+    assert "# this line" in str(error.value)
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"lengths \[5\].*\[3, 2\]"):
+        run([found], x=sequences([[3, 2]]), other=sequences([[5]]))
+
+
 def test_dense_tensors_have_no_ranks():
     x = fluid.data("x", [None, 2])
     with pytest.raises(fluid.core.EnforceNotMet, match="0 levels of sequences"):
