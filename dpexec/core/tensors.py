@@ -140,7 +140,7 @@ class LoDTensor:
 
     def _set_lod(self, lod: Lod) -> None:
         if self._is_initialized():
-            lod.check(self.shape()[0])
+            lod.check((self.shape() or [1])[0])
         self._lod = lod.to_lists()
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
