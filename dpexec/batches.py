@@ -14,9 +14,23 @@ from dpexec.data_feeder import DataFeeder
 from dpexec.errors import EnforceNotMet
 from dpexec.prefetch import Prefetch
 
-__all__ = ["checked_array", "copied", "feed", "stacked"]
+__all__ = ["checked_array", "copied", "default_collate_fn", "feed", "stacked"]
 
 Reader = Callable[[], Iterable[Any]]
+
+
+def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """The fields of samples, each stacked to one array.
+
+    Args:
+        batch: samples; each is a sequence of arrays or numbers, or one array.
+
+    Returns:
+        An array for each field, of one dimension more. Source: ``fluid.io.default_collate_fn``.
+    """
+    if isinstance(batch[0], np.ndarray):
+        return [np.stack(batch)]
+    return [np.stack(field) for field in zip(*batch, strict=True)]
 
 
 def stacked(feeder: DataFeeder, reader: Reader) -> Iterator[list[LoDTensor]]:

@@ -385,3 +385,12 @@ def test_batches_are_copied_to_the_gpus_ahead(y, monkeypatch):
     assert set(cupy.machine.reads) == {"stream"}  # the loader's thread waits, nobody else
     found = [[int(tensor.numpy()[0, 0]) for tensor in step] for step in feeds]
     assert found == [[0, 1], [2, 3]]
+
+
+def test_samples_are_stacked_field_by_field():
+    samples = [(np.array([i, i + 1], "float32"), 2 * i) for i in range(3)]
+    found = fluid.io.default_collate_fn(samples)
+    np.testing.assert_array_equal(found[0], [[0, 1], [1, 2], [2, 3]])
+    np.testing.assert_array_equal(found[1], [0, 2, 4])
+    (alone,) = fluid.io.default_collate_fn([sample[0] for sample in samples])
+    np.testing.assert_array_equal(alone, found[0])

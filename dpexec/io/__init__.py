@@ -1,5 +1,6 @@
 """``fluid.io``: where data come from, and saving and loading in Paddle 1.x's formats."""
 
+from dpexec.batches import default_collate_fn
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
 from dpexec.io.variables import (
@@ -42,6 +43,7 @@ __all__ = [
     "cache",
     "chain",
     "compose",
+    "default_collate_fn",
     "firstn",
     "get_parameter_value",
     "get_parameter_value_by_name",
