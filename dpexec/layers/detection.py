@@ -77,6 +77,61 @@ def detection_output(
     return (found, index) if return_index else found
 
 
+def detection_map(
+    detect_res: Variable,
+    label: Variable,
+    class_num: int,
+    background_label: int = 0,
+    overlap_threshold: float = 0.3,
+    evaluate_difficult: bool = True,
+    has_state: Variable | None = None,
+    input_states: Sequence[Variable] | None = None,
+    out_states: Sequence[Variable] | None = None,
+    ap_version: str = "integral",
+) -> Variable:
+    """Mean average precision; like the original, in ``layers.detection`` alone.
+
+    Args:
+        detect_res: rows of label, score and box, ``(found, 6)``; the images are its sequences.
+        label: rows of label, whether it is difficult (or not at all), and box, ``(objects, 6)``
+            or ``(objects, 5)``, likewise.
+        class_num: number of classes.
+        background_label: accepted for fluid's sake: classes without objects do not count.
+        overlap_threshold: shared by covered area above which a detection is right.
+        evaluate_difficult: whether difficult objects count.
+        has_state: int32 ``(1,)``: whether ``input_states`` count; 0 for no.
+        input_states: what earlier batches gave: objects per class, right and wrong detections.
+        out_states: variables that get the same after this batch.
+        ap_version: ``"integral"`` or ``"11point"``.
+
+    Returns:
+        ``(1,)``. Source: Paddle op ``detection_map``.
+    """
+    helper = LayerHelper("detection_map")
+    mean = helper.create_variable_for_type_inference("float32")
+    made = out_states or [
+        helper.create_variable_for_type_inference(dtype)
+        for dtype in ("int32", "float32", "float32")
+    ]
+    inputs = {"Label": label, "DetectRes": detect_res}
+    if has_state is not None:
+        inputs["HasState"] = has_state
+    inputs |= dict(zip(("PosCount", "TruePos", "FalsePos"), input_states or (), strict=False))
+    slots = ("AccumPosCount", "AccumTruePos", "AccumFalsePos")
+    helper.append_op(
+        type="detection_map",
+        inputs=inputs,
+        outputs={"MAP": mean, **dict(zip(slots, made, strict=True))},
+        attrs={
+            "overlap_threshold": overlap_threshold,
+            "evaluate_difficult": evaluate_difficult,
+            "ap_type": ap_version,
+            "class_num": class_num,
+        },
+    )
+    return mean
+
+
 def ssd_loss(
     location: Variable,
     confidence: Variable,
