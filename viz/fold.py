@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from .groups import KINDS, Group
 from .model import Box, Diagram, Link, with_notes
-from .units import bytes_text, counted
+from .units import bytes_text, counted, few, tally
 
 AT_A_GLANCE = 80
 """A folded picture is opened as far as it has no more boxes than this."""
@@ -170,13 +169,13 @@ def _merge(
 
 
 def _folded(number: int, boxes: list[Box], group: Group) -> Box:
-    types = Counter(box.label.partition(" to device ")[0] for box in boxes).most_common()
-    common = [f"{name} ×{count}" if count > 1 else name for name, count in types]
+    types = [box.label.partition(" to device ")[0] for box in boxes]
+    common = tally(types)
     first = boxes[0]
     label = _DEVICE.sub("", group.label)  # the lane tells it
-    detail = _few(common)
+    detail = few(common)
     if first.device is None and group.kind != "stage":
-        label, detail = types[0][0], group.label
+        label, detail = types[0], group.label
     sizes = [box.bytes for box in boxes]
     size = None if None in sizes else sum(each or 0 for each in sizes)
     made = Box(
@@ -200,13 +199,3 @@ def _alone(box: Box, devices: tuple[int, ...]) -> Box:
     where = f"device {', '.join(map(str, devices))} only"
     tooltip, detail = f"{box.tooltip}\n{where}", f"{where}: {box.detail}"
     return replace(box, detail=detail, tooltip=tooltip, only=devices)
-
-
-def _few(texts: Sequence[str], longest: int = 30) -> str:
-    """As many of the texts as a line holds, at least the first."""
-    line = texts[0]
-    for text in texts[1:]:
-        if len(line) + len(text) > longest:
-            return f"{line}, …"
-        line += f", {text}"
-    return line

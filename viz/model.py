@@ -12,7 +12,7 @@ from typing import Any
 
 from .load import FileError, GraphData
 from .style import ROLE_NAMES
-from .units import bytes_text
+from .units import bytes_text, counted, few, tally
 
 Value = Mapping[str, Any]
 """A version of a variable on a device, as a graph file has it."""
@@ -242,13 +242,15 @@ def value_text(value: Value) -> str:
 def _box(node: Mapping[str, Any], values: Sequence[Value]) -> Box:
     inputs = [values[v] for v in node["inputs"] if values[v]["kind"] == "var"]
     outputs = [values[v] for v in node["outputs"] if values[v]["kind"] == "var"]
-    collective = node["role"] == "collective"
+    collective, body = node["role"] == "collective", node.get("body")
     names = list(dict.fromkeys(value["name"] for value in outputs))
     moved = {value["name"]: value["bytes"] for value in outputs} if collective else {}
     sizes = list(moved.values())
     size = None if None in sizes else sum(size or 0 for size in sizes)
     detail = names[0] if names else ""
-    if len(names) > 1:
+    if body:
+        detail = f"runs {few(tally(inner['name'] for inner in body))}"
+    elif len(names) > 1:
         detail += f" +{len(names) - 1}"
     elif names and outputs[0]["shape"]:
         detail += " " + shape_text(outputs[0]["shape"])
@@ -284,11 +286,20 @@ def _facts(
         yield f"task: {node['task']}"
     if node.get("parts"):
         yield f"fused from: {', '.join(node['parts'])}"
+    if node.get("body"):
+        yield f"runs {counted(len(node['body']), 'operator')}:"
+        yield from map(_inner_text, node["body"])
     collective = node["role"] == "collective"
     for direction, values in (("in", inputs), ("out", outputs)):
         for value in values:
             place = f" on device {value['device']}" if collective else ""
             yield f"{direction}: {value_text(value)}{place}"
+
+
+def _inner_text(inner: Mapping[str, Any]) -> str:
+    """An operator of a block; those of blocks inside are farther to the right."""
+    made = f" → {inner['output']}" if inner["output"] else ""
+    return f"{'    ' * (inner['depth'] + 1)}{inner['name']}{made}"
 
 
 def _lane_names(devices: Sequence[Mapping[str, Any]]) -> dict[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -17,7 +16,7 @@ from .load import FileError, as_graph
 from .page_data import PassesData
 from .plot import MARGIN, Canvas, number, text_width, wrap
 from .style import ROLE_NAMES
-from .units import counted
+from .units import counted, tally
 from .view import View
 
 _WIDTH = 1080.0
@@ -244,8 +243,7 @@ class _Picture:
         canvas.y += 12
 
     def _types(self, ids: Iterable[int]) -> str:
-        names = Counter(self.view.members[k].name for k in ids)
-        return ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in names.most_common())
+        return ", ".join(tally(self.view.members[k].name for k in ids))
 
     def _map(self, stage: Stage) -> None:
         canvas, pitch = self.canvas, self.pitch

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from .page_data import Unit
 
@@ -49,6 +51,31 @@ def counted(number: int, noun: str) -> str:
         ('1 operator', '1,536 operators', '0 steps')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def tally(names: Iterable[str]) -> list[str]:
+    """Return each name once with how often it comes, the most frequent first.
+
+    Example:
+        >>> tally(["mul", "relu", "mul"])
+        ['mul ×2', 'relu']
+    """
+    return [f"{n} ×{times}" if times > 1 else n for n, times in Counter(names).most_common()]
+
+
+def few(texts: Sequence[str], longest: int = 30) -> str:
+    """Return as many of the texts as a line holds, at least the first.
+
+    Example:
+        >>> few(["mul ×2", "elementwise_add", "softmax_with_cross_entropy"])
+        'mul ×2, elementwise_add, …'
+    """
+    line = texts[0]
+    for text in texts[1:]:
+        if len(line) + len(text) > longest:
+            return f"{line}, …"
+        line += f", {text}"
+    return line
 
 
 def percent(share: float) -> str:

@@ -9,7 +9,8 @@ graph gives the same text in every process, whatever the hash seed. A position i
 - ``vars``: name, version, device, kind ("var"; "dummy" and "control" only keep an order), shape,
   dtype, bytes, persistable
 - ``nodes``: id, name, kind, device (null: all), role, scope (the user's name scope), layer, line
-  (where the user made it), inputs, outputs, task, and parts if it was fused
+  (where the user made it), inputs, outputs, task, parts if it was fused, and body if it runs
+  blocks: name, output and depth of each operator in them
 - ``tasks`` of a plan: key, device, nodes, after (keys)
 - ``passes`` that were recorded: name, modified, before, after, added, removed, changed
 """
@@ -22,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dpexec.core.dtypes import dtype_name
-from dpexec.graph.parts import parts_of
+from dpexec.graph.parts import body_of, parts_of
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
@@ -75,7 +76,7 @@ def describe(
     Returns:
         Format, title, mode, devices, vars and nodes (a position is an id), and with a plan its
         tasks. ``bytes`` of a variable is None when a dimension is unknown; ``parts`` of a node are
-        there if it was fused from several operators.
+        there if it was fused from several operators, ``body`` if it runs blocks.
     """
     facts = _Variables(graph, specs)
     layers = _Layers(graph)
@@ -101,7 +102,7 @@ def describe(
 
 
 def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
-    parts = parts_of(node)
+    parts, body = parts_of(node), body_of(node.op)
     return {
         "id": node.id,
         "name": node.name,
@@ -115,6 +116,7 @@ def _node(node: OpNode, layer: str, task: str | None) -> dict[str, Any]:
         "outputs": [var.id for var in node.outputs],
         "task": task,
         **({"parts": parts} if len(parts) > 1 else {}),
+        **({"body": body} if body else {}),
     }
 
 

@@ -1,11 +1,22 @@
-"""Which operators a fused node stands for."""
+"""Which operators stand behind one node: those it was fused from, those of the blocks it runs."""
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from dpexec.graph.ssa import OpNode
+from dpexec.ir.operator import Operator
 from dpexec.ir.parts import parts_of as group_parts
 
-__all__ = ["parts_of"]
+__all__ = ["InnerOp", "body_of", "parts_of"]
+
+
+class InnerOp(TypedDict):
+    """An operator of a block that a node runs."""
+
+    name: str
+    output: str  # the first variable that it writes; "" for none
+    depth: int  # how many blocks are around it, within the node
 
 
 def parts_of(node: OpNode) -> list[str]:
@@ -32,3 +43,22 @@ def parts_of(node: OpNode) -> list[str]:
     if op.type.startswith("fused_") and "Param" in op.inputs:
         return [op.type.removeprefix("fused_")] * len(op.inputs["Param"])
     return [node.name]
+
+
+def body_of(op: Operator | None, depth: int = 0) -> list[InnerOp]:
+    """The operators of the blocks that an operator runs, such as those of a loop, in their order.
+
+    Args:
+        op: of a node; None for a node that is no operator of the program.
+        depth: how many blocks are around the operator itself.
+
+    Returns:
+        Operators of blocks inside follow the one that runs them.
+    """
+    found: list[InnerOp] = []
+    for block in op.bodies if op is not None else ():
+        for inner in block.ops:
+            output = next(iter(inner.output_arg_names), "")
+            found.append({"name": inner.type, "output": output, "depth": depth})
+            found += body_of(inner, depth + 1)
+    return found

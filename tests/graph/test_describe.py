@@ -92,6 +92,33 @@ def test_a_plan_tells_the_task_of_every_node():
         assert set(task["after"]) <= set(keys)
 
 
+def test_nodes_name_the_operators_of_their_blocks():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()), fluid.unique_name.guard():
+        count = fluid.layers.fill_constant([1], "int64", 0)
+        limit = fluid.layers.fill_constant([1], "int64", 3)
+        going = fluid.layers.less_than(count, limit)
+        loop = fluid.layers.While(going)
+        with loop.block():
+            last = fluid.layers.equal(count, limit)
+            with fluid.layers.control_flow.ConditionalBlock([last], True).block():
+                fluid.layers.increment(limit)
+            fluid.layers.increment(count)
+            fluid.layers.less_than(count, limit, cond=going)
+    graph = build_ssa_graph(main, [fluid.CPUPlace()], ReplicationOptions(scale_loss_grad=False))
+    data = graph.to_json()
+    body = node_of(data, name="while")["body"]
+    assert [(inner["depth"], inner["name"]) for inner in body] == [
+        (0, "equal"),
+        (0, "conditional_block"),
+        (1, "increment"),
+        (0, "increment"),
+        (0, "less_than"),
+    ]
+    assert body[-1]["output"] == going.name
+    assert "body" not in node_of(data, name="less_than")
+
+
 def test_fused_nodes_name_their_parts():
     fused = {"fuse_elewise_add_act_ops": True, "fuse_all_optimizer_ops": True}
     graph = train(classifier(), batches(1), devices=2, **fused).compiled.graph

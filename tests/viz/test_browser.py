@@ -9,6 +9,7 @@ from dpexec import viz
 from tests.runtime.nets import batches, classifier, train
 from tests.viz import big
 from tests.viz.browser import BROWSER, DRIVER, MISSING, browser
+from tests.viz.graphs import mlp
 
 pytest.importorskip("selenium", reason="no headless browser: selenium is not installed")
 if not (BROWSER and DRIVER):
@@ -160,6 +161,21 @@ def test_a_node_finds_its_slices_and_back(page):
     page.button("Show in graph", ".timeline .details")
     assert page.text("[role=tab][aria-selected=true]") == tabs(page)[1]
     assert page.text(".graph .details h2") == name
+
+
+def test_a_node_tells_what_its_blocks_run(window, tmp_path):
+    graph = mlp(1).data()
+    graph["nodes"][0]["body"] = [
+        {"name": "conditional_block", "output": "x", "depth": 0},
+        {"name": "print", "output": "", "depth": 1},
+    ]
+    window.open(viz.draw(graph).save(tmp_path / "blocks.html"))
+    assert search(window, "print")[0] == 1
+    window.js("document.querySelector('.graph [role=option]').click()")
+    assert "2 ops: conditional_block, print" in window.text(".graph [role=option]")
+    shown = window.text(".graph .details")
+    assert "Runs 2 operators" in shown and "conditional_blockxprint" in shown
+    assert window.log() == []
 
 
 def test_a_click_selects_and_a_double_click_expands(page):

@@ -97,6 +97,21 @@ def test_all_reduce_moves_the_bytes_of_the_gradients():
     assert "in each step: all_reduce of 780 B" in drawing.svg
 
 
+def test_operators_that_run_blocks_say_what_is_in_them():
+    graph = mlp(1).data()
+    graph["nodes"][0]["body"] = [
+        {"name": "scale", "output": "x", "depth": 0},
+        {"name": "conditional_block", "output": "", "depth": 0},
+        {"name": "scale", "output": "y", "depth": 1},
+    ]
+    drawing = viz.draw(graph)
+    assert drawing.diagram.boxes[0].detail == "runs scale ×2, conditional_block"
+    assert (
+        "runs 3 operators:\n    scale → x\n    conditional_block\n        scale → y\nin: "
+        in next(t for t in titles(drawing.svg) if t.startswith("mul (op 0,"))
+    )
+
+
 @settings(deadline=None, max_examples=60)
 @given(random_graphs())
 def test_no_box_touches_another_or_leaves_its_lane(graph):

@@ -26,6 +26,13 @@ export interface NodeFile {
   inputs: number[];
   outputs: number[];
   task: string | null;
+  body?: InnerOp[]; // of the blocks that it runs
+}
+
+export interface InnerOp {
+  name: string;
+  output: string;
+  depth: number;
 }
 
 export interface GraphFile {

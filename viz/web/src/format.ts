@@ -103,6 +103,17 @@ export function plural(value: number, noun: string): string {
   return `${count(value)} ${noun.endsWith("x") ? `${noun}es` : `${noun}s`}`;
 }
 
+/** How many operators there are, and which are the most frequent. */
+export function tally(names: string[]): string {
+  const times = new Map<string, number>();
+  for (const name of names) times.set(name, (times.get(name) ?? 0) + 1);
+  const common = [...times]
+    .sort((a, b) => b[1] - a[1])
+    .map(([name, n]) => (n > 1 ? `${name} ×${n}` : name));
+  const more = common.length > 2 ? ", …" : "";
+  return `${plural(names.length, "op")}: ${common.slice(0, 2).join(", ")}${more}`;
+}
+
 /** Cut the middle out of a text that is too long. */
 export function shorten(text: string, longest: number): string {
   if (text.length <= longest) return text;

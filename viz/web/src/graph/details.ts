@@ -53,9 +53,23 @@ function operator(model: GraphModel, members: number[], actions: Actions): Child
           ),
         ]
       : null,
+    body(model, position),
     variables(model, "Inputs", node.inputs),
     variables(model, "Outputs", node.outputs),
     neighbours(model, position, actions),
+  ];
+}
+
+/** What runs inside, such as in every round of a loop. */
+function body(model: GraphModel, position: number): Child {
+  const inner = model.body(position);
+  if (!inner.length) return null;
+  const rows = inner.map(({ name, output, depth }) =>
+    h("li", { style: `margin-left: ${depth}em` }, name, h("span", { class: "more" }, output)),
+  );
+  return [
+    h("h3", {}, `Runs ${plural(inner.length, "operator")}`),
+    h("ul", { class: "plain" }, rows),
   ];
 }
 

@@ -1,6 +1,6 @@
 // What of a graph is visible: some groups and equal devices stand for their nodes.
 
-import { bytes, count, plural, shape } from "../format";
+import { bytes, count, plural, shape, tally } from "../format";
 import type { Box, Diagram, Link, Span } from "./diagram";
 import type { GraphModel } from "./model";
 
@@ -65,35 +65,29 @@ function box(model: GraphModel, state: FoldState, nodes: number[], group: number
   const copies = own.length ? nodes.length / own.length : 1;
   const times = copies > 1 ? ` ×${digitsOf(copies)}` : "";
   if (group < 0) {
-    const parts = model.parts(own[0] as number);
+    const inner = [...model.parts(own[0] as number), ...model.body(own[0] as number)];
     return {
       label: label(model, own[0] as number) + times,
       detail: model.detail(own[0] as number),
       role: first.role,
       lane: first.device,
       count: nodes.length,
-      stacked: copies > 1 || parts.length > 1,
+      stacked: copies > 1 || inner.length > 1,
       folded: false,
     };
   }
   const data = model.data.groups[group];
-  const types = new Map<string, number>();
+  const names = own.map((position) => model.node(position).name);
   const roles = new Map<string, number>();
   for (const position of own) {
     const node = model.node(position);
-    types.set(node.name, (types.get(node.name) ?? 0) + 1);
     roles.set(node.role, (roles.get(node.role) ?? 0) + 1);
   }
-  const common = [...types]
-    .sort((a, b) => b[1] - a[1])
-    .map(([name, n]) => (n > 1 ? `${name} ×${n}` : name));
   const role = [...roles].sort((a, b) => b[1] - a[1])[0]?.[0] ?? first.role;
-  const collective = first.device === null && types.size === 1;
+  const collective = first.device === null && new Set(names).size === 1;
   return {
     label: collective ? `${first.name} ×${nodes.length}` : `${data?.label ?? ""}${times}`,
-    detail: collective
-      ? (data?.label ?? "")
-      : `${plural(own.length, "op")}: ${common.slice(0, 2).join(", ")}${common.length > 2 ? ", …" : ""}`,
+    detail: collective ? (data?.label ?? "") : tally(names),
     role,
     lane: first.device,
     count: nodes.length,

@@ -1,7 +1,7 @@
 // A graph file with what the page asks of it all the time.
 
-import type { GraphData, NodeFile, OverlayData, VarFile } from "../data";
-import { shape } from "../format";
+import type { GraphData, InnerOp, NodeFile, OverlayData, VarFile } from "../data";
+import { shape, tally } from "../format";
 
 export interface Edge {
   source: number; // positions of nodes
@@ -76,14 +76,21 @@ export class GraphModel {
     return this.data.parts?.[String(this.node(position).id)] ?? [];
   }
 
+  /** Operators of the blocks that a node runs. */
+  body(position: number): InnerOp[] {
+    return this.node(position).body ?? [];
+  }
+
   /** What a search looks through: everything that names the node, in lower case. */
   text(position: number): string {
     this.texts ??= this.nodes.map((node, number) => this.searchable(node, number));
     return this.texts[position] ?? "";
   }
 
-  /** First output that is data: what the second line of a box shows. */
+  /** What the second line of a box shows: what it runs, else its first output that is data. */
   detail(position: number): string {
+    const body = this.body(position);
+    if (body.length) return tally(body.map((inner) => inner.name));
     const outputs = this.node(position)
       .outputs.map((id) => this.variable(id))
       .filter((variable) => variable.kind === "var");
@@ -98,6 +105,7 @@ export class GraphModel {
     const parts = [node.name, node.kind, node.role, node.scope, node.layer, node.line ?? ""];
     parts.push(node.device === null ? "all devices" : `device ${node.device}`, `op ${node.id}`);
     parts.push(...this.parts(position));
+    for (const inner of this.body(position)) parts.push(inner.name, inner.output);
     for (const id of [...node.inputs, ...node.outputs]) {
       const variable = this.variable(id);
       if (variable.kind === "var")
