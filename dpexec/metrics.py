@@ -373,7 +373,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Not available: it needs the operator ``detection_map``, which works on sequences (LoD).
+    """Not available: ``layers.detection.detection_map`` gives the figure of a batch.
 
     Raises:
         NotImplementedError: always.
@@ -392,7 +392,6 @@ class DetectionMAP:
         ap_version: str = "integral",
     ) -> None:
         raise NotImplementedError(
-            "DetectionMAP is not supported: its operator detection_map works on sequences (LoD), "
-            "boxes of several images one after another; the metrics "
-            "are Accuracy, Auc, ChunkEvaluator, CompositeMetric, EditDistance, Precision, Recall"
+            "DetectionMAP is not supported: it adds up in variables with sequences (LoD) that have "
+            "no value at first; layers.detection.detection_map gives the figure of a batch"
         )
