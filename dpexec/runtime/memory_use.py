@@ -186,9 +186,14 @@ def _fed(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> Iterator[Life]:
             declared = variables.get(name)
             stored = declared is not None and declared.persistable
             spec = specs[device].get(name)
-            fed = var.writer is None and var.kind == "var" and not stored
+            fed = var.writer is None and var.kind == "var" and not stored and _needed(var)
             if fed and spec is not None and spec.nbytes:
                 yield Life(name, device, "feed", spec.nbytes, None, [])
+
+
+def _needed(var: VarNode) -> bool:
+    """Whether it must have a value: what a block may write is also read by the one that runs it."""
+    return any(node.op is None or var.name in node.op.needs for node in var.readers)
 
 
 def stored(
