@@ -67,9 +67,11 @@ class Body:
         return lambda forward=None, given=_NOTHING: self._run(env, forward, given, next(rounds))
 
     def _run(self, env: Env, forward: Env | None, given: Mapping[str, Any], number: int) -> Env:
+        if env.go_on is not None:
+            env.go_on()
         inner = Env(self._shard(env.shard, number), env, forward)
         inner.update(given)
-        inner.record = env.record
+        inner.record, inner.go_on = env.record, env.go_on
         first = {name: env.find(name) for name in self._first}
         for op, call, drops in self._steps:
             try:

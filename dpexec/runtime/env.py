@@ -51,7 +51,7 @@ class Env(dict[str, Any]):
         forward: looked up before that: gradients see the variables of the body that they are of.
     """
 
-    __slots__ = ("_guarded", "around", "forward", "joined", "record", "shard")
+    __slots__ = ("_guarded", "around", "forward", "go_on", "joined", "record", "shard")
 
     def __init__(
         self,
@@ -65,6 +65,8 @@ class Env(dict[str, Any]):
         self.forward = forward
         self.record: Callable[[str, float, float], None] | None = None
         """Told name, start and end of every operator of a body, if someone records."""
+        self.go_on: Callable[[], None] | None = None
+        """Called before every round of a loop; raises if the run is to stop."""
         self.joined: dict[str, int] = {}
         """The bytes of sparse values that sums put together here, by name of the sum."""
         self._guarded: set[int] = set()

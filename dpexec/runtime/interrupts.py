@@ -53,7 +53,7 @@ class InterruptGate:
             raise RuntimeError("the run was interrupted before its updates")
 
     def begin_task(self) -> None:
-        """Called before every task.
+        """Called before every task, and every round of a loop.
 
         Raises:
             KeyboardInterrupt: the run was interrupted, and nothing is overwritten yet.

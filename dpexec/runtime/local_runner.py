@@ -132,6 +132,8 @@ class LocalRunner:
         if self._recording is not None:
             self._recording.begin_tasks()
         with InterruptGate() as self._gate:
+            for env in self.envs:
+                env.go_on = self._gate.begin_task
             try:
                 results = self._schedule(plan, merged)
             except BaseException:

@@ -183,6 +183,7 @@ def _segments(
     stage: dict[OpNode, int] = {}
     floor: defaultdict[Hashable, int] = defaultdict(int)
     work: dict[Hashable, int] = {}  # last stage of what comes before updates by lane
+    loops: dict[Hashable, int] = {}  # likewise, of what may go on for ever: Ctrl-C must stop it
     groups: dict[tuple[Hashable, int], list[OpNode]] = {}
     for node in nodes:
         lane = _lane(node)
@@ -193,12 +194,15 @@ def _segments(
                 level = max(level, stage[before] + (_lane(before) != lane))
         if node in in_place:
             level = max([level, *(s + (other != lane) for other, s in work.items())])
+            level = max(level, loops.get(lane, -1) + 1)
         stage[node] = level
         groups.setdefault((lane, level), []).append(node)
         if not node.is_collective:
             floor[lane] = max(floor[lane], level)
         if node.role in ("forward", "backward") or (sums_first and node.kind in SUMS):
             work[lane] = max(work.get(lane, 0), level)
+        if node.op is not None and any(op.type == "while" for op in node.op.with_inner()):
+            loops[lane] = level
         if node in cuts:
             for device in {n.device for n in nodes if not n.is_collective}:
                 floor[device] += 1

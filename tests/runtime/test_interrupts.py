@@ -115,3 +115,45 @@ def test_state_after_an_interrupt_is_that_of_a_whole_step(scheduler, mode, nativ
             for name, value in state.items():
                 np.testing.assert_array_equal(value, expected[name], err_msg=name)
     assert interrupts > (0 if native else 5)  # code makes many operators one step
+
+
+def endless():
+    """A loop without end in a program that updates parameters."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2])
+        hidden = fluid.layers.fc(x, 2)
+        rounds = fluid.layers.fill_constant([1], "float32", 0.0)
+        most = fluid.layers.fill_constant([1], "float32", 1e9)
+        going = fluid.layers.less_than(rounds, most)
+        with fluid.layers.While(going).block():
+            fluid.layers.increment(rounds)
+            fluid.layers.less_than(rounds, most, cond=going)
+        loss = fluid.layers.mean(hidden)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return main, startup, loss
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_loop_without_end_is_interrupted_before_anything_is_overwritten(devices):
+    main, startup, loss = endless()
+    exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    exe.run(startup, scope=scope)
+    before = persistables(main, scope)
+    program = fluid.CompiledProgram(main).with_data_parallel(
+        loss.name, places=fluid.cpu_places(devices)
+    )
+    feed = {"x": np.ones((4, 2), "float32")}
+    presses = [threading.Timer(seconds, press_ctrl_c) for seconds in (0.5, 5, 6)]
+    for press in presses:
+        press.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            exe.run(program, feed=feed, fetch_list=[loss], scope=scope)
+        late = not presses[1].is_alive()
+    finally:
+        for press in presses:
+            press.cancel()
+    assert not late, "the first Ctrl-C was held back"
+    after = persistables(main, scope)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
