@@ -5,7 +5,7 @@ from __future__ import annotations
 from .critical_path import critical_path
 from .memory import memory_of
 from .page_data import OverlayData
-from .schedule import Schedule
+from .schedule import Schedule, Slice
 
 _MADE_IN_A_STEP = ("gradient", "temporary")
 
@@ -18,8 +18,9 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
 
     Returns:
         Columns by position of the node in the trace's graph: seconds per step, where a kernel that
-        stands for several operators is shared out evenly; slack in the typical step; bytes of
-        outputs that are alive at their device's peak. None for a trace without a graph.
+        stands for several operators is shared out evenly, and what blocks run belongs to the
+        operator that runs them; slack in the typical step; bytes of outputs that are alive at their
+        device's peak. None for a trace without a graph.
     """
     graph = schedule.trace.graph
     if graph is None:
@@ -30,7 +31,7 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
     path = critical_path(schedule)
     steps = schedule.counted
     for piece in (schedule.by_id[index] for step in steps for index in step.slices):
-        nodes = [position[node] for node in schedule.nodes_of(piece)] if piece.is_leaf_work else []
+        nodes = [position[node] for node in _nodes(schedule, piece)]
         for index in nodes:
             share = piece.own / len(nodes) / len(steps)
             time[index] = (time[index] or 0.0) + share
@@ -42,6 +43,14 @@ def overlay_of(schedule: Schedule) -> OverlayData | None:
     if schedule.trace.memory:
         overlay["memory"] = _memory(schedule, position)
     return overlay
+
+
+def _nodes(schedule: Schedule, piece: Slice) -> tuple[int, ...]:
+    """The operators that the time of a slice belongs to."""
+    if not piece.is_leaf_work:
+        return ()
+    around = schedule.node_of(piece)
+    return schedule.nodes_of(piece) or (() if around is None else (around,))
 
 
 def _memory(schedule: Schedule, position: dict[int, int]) -> list[int | None]:

@@ -300,7 +300,7 @@ def _row(
     by: By,
 ) -> Row:
     name, role, device = key
-    times = [piece.event.duration if by == "task" else max(0.0, piece.own) for piece in group]
+    times = _times(group, by)
     total = sum(times)
     on_path = sum(piece.own for piece in group if piece.id in critical)
     if by == "task":
@@ -318,9 +318,9 @@ def _row(
         name=name,
         role=role,
         device=device,
-        calls=len(group),
+        calls=len(times),
         total=total,
-        mean=total / len(group),
+        mean=total / len(times),
         min=min(times),
         max=max(times),
         share=total / whole if whole else 0.0,
@@ -330,6 +330,19 @@ def _row(
         critical=min(1.0, on_path / total) if total else 0.0,
         nodes=tuple(nodes),
     )
+
+
+def _times(group: Sequence[Slice], by: By) -> list[float]:
+    """Seconds of every call; to one of a node belongs what its blocks ran."""
+    if by == "task":
+        return [piece.event.duration for piece in group]
+    call_of: dict[int | None, int] = {}
+    times: dict[int, float] = {}
+    for piece in group:  # outer ones come first
+        call = call_of.get(piece.parent, piece.id) if by == "node" else piece.id
+        call_of[piece.id] = call
+        times[call] = times.get(call, 0.0) + max(0.0, piece.own)
+    return list(times.values())
 
 
 def _bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:

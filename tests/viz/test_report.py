@@ -15,7 +15,7 @@ from dpexec import trace as traces
 from dpexec import viz
 from dpexec.trace import Allocation, Trace
 from tests.runtime.nets import batches, classifier, train
-from tests.viz.traces import straggling, trace
+from tests.viz.traces import looping, straggling, trace
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -87,6 +87,10 @@ def test_the_graph_is_coloured_by_what_was_measured():
     assert overlay["slack"] == pytest.approx([3, 3, 0, 0, 0, 0.5, 0])
     assert overlay["critical"] == [2, 3, 4, 6]
     assert "memory" not in overlay
+
+
+def test_a_loop_is_coloured_by_all_that_it_runs():
+    assert overlay_of(Schedule(looping()))["time"] == pytest.approx([10])
 
 
 def test_memory_at_the_peak_belongs_to_what_made_it():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.viz.test_schedule import any_events
-from tests.viz.traces import GraphFile, event, straggling, task, trace, warming_up
+from tests.viz.traces import GraphFile, event, looping, straggling, task, trace, warming_up
 
 
 @settings(deadline=None)
@@ -39,6 +39,17 @@ def test_figures_of_a_type():
     assert grad.nodes == (1, 3)
     assert rows["sgd"].gflops is None
     assert [row.total for row in found.rows] == sorted((r.total for r in found.rows), reverse=True)
+
+
+def test_what_a_loop_runs_has_rows_of_its_own_and_belongs_to_its_node():
+    rows = {row.name: row for row in table(looping()).rows}
+    assert {name: (row.calls, row.total) for name, row in rows.items() if row.total} == {
+        "while": (1, 4),
+        "mul": (2, 5),
+        "relu": (1, 1),
+    }
+    node = next(row for row in table(looping(), by="node").rows if row.total)
+    assert (node.name, node.calls, node.total, node.max) == ("while → y", 1, 10, 10)
 
 
 def test_groups():

@@ -115,6 +115,17 @@ def trace(events, graph: GraphFile | None = None, memory=(), **meta) -> Trace:
     return Trace(tuple(ordered), meta, graph.data if graph else None, tuple(memory))
 
 
+def looping() -> Trace:
+    """A step of a loop that takes 10 seconds, 6 of them in the 3 operators of its rounds."""
+    graph = GraphFile(1)
+    graph.task("forward_dev0-0", 0, [graph.op("while", 0, ["x"], ["y"])])
+    key = "forward_dev0-0"
+    inner = [("mul", 1, 4), ("relu", 4, 5), ("mul", 6, 8)]
+    events = [task(key, 0, 0, 10), event("while", "op", 0, key, 0, 10, node=0)]
+    events += [event(name, "op", 0, key, at, end, inside="while") for name, at, end in inner]
+    return trace(events, graph)
+
+
 def straggling(steps: int = 1, seconds: float = 1.0) -> Trace:
     """Device 1 takes twice as long as device 0 for the same; a step takes 10 times `seconds`.
 
