@@ -24,9 +24,11 @@ def _infer_input(x: Sequence[Spec], lods: Sequence[Spec], mask: Spec) -> tuple[S
     A program does not show that the result holds sequences, as in fluid.
     """
     _require_number(mask)
-    alike = [spec for spec in x if spec.rank == x[0].rank]
-    dims = zip(*(spec.shape for spec in alike), strict=True)
-    shape = tuple(d[0] if len(set(d)) == 1 else -1 for d in dims)
+    if all(spec.rank == x[0].rank for spec in x):
+        dims = zip(*(spec.shape for spec in x), strict=True)
+        shape = tuple(d[0] if len(set(d)) == 1 else -1 for d in dims)
+    else:
+        shape = (-1,) * x[0].rank
     return x[0].replace(shape=shape, lod_level=0), offsets(lods[0].rank if lods else 0)
 
 

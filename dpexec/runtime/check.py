@@ -190,8 +190,10 @@ def _after(body: Block, known: Mapping[str, Spec]) -> dict[str, Spec]:
 
 
 def _either(old: Spec | None, new: Spec) -> Spec:
-    if old is None or old.rank != new.rank:
+    if old is None:
         return new
+    if old.rank != new.rank:  # operators after it take what comes
+        return new.replace(shape=(-1,) * new.rank)
     dims = zip(old.shape, new.shape, strict=True)
     return new.replace(shape=tuple(a if a == b else -1 for a, b in dims))
 

@@ -104,11 +104,11 @@ class _Brought:
         """Take a new value; code needs its elements in order, one after another.
 
         Raises:
-            ValueError: it has another shape than the code was made for. Shapes are known before a
-                run, but what a branch gives may differ from what the other one gives.
+            ValueError: it has not as many elements as the code was made for. Shapes are known
+                before a run, but what a branch gives may differ from what the other one gives.
         """
         array = _part(found, self.value) if self.value.part else found
-        if not self.value.part and array.shape != self.value.shape:
+        if not self.value.part and array.size != math.prod(self.value.shape):
             has, rules = list(array.shape), list(self.value.shape)
             raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
         used = np.ascontiguousarray(array, self.value.dtype)
