@@ -42,6 +42,11 @@ def all_held(client):
 NOTHING = [(0, 0, 0)] * 2
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests():
+    gc.collect()  # errors that they caught hold what was running
+
+
 @both_collectives
 def test_collected_engine_leaves_nothing(pair, collectives):
     until(lambda: all_held(pair) == NOTHING)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -33,7 +34,7 @@ from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.lifetime import begin_run, forget
+from dpexec.runtime.schedulers.lifetime import begin_run, end_run, forget
 from dpexec.runtime.schedulers.made import Made, Wanted
 from dpexec.runtime.schedulers.replica_group import ReplicaGroup
 from dpexec.runtime.schedulers.task_runner import TaskRunner
@@ -68,7 +69,11 @@ class ClusterRunner:
         self._contact = Contact(client, limit)
         self.token = begin_run(self, client, limit)
         mirrored = strategy.recovery == "mirror"
-        self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
+        try:
+            self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
+        except BaseException:  # which holds the runner as long as somebody looks at it
+            end_run(weakref.ref(client), self.token)
+            raise
         runner = GangRunner if strategy.collectives == "gang" else TaskRunner
         self._runner = runner(self._contact, self.group)
         self._next = 0

@@ -21,7 +21,7 @@ from distributed.protocol.pickle import dumps
 from dpexec.runtime.cluster import worker as cluster_worker
 from dpexec.runtime.gang.members import leave
 
-__all__ = ["ClientWatch", "begin_run", "forget"]
+__all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
 
 _IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
 
@@ -45,12 +45,17 @@ def begin_run(runner: object, client: Any, limit: float) -> str:
     except Exception as error:
         text = "workers will not notice if this process is killed, and keep its replicas"
         warnings.warn(f"{text}: the scheduler refused a plugin ({error!r})", stacklevel=2)
-    weakref.finalize(runner, _end_run, weakref.ref(client), token).atexit = False
+    weakref.finalize(runner, end_run, weakref.ref(client), token).atexit = False
     return token
 
 
-def _end_run(found: weakref.ref[Any], token: str) -> None:
-    """Called by the garbage collector, so it waits for nothing."""
+def end_run(found: weakref.ref[Any], token: str) -> None:
+    """Let workers forget a run, soon: the garbage collector calls it, so it waits for nothing.
+
+    Args:
+        found: a client, if it is still there.
+        token: of the run.
+    """
     client = found()
     if client is not None and client.status == "running":
         client.loop.add_callback(_tell_workers, client, token)
