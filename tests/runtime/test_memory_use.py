@@ -60,21 +60,24 @@ def test_what_stays_are_parameters_and_states(run):
 
 
 def test_what_a_loop_makes_is_no_feed():
-    words = fluid.data("words", [None, 2], "float32", lod_level=1)
-    rnn = fluid.layers.DynamicRNN()
-    with rnn.block():
-        rnn.output(fluid.layers.fc(rnn.step_input(words), 3))
-    loss = fluid.layers.mean(rnn())
-    fluid.optimizer.SGD(0.1).minimize(loss)
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        words = fluid.data("words", [None, 2], "float32", lod_level=1)
+        rnn = fluid.layers.DynamicRNN()
+        with rnn.block():
+            rnn.output(fluid.layers.fc(rnn.step_input(words), 3))
+        loss = fluid.layers.mean(rnn())
+        fluid.optimizer.SGD(0.1).minimize(loss)
     execution = fluid.ExecutionStrategy()
     execution.trace = True
-    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+    compiled = fluid.CompiledProgram(main).with_data_parallel(
         loss.name, exec_strategy=execution, places=[fluid.CPUPlace()]
     )
     exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(fluid.default_startup_program())
     batch = fluid.create_lod_tensor(np.ones((3, 2), np.float32), [[2, 1]], fluid.CPUPlace())
-    exe.run(compiled, feed={"words": batch}, fetch_list=[loss])
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        exe.run(compiled, feed={"words": batch}, fetch_list=[loss])
     fed = {item.name for item in compiled.trace.memory if item.kind == "feed"}
     assert fed == {"words"}
 

@@ -235,10 +235,11 @@ def test_tasks_are_named_for_profilers(cupy):
 
 
 def test_sequences_come_back_with_their_offsets(cupy):
-    x = fluid.data("x", [None, 2], "float32", lod_level=1)
-    twice = fluid.layers.scale(x, 2.0)
+    main = fluid.Program()
+    with fluid.program_guard(main):
+        twice = fluid.layers.scale(fluid.data("x", [None, 2], "float32", lod_level=1), 2.0)
     fed = fluid.create_lod_tensor(np.arange(12.0, dtype="f").reshape(6, 2), [[1, 3, 2]], None)
-    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+    program = fluid.CompiledProgram(main).with_data_parallel(
         places=[fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
     )
     exe = fluid.Executor(fluid.CUDAPlace(0))
