@@ -78,12 +78,14 @@ def _joined(xp: Any, parts: list[SelectedRows]) -> SelectedRows:
 
 
 def _sum_of_entries(xp: Any, arrays: list[TensorArray]) -> TensorArray:
-    """What of the arrays has an entry at a place is added up there."""
+    """What of the arrays has an entry at a place is added up there; a lone entry is shared."""
     made: list[Entry | None] = []
     for entries in itertools.zip_longest(*arrays):
         found = [entry for entry in entries if entry is not None]
-        total = sum.kernel(xp, [array for array, _ in found]) if found else None
-        made.append(None if total is None else (total, found[0][1]))
+        if len(found) < 2:
+            made.append(found[0] if found else None)
+        else:
+            made.append((sum.kernel(xp, [array for array, _ in found]), found[0][1]))
     return TensorArray(made)
 
 
