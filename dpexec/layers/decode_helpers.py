@@ -60,7 +60,21 @@ class DecodeHelper:
         raise NotImplementedError
 
 
-class TrainingHelper(DecodeHelper):
+class _HighestScore(DecodeHelper):
+    """What chooses the id with the highest score."""
+
+    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
+        """The ids of the highest scores, int64 ``(rows,)``.
+
+        Args:
+            time: number of the step, int64 ``(1,)``.
+            outputs: scores of all ids, ``(rows, ids)``.
+            states: of the cell.
+        """
+        return argmax(outputs, axis=-1)
+
+
+class TrainingHelper(_HighestScore):
     """The inputs of all steps are known: those of the sequences to learn.
 
     Args:
@@ -89,16 +103,6 @@ class TrainingHelper(DecodeHelper):
         finished = equal(self.sequence_length, none)
         return mapped(lambda x: x[0] if self.time_major else x[:, 0], self.inputs), finished
 
-    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
-        """The ids of the highest scores, int64 ``(rows,)``.
-
-        Args:
-            time: number of the step, int64 ``(1,)``.
-            outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
-        """
-        return argmax(outputs, axis=-1)
-
     def next_inputs(
         self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
     ) -> tuple[Variable, Any, Any]:
@@ -125,7 +129,7 @@ class TrainingHelper(DecodeHelper):
         return finished, mapped(next_slice, self.inputs_), states
 
 
-class GreedyEmbeddingHelper(DecodeHelper):
+class GreedyEmbeddingHelper(_HighestScore):
     """The id with the highest score goes in next, looked up in a table.
 
     Args:
@@ -152,16 +156,6 @@ class GreedyEmbeddingHelper(DecodeHelper):
             input=self.start_tokens, shape=[-1], dtype="bool", value=False, force_cpu=True
         )
         return self.embedding_fn(self.start_tokens), finished
-
-    def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
-        """The ids of the highest scores, int64 ``(rows,)``.
-
-        Args:
-            time: number of the step, int64 ``(1,)``.
-            outputs: scores of all ids, ``(rows, ids)``.
-            states: of the cell.
-        """
-        return argmax(outputs, axis=-1)
 
     def next_inputs(
         self, time: Variable, outputs: Variable, states: Any, sample_ids: Variable
