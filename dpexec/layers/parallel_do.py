@@ -83,6 +83,7 @@ class ParallelDo:
         >>> import numpy as np
         >>> import dpexec as fluid
         >>> main, startup = fluid.Program(), fluid.Program()
+        >>> startup.random_seed = 1
         >>> with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         ...     x = fluid.data("x", shape=[None, 4])
         ...     label = fluid.data("label", shape=[None, 1])

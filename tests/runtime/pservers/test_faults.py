@@ -39,7 +39,8 @@ def test_a_trainer_that_dies_ends_the_run_for_all():
     with pytest.raises(GangError, match="dead"):
         members[1].join()
     members[1].executor.close()
-    assert len(members[0].losses) >= 2
+    # The second step may end at either trainer first, and the survivor's answer is lost with the run.
+    assert len(members[0].losses) >= 1
 
 
 def test_a_server_that_is_not_there_is_named(monkeypatch):
