@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from dpexec.ir import opdef, roles
+from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
+from dpexec.ir.signature import RUNTIME_ARGUMENTS
 
 __all__ = ["Operators", "Uses", "acts", "pure", "seeds_gradient"]
 
@@ -32,7 +33,7 @@ def acts(op: Operator) -> bool:
 
 def pure(op: Operator) -> bool:
     """Whether equal inputs always give equal results, and nothing else happens."""
-    special = op.definition.kernel_arguments & (opdef.RUNTIME_ARGUMENTS - {"needs"})
+    special = op.definition.kernel_arguments & (RUNTIME_ARGUMENTS - {"needs"})
     return not (acts(op) or special or op.role_var or seeds_gradient(op) or op.definition.lazy)
 
 

@@ -19,6 +19,15 @@ from dpexec.errors import MissingKernelError, similar
 from dpexec.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
 from dpexec.ir.roles import GRAD_SUFFIX
 from dpexec.ir.samples import Sample, SampleRng
+from dpexec.ir.signature import (
+    RUNTIME_ARGUMENTS,
+    Kernel,
+    Slot,
+    attribute_of,
+    keyword_defaults,
+    parse_slots,
+    passes_on,
+)
 from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
 
 __all__ = [
@@ -41,39 +50,8 @@ __all__ = [
     "same_as",
 ]
 
-RUNTIME_ARGUMENTS = frozenset(
-    {"backward", "before", "body", "calls", "differentiated", "names", "needs", "rng", "share"}
-)
-"""Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
-
-``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
-``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
-a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
-returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
-``backward``: whether the operator belongs to a backward pass. ``differentiated``: whether its body
-has gradients in the program.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A named input or output; ``many`` slots hold lists, ``optional`` ones may be empty."""
-
-    name: str
-    many: bool = False
-    optional: bool = False
-
-
-def _slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
-    words = text.split() if isinstance(text, str) else text
-    return tuple(
-        Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
-    )
-
-
 GradMaker = Callable[[GradContext], list[GradOp]]
 Infer = Callable[..., Any]
-Kernel = Callable[..., Any]
 
 
 @dataclass
@@ -117,7 +95,7 @@ class OpDef:
         return self._keywords(self.kernel_arguments - RUNTIME_ARGUMENTS, attrs)
 
     def _keywords(self, names: frozenset[str], attrs: Mapping[str, Any]) -> dict[str, Any]:
-        found = {name: _attribute(name) for name in sorted(names)}
+        found = {name: attribute_of(name) for name in sorted(names)}
         return {name: attrs.get(attr, self.attrs.get(attr)) for name, attr in found.items()}
 
     def infer_specs(
@@ -184,9 +162,9 @@ class OpDef:
                 for slot in self.inputs
                 if not slot.name.endswith(LOD_SUFFIX)
             )
-        names = [slot.name for slot in _slots(inputs)]
-        made = [slot.name for slot in _slots(outputs)]
-        many = {slot.name for slot in _slots(outputs) if slot.many}
+        names = [slot.name for slot in parse_slots(inputs)]
+        made = [slot.name for slot in parse_slots(outputs)]
+        many = {slot.name for slot in parse_slots(outputs) if slot.many}
         out = self.outputs[0].name
 
         def infer_like(*specs: Any, **_: Any) -> Any:
@@ -322,17 +300,17 @@ def op(
     def decorate(kernel: Kernel) -> OpDef:
         if type in _registry:
             raise ValueError(f"operator {type} is declared twice")
-        keywords = _keyword_defaults(kernel)
-        infer_keywords = _keyword_defaults(infer) if infer else {}
+        keywords = keyword_defaults(kernel)
+        infer_keywords = keyword_defaults(infer) if infer else {}
         defaults = dict(attrs or {})
         for found in (infer_keywords, keywords):
             for name, default in found.items():
                 if name not in RUNTIME_ARGUMENTS:
-                    defaults.setdefault(_attribute(name), default)
+                    defaults.setdefault(attribute_of(name), default)
         definition = OpDef(
             type=type,
-            inputs=_slots(inputs),
-            outputs=_slots(outputs),
+            inputs=parse_slots(inputs),
+            outputs=parse_slots(outputs),
             kernel=kernel,
             infer=infer,
             attrs=defaults,
@@ -357,37 +335,6 @@ def _without_sequences(found: Any) -> Any:
     if isinstance(found, list):
         return [spec.replace(lod_level=0) for spec in found]
     return found and found.replace(lod_level=0)
-
-
-def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:
-    """Say that what a kernel, or an ``infer``, takes as ``**attrs`` goes to another function.
-
-    It takes the attributes that are keyword-only parameters there, too, with their defaults.
-
-    Args:
-        target: the other function.
-    """
-
-    def decorate(function: Kernel) -> Kernel:
-        function.__dict__["passes_on_to"] = target
-        return function
-
-    return decorate
-
-
-def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function.__dict__.get("passes_on_to")
-    passed_on = {} if target is None else _keyword_defaults(target)
-    return passed_on | {
-        name: None if parameter.default is parameter.empty else parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-
-
-def _attribute(parameter: str) -> str:
-    """The attribute behind a parameter; ``lambda_`` stands for ``lambda``, a word of Python."""
-    return parameter.rstrip("_")
 
 
 def find(type: str) -> OpDef | None:

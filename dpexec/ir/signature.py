@@ -1,0 +1,87 @@
+"""What the declaration of an operator and the signature of its kernel say: slots and attributes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "RUNTIME_ARGUMENTS",
+    "Kernel",
+    "Slot",
+    "attribute_of",
+    "keyword_defaults",
+    "parse_slots",
+    "passes_on",
+]
+
+Kernel = Callable[..., Any]
+
+RUNTIME_ARGUMENTS = frozenset(
+    {"backward", "before", "body", "calls", "differentiated", "names", "needs", "rng", "share"}
+)
+"""Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
+
+``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
+``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
+a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
+returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
+``backward``: whether the operator belongs to a backward pass. ``differentiated``: whether its body
+has gradients in the program.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A named input or output; ``many`` slots hold lists, ``optional`` ones may be empty."""
+
+    name: str
+    many: bool = False
+    optional: bool = False
+
+
+def parse_slots(text: str | Sequence[str]) -> tuple[Slot, ...]:
+    """The slots that a declaration names.
+
+    Args:
+        text: their names, apart by spaces or in a list; ``X[]`` holds a list, ``Bias?`` may be
+            empty.
+    """
+    words = text.split() if isinstance(text, str) else text
+    return tuple(
+        Slot(word.rstrip("?[]"), many="[]" in word, optional="?" in word) for word in words
+    )
+
+
+def passes_on(target: Callable[..., Any]) -> Callable[[Kernel], Kernel]:
+    """Say that what a kernel, or an ``infer``, takes as ``**attrs`` goes to another function.
+
+    It takes the attributes that are keyword-only parameters there, too, with their defaults.
+
+    Args:
+        target: the other function.
+    """
+
+    def decorate(function: Kernel) -> Kernel:
+        function.__dict__["passes_on_to"] = target
+        return function
+
+    return decorate
+
+
+def keyword_defaults(function: Kernel) -> dict[str, Any]:
+    """The keyword-only parameters of a kernel, or an ``infer``, with their defaults or None."""
+    target = function.__dict__.get("passes_on_to")
+    passed_on = {} if target is None else keyword_defaults(target)
+    return passed_on | {
+        name: None if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+def attribute_of(parameter: str) -> str:
+    """The attribute behind a parameter; ``lambda_`` stands for ``lambda``, a word of Python."""
+    return parameter.rstrip("_")
