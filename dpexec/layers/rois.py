@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
@@ -10,7 +10,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
-__all__ = ["prroi_pool", "psroi_pool", "roi_align", "roi_pool"]
+__all__ = ["deformable_roi_pooling", "prroi_pool", "psroi_pool", "roi_align", "roi_pool"]
 
 _FLOATS = ("float32", "float64")
 
@@ -149,6 +149,72 @@ def psroi_pool(
     for argument, value in attrs.items():
         check_type(value, argument, float if argument == "spatial_scale" else int, "psroi_pool")
     return add_op("psroi_pool", _inputs(input, rois, None), input.dtype, attrs, name=name)
+
+
+def deformable_roi_pooling(
+    input: Variable,
+    rois: Variable,
+    trans: Variable,
+    no_trans: bool = False,
+    spatial_scale: float = 1.0,
+    group_size: Sequence[int] = [1, 1],
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    part_size: Sequence[int] | None = None,
+    sample_per_part: int = 1,
+    trans_std: float = 0.1,
+    position_sensitive: bool = False,
+    name: str | None = None,
+) -> Variable:
+    """Means of regions whose bins are moved, by learned distances.
+
+    Args:
+        input: features, ``(N, C, H, W)``.
+        rois: left, top, right, bottom of regions, ``(R, 4)``; the images are its sequences.
+        trans: across and down, ``(R, 2 * classes, *part_size)``; bins are moved by ``trans_std``
+            times it times the size of their region.
+        no_trans: True if bins stay where they are.
+        spatial_scale: cells of the features per pixel of the image.
+        group_size: parts of a region, down and across, that read channels of their own.
+        pooled_height: of the result.
+        pooled_width: of the result.
+        part_size: parts of a region, down and across, that are moved alike; None: every bin.
+        sample_per_part: points of a bin, down as across, whose mean it is.
+        trans_std: see ``trans``.
+        position_sensitive: whether the result has ``C / pooled_height / pooled_width`` channels;
+            the original refuses this with Python 3.
+        name: prefix of names.
+
+    Returns:
+        ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``deformable_psroi_pooling``;
+        Dai and others, 2017 (deformable convolutional networks).
+    """
+    layer = "deformable_roi_pooling"
+    for argument, variable in (("input", input), ("rois", rois), ("trans", trans)):
+        check_variable_and_dtype(variable, argument, _FLOATS, layer)
+    check_type(group_size, "group_size", (list, tuple), layer)
+    part_size = (pooled_height, pooled_width) if part_size is None else part_size
+    check_type(part_size, "part_size", (list, tuple), layer)
+    channels = input.shape[1]
+    attrs = _attrs(pooled_height, pooled_width, spatial_scale) | {
+        "no_trans": no_trans,
+        "output_dim": channels // (pooled_height * pooled_width)
+        if position_sensitive
+        else channels,
+        "group_size": list(group_size),
+        "part_size": list(part_size),
+        "sample_per_part": sample_per_part,
+        "trans_std": trans_std,
+    }
+    helper = LayerHelper("deformable_psroi_pooling", name=name)
+    out = helper.create_variable_for_type_inference(input.dtype)
+    helper.append_op(
+        type="deformable_psroi_pooling",
+        inputs={"Input": input, "ROIs": rois, "Trans": trans},
+        outputs={"Output": out, "TopCount": helper.create_variable_for_type_inference("int32")},
+        attrs=attrs,
+    )
+    return out
 
 
 def _inputs(input: Variable, rois: Variable, rois_lod: Variable | None) -> Mapping[str, Variable]:

@@ -1,0 +1,58 @@
+"""Layers on regions of images, in programs."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.errors import EnforceNotMet
+
+layers = fluid.layers
+ROIS = np.array([[0, 0, 7, 5], [2, 1, 6, 6], [1, 2, 3, 7]], "float32")
+
+
+@pytest.fixture(autouse=True)
+def program():
+    scope, programs = fluid.Scope(), (fluid.Program(), fluid.Program())
+    with fluid.scope_guard(scope), fluid.program_guard(*programs), fluid.unique_name.guard():
+        yield
+
+
+def sequences(rows, *lengths):
+    return fluid.create_lod_tensor(np.asarray(rows), [list(n) for n in lengths], fluid.CPUPlace())
+
+
+def run(feed, *fetches, **options):
+    exe, startup = fluid.Executor(fluid.CPUPlace()), fluid.default_startup_program()
+    if startup.global_block().ops:
+        exe.run(startup)
+    return exe.run(feed=feed, fetch_list=list(fetches), **options)
+
+
+def test_moved_bins_train_what_moves_them():
+    x = fluid.data("x", [2, 8, 8, 8])
+    rois = fluid.data("rois", [None, 4], lod_level=1)
+    pooled = {"pooled_height": 2, "pooled_width": 2, "sample_per_part": 2}
+    fixed = fluid.data("zeros", [None, 2, 2, 2])
+    first = layers.deformable_roi_pooling(x, rois, fixed, no_trans=True, **pooled)
+    moves = layers.reshape(layers.fc(first, 8, param_attr="moves"), [-1, 2, 2, 2])
+    out = layers.deformable_roi_pooling(x, rois, moves, **pooled)
+    parts = layers.deformable_roi_pooling(
+        x, rois, moves, group_size=[2, 2], position_sensitive=True, **pooled
+    )
+    assert out.shape == (-1, 8, 2, 2) and parts.shape == (-1, 2, 2, 2)
+    fluid.optimizer.SGD(0.1).minimize(layers.mean(out))
+    feed = {
+        "x": np.random.default_rng(0).normal(size=(2, 8, 8, 8)).astype("float32"),
+        "rois": sequences(ROIS, [2, 1]),
+        "zeros": np.zeros((3, 2, 2, 2), "float32"),
+    }
+    found = run(feed, first, out, parts, "moves@GRAD")
+    assert [array.shape[:2] for array in found[:3]] == [(3, 8), (3, 8), (3, 2)]
+    assert np.abs(found[3]).max() > 0
+
+
+def test_deformable_pooling_says_which_parts_it_wants():
+    x = fluid.data("x", [2, 8, 8, 8])
+    rois = fluid.data("rois", [None, 4], lod_level=1)
+    with pytest.raises(EnforceNotMet, match="two numbers for every class and part"):
+        layers.deformable_roi_pooling(x, rois, fluid.data("moves", [None, 2, 3, 3]))
