@@ -1,0 +1,1 @@
+"""Tests on clusters. A package, so that its clusters end with it, not with all tests."""
