@@ -12,6 +12,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
 from dpexec.layers.tensor import assign
+from dpexec.ops.reshape2 import resolved
 
 __all__ = [
     "concat",
@@ -157,7 +158,11 @@ def reshape(
     if not inputs and actual_shape is not None:
         actual_shape.stop_gradient = True
         inputs["Shape"] = actual_shape
+    before = x.spec
     out = _with_x_shape(helper, "reshape2", x, inputs, attrs, out=x if inplace else None)
+    if attrs.get("shape") and "Shape" in inputs:
+        # Layers that follow size their parameters by what the program says of the result.
+        out.set_spec(out.spec.replace(shape=resolved(attrs["shape"], before)))
     return helper.append_activation(out)
 
 

@@ -62,11 +62,16 @@ def resolved(shape: Shape, x: Spec) -> tuple[int, ...]:
                  for i, dim in enumerate(made))  # fmt: skip
 
 
+def _partly_known(shape: Shape, rank: int, x: Spec) -> tuple[int, ...]:
+    """What the attribute tells of a shape that variables complete: -1 where they count."""
+    return tuple(_with_copied(shape, x)) if len(shape) == rank else (-1,) * rank
+
+
 def _infer(
     x: Spec, tensor: Spec | None, parts: list[Spec], *, shape: Shape = ()
 ) -> tuple[Spec, Spec]:
     if parts:
-        made: tuple[int, ...] = (-1,) * len(parts)
+        made = _partly_known(shape, len(parts), x)
     elif tensor is not None:
         require(
             tensor.rank == 1 and tensor.shape[0] > 0,

@@ -42,24 +42,37 @@ def _kept(shape: Ints, decrease_axis: Ints) -> tuple[int, ...]:
     return tuple(dim for i, dim in enumerate(shape) if i not in decrease_axis) or (1,)
 
 
+def _known(axes: Ints, infer_flags: Ints, tensors: Sequence[Any], parts: list[Any]) -> list[bool]:
+    """Per axis, whether the attributes tell its section: no variable does."""
+    if any(tensor is not None for tensor in tensors) or (parts and not infer_flags):
+        return [False] * len(axes)
+    return [flag != -1 for flag in infer_flags] if parts else [True] * len(axes)
+
+
 def _infer_section(
-    x: Spec, axes: Ints, starts: Ints, ends: Ints, strides: Ints, decrease_axis: Ints, known: bool
+    x: Spec,
+    axes: Ints,
+    starts: Ints,
+    ends: Ints,
+    strides: Ints,
+    decrease_axis: Ints,
+    known: list[bool],
 ) -> Spec:
     shape = list(x.shape)
     for axis in (*axes, *decrease_axis):
         require_axis(axis, x, "Input", "axes")
-    if not known:
-        for axis in axes:
-            shape[axis] = -1
-    else:
+    for axis in axes:
+        shape[axis] = -1
+    if any(known):
         require(
-            len(axes) == len(starts) == len(ends) == len(strides),
+            len(axes) == len(starts) == len(ends) == len(strides) == len(known),
             f"axes {list(axes)}, starts {list(starts)} and ends {list(ends)} must have the same "
             "length",
         )
         sections = _sections(x.shape, axes, starts, ends, strides)
-        for axis in axes:
-            shape[axis] = _length(x, axis, sections[axis])
+        for axis, told in zip(axes, known, strict=True):
+            if told:
+                shape[axis] = _length(x, axis, sections[axis])
     lod_level = 0 if 0 in axes else x.lod_level
     return x.replace(shape=_kept(shape, decrease_axis), lod_level=lod_level)
 
@@ -88,8 +101,9 @@ def _infer(
     starts: Ints = (),
     ends: Ints = (),
     decrease_axis: Ints = (),
+    infer_flags: Ints = (),
 ) -> Spec:
-    known = start is None and end is None and not start_list and not end_list
+    known = _known(axes, infer_flags, (start, end), [*start_list, *end_list])
     return _infer_section(x, axes, starts, ends, [1] * len(axes), decrease_axis, known)
 
 
@@ -206,9 +220,10 @@ def _infer_strided(
     ends: Ints = (),
     strides: Ints = (),
     decrease_axis: Ints = (),
+    infer_flags: Ints = (),
 ) -> Spec:
-    variables = (start, end, stride)
-    known = not any((*start_list, *end_list, *stride_list)) and all(v is None for v in variables)
+    lists = [*start_list, *end_list, *stride_list]
+    known = _known(axes, infer_flags, (start, end, stride), lists)
     section = _infer_section(x, axes, starts, ends, strides, decrease_axis, known)
     return section.replace(lod_level=x.lod_level)
 

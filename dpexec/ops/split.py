@@ -22,9 +22,23 @@ from dpexec.ops._shapes import require_axis, require_same_dtype
 
 def _section_sizes(sections: Sequence[int], size: int) -> list[int]:
     """The sections, a -1 among them replaced by what the others leave of ``size``."""
-    known = sum(section for section in sections if section >= 0)
-    rest = size - known if size >= 0 else -1
+    rest = size - sum(section for section in sections if section >= 0)
     return [rest if section < 0 else section for section in sections]
+
+
+def _known_sizes(sections: Sequence[int], axis: int, x: Spec) -> list[int]:
+    """The sections of a dimension that is known."""
+    require(
+        list(sections).count(-1) <= 1 and all(section >= -1 for section in sections),
+        f"sections are {list(sections)}: only one may be -1",
+    )
+    size = x.shape[axis]
+    sizes = _section_sizes(sections, size)
+    require(
+        min(sizes) >= 0 and sum(sizes) == size,
+        f"sections {list(sections)} do not add up to dimension {axis} of X {x}",
+    )
+    return sizes
 
 
 def _infer_split(
@@ -48,15 +62,7 @@ def _infer_split(
         )
         sizes = [size if size < 0 else size // num] * num
     else:
-        require(
-            list(sections).count(-1) <= 1 and all(section >= -1 for section in sections),
-            f"sections are {list(sections)}: only one may be -1",
-        )
-        sizes = [-1] * len(parts) if parts else _section_sizes(sections, size)
-        require(
-            size < 0 or parts or (min(sizes) >= 0 and sum(sizes) == size),
-            f"sections {list(sections)} do not add up to dimension {axis} of X {x}",
-        )
+        sizes = list(sections) if parts or size < 0 else _known_sizes(sections, axis, x)
     shapes = ((*x.shape[:at], part, *x.shape[at + 1 :]) for part in sizes)
     lod_level = x.lod_level if at else 0
     return ([x.replace(shape=shape, lod_level=lod_level) for shape in shapes],)
