@@ -1,105 +1,141 @@
-"""Sizes that grow with the rows of a batch, so that an operator is lowered once for many sizes.
+"""Sizes that grow with those of a batch, so that an operator is lowered once for many batches.
 
 Shape rules and lowerings are ordinary Python. With a :class:`Size` in place of a number they say
 what they do for every number of rows: sums and products stay ``slope * rows + offset``, and what a
 comparison says narrows down for which rows all of it holds. Whatever needs a plain number (``int``,
 ``range``, NumPy) raises TypeError: then the rows are not kept open, and nothing is lost but time.
+
+A batch of sequences has several numbers of rows: those of its sentences and of their words, in one
+language and in the other. So slopes and rows are vectors.
 """
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Quotient", "Rows", "Size", "at", "at_most", "real"]
+__all__ = ["Counts", "Quotient", "Rows", "Size", "at", "at_most", "real"]
+
+Counts = tuple[int, ...]
+"""The numbers of rows of one batch."""
+
+_RELATIONS = {"<=": operator.le, "==": operator.eq}
 
 
 class Rows:
-    """A number of rows that is kept open, and for which numbers all that was said of it holds.
+    """Numbers of rows that are kept open, and for which numbers all that was said of them holds.
 
     Args:
         example: decides comparisons.
         most: no number is larger.
     """
 
-    def __init__(self, example: int, most: int) -> None:
-        self.example = example
-        self.least, self.most = 0, most
-        self.capacity = most
+    def __init__(self, example: Sequence[int], most: Sequence[int]) -> None:
+        self.example = tuple(example)
+        self.least, self.most = [0] * len(most), list(most)
+        self.capacity = tuple(most)
+        self._said: dict[tuple[Counts, int, str], bool] = {}  # of sums of several numbers
 
     @classmethod
-    def about(cls, example: int, largest: int) -> Rows:
+    def about(cls, example: Sequence[int], largest: Sequence[int]) -> Rows:
         """As many as an example, or some more or less.
 
         Args:
-            example: a number of rows.
-            largest: the largest number that was seen.
+            example: numbers of rows.
+            largest: the largest numbers that were seen.
 
         Returns:
-            An open number; there is room for half as many again as were seen, rounded up to a
+            Open numbers; there is room for half as many again as were seen, rounded up to a
             power of two: numbers that come lie about those that came.
         """
-        most = max(example, largest)
-        return cls(example, 1 << max(most + most // 2 - 1, 1).bit_length())
+        most = map(max, example, largest)
+        return cls(example, [1 << max(n + n // 2 - 1, 1).bit_length() for n in most])
 
     @staticmethod
     def of(*numbers: Any) -> Rows | None:
         """The rows that one of some numbers depends on, or None."""
         return next((number.rows for number in numbers if isinstance(number, Size)), None)
 
-    def __contains__(self, rows: int) -> bool:
-        return self.least <= rows <= self.most
-
-    def is_at_most(self, slope: int, offset: int, limit: int) -> bool:
-        """Whether ``slope * rows + offset <= limit``, from now on for all numbers that are left.
+    def size(self, index: int) -> Size:
+        """One of the numbers.
 
         Args:
-            slope: an integer.
+            index: which one.
+        """
+        return Size(self, [int(index == other) for other in range(len(self.example))])
+
+    def __contains__(self, counts: Counts) -> bool:
+        bounds = zip(self.least, counts, self.most, strict=True)
+        return all(least <= count <= most for least, count, most in bounds) and all(
+            _RELATIONS[relation](_value(slopes, offset, counts), 0) == holds
+            for (slopes, offset, relation), holds in self._said.items()
+        )
+
+    def holds(self, slopes: Counts, offset: int, relation: str) -> bool:
+        """Whether ``slopes @ rows + offset`` is at most 0, from now on for all that are left.
+
+        Args:
+            slopes: for every number; not all are 0.
             offset: an integer.
-            limit: an integer.
+            relation: ``<=``, or ``==`` if it is to be 0.
 
         Returns:
             What holds for the example; numbers for which it does not are given up.
         """
-        room = limit - offset
-        holds = slope * self.example <= room
+        answer: bool = _RELATIONS[relation](_value(slopes, offset, self.example), 0)
+        if len(slopes) - slopes.count(0) > 1:
+            self._said[slopes, offset, relation] = answer
+        elif relation == "<=":
+            self._bound(slopes, offset, answer)
+        else:  # it is 0, more, or less
+            if self.holds(slopes, offset, "<="):
+                self.holds(tuple(-slope for slope in slopes), -offset, "<=")
+        return answer
+
+    def _bound(self, slopes: Counts, offset: int, holds: bool) -> None:
+        """Give up the numbers for which ``slopes @ rows + offset <= 0`` is not what holds."""
+        index, slope = next((i, slope) for i, slope in enumerate(slopes) if slope)
+        room = -offset
         if not holds:
             slope, room = -slope, -room - 1
         if slope > 0:
-            self.most = min(self.most, room // slope)
-        elif slope < 0:
-            self.least = max(self.least, -(room // -slope))
-        return holds
+            self.most[index] = min(self.most[index], room // slope)
+        else:
+            self.least[index] = max(self.least[index], -(room // -slope))
 
 
 class Size:
-    """``slope * rows + offset``.
+    """``slopes @ rows + offset``.
 
     Args:
-        rows: the open number.
-        slope: an integer.
+        rows: the open numbers.
+        slopes: an integer for each of them.
         offset: an integer.
     """
 
-    __slots__ = ("offset", "rows", "slope")
+    __slots__ = ("offset", "rows", "slopes")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, rows: Rows, slope: int = 1, offset: int = 0) -> None:
-        self.rows, self.slope, self.offset = rows, slope, offset
+    def __init__(self, rows: Rows, slopes: Sequence[int], offset: int = 0) -> None:
+        self.rows, self.slopes, self.offset = rows, tuple(slopes), offset
 
-    def at(self, rows: int) -> int:
+    def at(self, counts: Counts) -> int:
         """The number for some rows."""
-        return self.slope * rows + self.offset
+        return _value(self.slopes, self.offset, counts)
 
-    def _made(self, slope: int, offset: int) -> Any:
-        return Size(self.rows, slope, offset) if slope else offset
+    def _made(self, slopes: Sequence[int], offset: int) -> Any:
+        return Size(self.rows, slopes, offset) if any(slopes) else offset
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Size):
-            return self._made(self.slope + other.slope, self.offset + other.offset)
+            slopes = tuple(map(operator.add, self.slopes, other.slopes))
+            return self._made(slopes, self.offset + other.offset)
         if not isinstance(other, int):
             return NotImplemented
-        return self._made(self.slope, self.offset + other)
+        return self._made(self.slopes, self.offset + other)
 
     __radd__ = __add__
 
@@ -115,23 +151,25 @@ class Size:
     def __mul__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._made(self.slope * other, self.offset * other)
+        return self._made([slope * other for slope in self.slopes], self.offset * other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, Size):
-            times = self.slope // other.slope
-            exact = (other.slope * times, other.offset * times) == (self.slope, self.offset)
+            mine, others = (*self.slopes, self.offset), (*other.slopes, other.offset)
+            times = next(a // b for a, b in zip(mine, others, strict=True) if b)
+            exact = mine == tuple(times * b for b in others)
             return times if exact and other > 0 else NotImplemented
-        if type(other) is not int or other == 0 or self.slope % other:
+        if not self._divides(other):
             return NotImplemented
-        return self._made(self.slope // other, self.offset // other)
+        return self._made([slope // other for slope in self.slopes], self.offset // other)
 
     def __mod__(self, other: Any) -> Any:
-        if type(other) is not int or other == 0 or self.slope % other:
-            return NotImplemented
-        return self.offset % other
+        return self.offset % other if self._divides(other) else NotImplemented
+
+    def _divides(self, other: Any) -> bool:
+        return type(other) is int and other != 0 and math.gcd(*self.slopes) % other == 0
 
     def __truediv__(self, other: Any) -> Any:
         return Quotient(self, other)
@@ -139,13 +177,14 @@ class Size:
     def __rtruediv__(self, other: Any) -> Any:
         return Quotient(other, self)
 
-    def __le__(self, other: Any) -> bool:
-        if not isinstance(other, Size | int):
-            return NotImplemented
+    def _is(self, relation: str, other: Any) -> bool:
         less = self - other
         if isinstance(less, Size):
-            return self.rows.is_at_most(less.slope, less.offset, 0)
-        return bool(less <= 0)
+            return self.rows.holds(less.slopes, less.offset, relation)
+        return bool(_RELATIONS[relation](less, 0))
+
+    def __le__(self, other: Any) -> bool:
+        return self._is("<=", other) if isinstance(other, Size | int) else NotImplemented
 
     def __ge__(self, other: Any) -> bool:
         return -self <= -other
@@ -157,17 +196,17 @@ class Size:
         return self >= other + 1
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Size | int):
-            return NotImplemented
-        if isinstance(other, Size) and self.slope == other.slope:  # whatever the rows are
-            return self.offset == other.offset
-        return self <= other and self >= other
+        return self._is("==", other) if isinstance(other, Size | int) else NotImplemented
 
     def __bool__(self) -> bool:
         return self != 0
 
     def __repr__(self) -> str:
-        return f"{self.slope}*rows{self.offset:+d}"
+        return f"{list(self.slopes)}@rows{self.offset:+d}"
+
+
+def _value(slopes: Counts, offset: int, counts: Counts) -> int:
+    return sum(map(operator.mul, slopes, counts)) + offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +221,9 @@ class Quotient:
     dividend: Any
     divisor: Any
 
-    def at(self, rows: int) -> float:
+    def at(self, counts: Counts) -> float:
         """The number for some rows."""
-        return float(at(self.dividend, rows) / at(self.divisor, rows))
+        return float(at(self.dividend, counts) / at(self.divisor, counts))
 
 
 def real(number: Any) -> Any:
@@ -208,11 +247,11 @@ def at_most(number: Any) -> Any:
     return number.at(number.rows.capacity) if isinstance(number, Size) else number
 
 
-def at(number: Any, rows: int) -> Any:
+def at(number: Any, counts: Counts) -> Any:
     """What a number is for some rows: itself, if it does not depend on them.
 
     Args:
         number: a size, a quotient, or any number.
-        rows: the number of rows.
+        counts: the numbers of rows.
     """
-    return number.at(rows) if isinstance(number, Size | Quotient) else number
+    return number.at(counts) if isinstance(number, Size | Quotient) else number

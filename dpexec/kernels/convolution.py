@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.sizes import Rows, at
+from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import im2col, onednn, onednn_calls
 from dpexec.kernels.lowering import Buffer, Code, Value, find, keywords, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
@@ -46,7 +46,7 @@ class Convolution:
         channels = channels_of(image.shape, window.layout)
         return Convolution(image.shape[0], channels, weight.shape[0], window)
 
-    def at(self, rows: int) -> Convolution:
+    def at(self, rows: Counts) -> Convolution:
         """The same for some rows of a batch."""
         return replace(self, batch=at(self.batch, rows))
 
@@ -128,7 +128,7 @@ def _emit(
         im2col.emit(code, what, made.window, image, weight, out)
         return
     rows = Rows.of(made.batch)
-    main, turning = _found(what, made.at(rows.example if rows else 0))
+    main, turning = _found(what, made.at(rows.example if rows else ()))
     slots = _SLOTS[what]
     plain, wanted = weight, slots[1]
     if turning is not None:
@@ -137,7 +137,7 @@ def _emit(
         _turn(code, turning, plain, weight)
     layout = main.layout(wanted)
 
-    def primitive(count: int) -> Primitive:
+    def primitive(count: Counts) -> Primitive:
         found, _ = _found(what, made.at(count))
         if not found.layout(wanted).is_like(layout):
             raise TypeError("filters that lie in another way than for other numbers of rows")
@@ -174,7 +174,7 @@ def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
     if not onednn.available():
         return im2col.takes(made.window)
     rows = Rows.of(made.batch)
-    example = made.at(rows.example if rows else 0)
+    example = made.at(rows.example if rows else ())
     return all(_primitives(what, example) is not None for what in ways)
 
 

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dpexec.ir.sizes import Rows
+from dpexec.ir.sizes import Counts, Rows
 from dpexec.kernels import onednn
 from dpexec.kernels.lowering import Code, Late, Value
 from dpexec.kernels.machine import count, floats, intrinsic, kernel, number
@@ -152,7 +152,7 @@ def turn(p: int) -> int:
 def emit(
     code: Code,
     arguments: Mapping[int, Value],
-    primitive: Callable[[int], onednn.Primitive],
+    primitive: Callable[[Counts], onednn.Primitive],
     rows: Rows | None = None,
 ) -> None:
     """Call a primitive on arrays, which must lie as it wants them.
@@ -163,13 +163,13 @@ def emit(
         primitive: gives it for the rows of a batch.
         rows: of the batch, if the primitive depends on them.
     """
-    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else (0,))]
+    examples = [primitive(count) for count in ((rows.example, rows.capacity) if rows else ((),))]
     room = max(example.scratch for example in examples)
     if room:
         arguments = {**arguments, onednn.SCRATCHPAD: code.scratch(room, dtype=np.uint8)}
 
     @functools.lru_cache(1)
-    def found(count: int) -> onednn.Primitive:
+    def found(count: Counts) -> onednn.Primitive:
         made = primitive(count)
         if made.scratch > room:
             raise TypeError("more temporary memory than for other numbers of rows")

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.sizes import Rows, at
+from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import onednn, onednn_calls
 from dpexec.kernels.blas import gemm, sgemm_address
 from dpexec.kernels.lowering import Code, Value, lowering
@@ -124,7 +124,7 @@ def _by_onednn(code: Code, product: _Product) -> None:
     onednn_calls.emit(code, arguments, make, Rows.of(*product.sizes, product.times))
 
 
-def _primitive(product: _Product, number: int, biased: bool, count: int) -> onednn.Primitive:
+def _primitive(product: _Product, number: int, biased: bool, count: Counts) -> onednn.Primitive:
     """The library's matmul for a number of rows.
 
     Args:

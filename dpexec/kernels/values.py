@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.ir.sizes import Counts
+
 __all__ = ["Buffer", "Constant", "Late", "Sparse", "Value"]
 
 
@@ -181,5 +183,5 @@ class Late:
             argument, as long as it lives.
     """
 
-    def __init__(self, make: Callable[[int], Any]) -> None:
+    def __init__(self, make: Callable[[Counts], Any]) -> None:
         self.at = make

@@ -1,6 +1,6 @@
 """Plans are bound to the shapes of batches: what is found out for one size serves many others.
 
-When a second size of a batch comes, shapes and code are made once more with the number of rows
+When a second size of a batch comes, shapes and code are made once more with the numbers of rows
 left open (:mod:`dpexec.ir.sizes`). For all sizes that agree with what was decided then, binding
 is little more than writing new numbers into tables.
 """
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.kept import Kept
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import on_gpus
 from dpexec.graph.ssa import SSAGraph
-from dpexec.ir.sizes import Rows, Size
+from dpexec.ir.sizes import Counts, Rows, Size
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import Rules, array_spec, check_merge, check_run
@@ -76,13 +77,14 @@ class Binder:
     def _from_family(self, plan: Plan, feeds: Feeds, merged: bool) -> Binding | None:
         """A binding that was made for an open number of rows; None if there is none for these."""
         family = self._family((plan, merged, self._replicas.forms, feeds.form))
-        found = family.binding(feeds.extents)
-        most = max(feeds.extents)
-        if found is None and family.may_grow(most):
-            rows = Rows.about(most, family.largest)
+        counts = feeds.extents.counts
+        found = family.binding(counts)
+        example = None if found else family.lacks(counts)
+        family.note(counts)
+        if example is not None:
+            rows = Rows.about(example, family.largest)
             family.members.append(self._opened(plan, feeds, merged, rows))
-            found = family.binding(feeds.extents)
-        family.largest = max(family.largest, most)
+            found = family.binding(counts)
         return found
 
     def _family(self, key: Any) -> _Family:
@@ -104,9 +106,10 @@ class Binder:
     def _opened(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> _Member | None:
         """What is bound for all numbers of rows that behave alike; None if nothing can be."""
         try:
+            axes = feeds.extents.axes
             given = [
-                {name: _open(spec, count, rows) for name, spec in specs.items()}
-                for specs, count in zip(_specs(feeds), feeds.extents, strict=True)
+                {name: _open(spec, axes.get(name, ()), rows) for name, spec in specs.items()}
+                for specs in _specs(feeds)
             ]
             specs = self._specs(plan, given, merged, Rules())
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)
@@ -123,25 +126,25 @@ class Binder:
 
 @dataclass(eq=False)
 class _Member:
-    """A binding with an open number of rows.
+    """A binding with open numbers of rows.
 
     Args:
-        rows: the number.
-        binding: leaves it open.
-        first: for a batch that has the example's number of rows on every device.
+        rows: the numbers.
+        binding: leaves them open.
+        first: for a batch that has the example's numbers of rows on every device.
     """
 
     rows: Rows
     binding: Binding
     first: Binding
 
-    def closed(self, samples: Sequence[int]) -> Binding | None:
+    def closed(self, counts: Sequence[Counts]) -> Binding | None:
         """The binding for some rows on every device; None if it is not right for them."""
-        if not all(count in self.rows for count in samples if count):
+        if not all(count in self.rows for count in counts if any(count)):
             return None
-        if samples == self.first.rows:
+        if counts == self.first.rows:
             return self.first
-        made = self.binding.closed(samples)
+        made = self.binding.closed(counts)
         try:
             assert made.lates is not None
         except TypeError:  # a primitive needs more memory than those for other numbers of rows
@@ -153,22 +156,37 @@ class _Family:
     """Bindings for feeds that differ in their numbers of rows alone.
 
     Attributes:
-        largest: number of rows of a device so far; 0: such a feed did not come yet.
+        largest: numbers of rows of a device so far; (): such a feed did not come yet.
         members: what was made for open numbers of rows; None: they cannot be left open.
     """
 
     def __init__(self) -> None:
-        self.largest = 0
+        self.largest: Counts = ()
         self.members: list[_Member | None] = []
 
-    def may_grow(self, rows: int) -> bool:
-        """Whether it is worth while to leave the number open: a second, unknown one has come."""
-        known = any(member is None or rows in member.rows for member in self.members)
-        return self.largest > 0 and not known and len(self.members) < _MEMBERS_KEPT
+    def lacks(self, counts: Sequence[Counts]) -> Counts | None:
+        """What it is worth while to open the numbers for: those of a second, unknown batch.
 
-    def binding(self, samples: Sequence[int]) -> Binding | None:
+        Args:
+            counts: of every device.
+
+        Returns:
+            The largest ones that no member is right for; None: there are none, or no more room.
+        """
+        if not self.largest or None in self.members or len(self.members) >= _MEMBERS_KEPT:
+            return None
+        unknown = [
+            c for c in counts if not any(m is not None and c in m.rows for m in self.members)
+        ]
+        return max(unknown, key=sum, default=None)
+
+    def note(self, counts: Sequence[Counts]) -> None:
+        """Some rows have come on every device."""
+        self.largest = tuple(map(max, *counts, self.largest or counts[0]))
+
+    def binding(self, counts: Sequence[Counts]) -> Binding | None:
         """A binding for some rows on every device, if there is one that is right for them."""
-        tried = (member.closed(samples) for member in self.members if member is not None)
+        tried = (member.closed(counts) for member in self.members if member is not None)
         return next((made for made in tried if made is not None), None)
 
 
@@ -176,11 +194,11 @@ def _specs(feeds: Feeds) -> Specs:
     return [{name: array_spec(array) for name, array in v.items()} for v in feeds.values]
 
 
-def _open(spec: Spec, count: int, rows: Rows) -> Spec:
-    if not spec.rank or spec.shape[0] != count:
-        return spec
-    size: Any = Size(rows)
-    return spec.replace(shape=(size, *spec.shape[1:]))
+def _open(spec: Spec, axes: Sequence[int], rows: Rows) -> Spec:
+    """The spec of an array whose first dimension is open, or that of offsets of sequences."""
+    more = int(spec.kind == VarType.RAW)  # of n sequences there are n + 1 offsets
+    sizes: list[Any] = [rows.size(axis) + more for axis in axes]
+    return spec.replace(shape=(*sizes, *spec.shape[len(sizes) :]))
 
 
 def _is_open(spec: Spec | None) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from dpexec import kernels
 from dpexec.core.memory import no_cycles_sought
 from dpexec.graph.ssa import OpNode
-from dpexec.ir.sizes import Rows, at
+from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.ir.spec import Spec
 from dpexec.runtime.code.row_limits import sparse_reads
 from dpexec.runtime.env import Env
@@ -71,7 +71,7 @@ class Binding:
         native: the libraries to make machine code with where that is possible; nothing: none.
         memory: what such code works in.
         halves: matrix products in code round their operands to bfloat16.
-        rows: of every device's batch, if the specs leave them open.
+        rows: the numbers of rows of every device's batch, if the specs leave them open.
         opened: the binding that left them open, which serves other numbers, too.
         code: if it was made.
         runs: how often it ran, or began to.
@@ -83,7 +83,7 @@ class Binding:
     native: Mapping[str, str]
     memory: Memory
     halves: bool = False
-    rows: Sequence[int] = ()
+    rows: Sequence[Counts] = ()
     opened: Binding | None = None
     code: PlanCode | None = None
     runs: int = 0
@@ -116,12 +116,12 @@ class Binding:
             return code.steps(self.memory, self._counts, self.lates)
 
     @property
-    def _counts(self) -> Sequence[int]:
-        return self.rows or [0] * len(self.given)
+    def _counts(self) -> Sequence[Counts]:
+        return self.rows or [()] * len(self.given)
 
     @functools.cached_property
     def lates(self) -> Lates:
-        """What code needs that is made for one number of rows.
+        """What code needs that is made for some rows.
 
         Raises:
             TypeError: it needs more memory than for other numbers.
@@ -143,8 +143,8 @@ class Binding:
         self.code = make_code(self.plan, self.given, self.halves, rows, self.more_rows)
         return self.code
 
-    def closed(self, rows: Sequence[int]) -> Binding:
-        """The same for a number of rows on every device, which was left open."""
+    def closed(self, rows: Sequence[Counts]) -> Binding:
+        """The same for numbers of rows on every device, which were left open."""
         return Binding(
             *(self.plan, self.given, self.native, self.memory, self.halves),
             rows=rows,
@@ -186,5 +186,5 @@ def _nothing(envs: Sequence[Env]) -> None:
     """What remains to do for the other nodes."""
 
 
-def _closed(spec: Spec, rows: int) -> Spec:
+def _closed(spec: Spec, rows: Counts) -> Spec:
     return spec.replace(shape=tuple(at(size, rows) for size in spec.shape))

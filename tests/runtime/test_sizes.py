@@ -75,6 +75,41 @@ def image_feeds(sizes):
     return [{**feed, "x": feed["x"].reshape(-1, 4, 9, 9)} for feed in found]
 
 
+def translation():
+    """A sum over every sentence, which all words of the other language see."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        source, target, following = (
+            fluid.data(name, [None, 1], "int64", lod_level=1)
+            for name in ("source", "target", "following")
+        )
+        words = fluid.layers.fc(fluid.embedding(source, [12, 8]), 8, act="tanh")
+        seen = fluid.layers.sequence_pool(words, "sum")
+        hidden = fluid.layers.fc(fluid.embedding(target, [12, 8]), 8, act="tanh")
+        hidden = hidden + fluid.layers.sequence_expand_as(seen, hidden)
+        prediction = fluid.layers.fc(hidden, 12, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.cross_entropy(prediction, following))
+        fluid.optimizer.Momentum(0.05, 0.9).minimize(loss)
+    return Net(main, startup, loss, None, prediction)
+
+
+def translation_feeds(sizes):
+    """Four to six sentences, the other language's somewhat longer or shorter."""
+    rng = np.random.RandomState(4)
+
+    def sentences(lengths):
+        numbers = rng.randint(0, 12, (sum(lengths), 1)).astype("int64")
+        return fluid.create_lod_tensor(numbers, [lengths], fluid.CPUPlace())
+
+    found = []
+    for size in sizes:
+        lengths = rng.randint(1, 2 + size // 4, (2, rng.randint(4, 7))).tolist()
+        source, target, following = map(sentences, (lengths[0], lengths[1], lengths[1]))
+        found.append({"source": source, "target": target, "following": following})
+    return found
+
+
 def closed(monkeypatch):
     """From now on every size is bound by itself."""
     monkeypatch.setattr(Binder, "_opened", lambda *arguments: None)
@@ -86,6 +121,7 @@ NETS = {
     "batch_norm": (lambda: classifier(batch_norm=True), feeds),
     "images": (convolutions, image_feeds),
     "sequences": (sequences, sequence_batches),
+    "translation": (translation, translation_feeds),
     "sparse": (words, word_feeds),
     "sparse Adagrad": (lambda: words(fluid.optimizer.Adagrad(0.1)), word_feeds),
 }
@@ -102,6 +138,7 @@ NETS = {
         ("images", 2, AllReduce),
         ("sequences", 1, AllReduce),
         ("sequences", 2, Reduce),
+        ("translation", 2, AllReduce),
         ("sparse", 2, AllReduce),
         ("sparse", 2, Reduce),
         ("sparse Adagrad", 3, AllReduce),
@@ -115,7 +152,7 @@ def test_open_sizes_give_the_bits_of_closed_ones(name, devices, mode, monkeypatc
     assert_same_bits(opened, train(make(), batches(sizes), devices, mode))
 
 
-@pytest.mark.parametrize("name", ["dense", "sequences"])
+@pytest.mark.parametrize("name", ["dense", "sequences", "translation"])
 def test_fifty_sizes_are_lowered_a_few_times(name, monkeypatch):
     net, batches = NETS[name]
     made = []

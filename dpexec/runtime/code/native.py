@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dpexec.core.places import CUDAPlace
-from dpexec.ir.sizes import Rows
+from dpexec.ir.sizes import Counts, Rows
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Memory
 from dpexec.runtime.code.arena import Arena, arena_of
@@ -51,7 +51,7 @@ class PlanCode:
     chains: Mapping[int, Sequence[int]]
     arenas: Mapping[int, Arena]
 
-    def late(self, rows: Sequence[int]) -> Lates:
+    def late(self, rows: Sequence[Counts]) -> Lates:
         """What is made for a number of rows, by task; without tasks that need nothing of it.
 
         Args:
@@ -72,7 +72,7 @@ class PlanCode:
         assert device is not None
         return device
 
-    def steps(self, memory: Memory, rows: Sequence[int], lates: Lates) -> list[list[Step]]:
+    def steps(self, memory: Memory, rows: Sequence[Counts], lates: Lates) -> list[list[Step]]:
         """The steps of all tasks, where values have a place.
 
         Args:

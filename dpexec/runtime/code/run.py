@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.sizes import Rows, at
+from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
@@ -33,8 +33,8 @@ class CodeMemory:
         memory: the arena.
         inner: where the block begins in it that only this code uses.
         lasting: where each of the lasting buffers begins.
-        rows: of the device's batch, on which sizes may depend.
-        late: what was made for that number, per table.
+        rows: numbers of the device's batch, on which sizes may depend.
+        late: what was made for them, per table.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class CodeMemory:
         memory: np.ndarray[Any, Any],
         inner: int,
         lasting: Sequence[int],
-        rows: int,
+        rows: Counts,
         late: Mapping[CodeTable, Sequence[Any]],
     ) -> None:
         self.code = code
@@ -54,17 +54,19 @@ class CodeMemory:
         self._places = {buffer: inner + at for buffer, at in code.places.items()}
         self._places.update(zip(code.lasting, lasting, strict=True))
 
-    def arrays(self, value: Value | Sparse, rows: int | None = None) -> list[np.ndarray[Any, Any]]:
+    def arrays(
+        self, value: Value | Sparse, rows: Counts | None = None
+    ) -> list[np.ndarray[Any, Any]]:
         """The memory of all parts of a value that code computes.
 
         Args:
             value: the value.
-            rows: another number of rows.
+            rows: other numbers of rows.
         """
         count = self.rows if rows is None else rows
         return [self._array(part, count) for part in value.parts]
 
-    def _array(self, value: Value, rows: int) -> np.ndarray[Any, Any]:
+    def _array(self, value: Value, rows: Counts) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
         shape = [at(size, rows) for size in value.shape]
         if value.buffer not in self._places:  # of size 0, or no kernel needs it

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.sizes import Rows
+from dpexec.ir.sizes import Counts, Rows
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.kernels.machine import count, integers, kernel, run
 from dpexec.runtime.code.native import Lates
@@ -25,12 +25,17 @@ Computed = tuple[Value | Sparse, list[np.ndarray[Any, Any]]]
 def _write(p: int) -> int:
     """Write the words that are sizes.
 
-    Arguments: how many, each with position, slope, offset and device; the rows of every device's
-    batch; the words.
+    Arguments: how many, each with position, device, offset and slopes; how many slopes that are;
+    as many numbers of rows of every device's batch; the words.
     """
-    sizes, rows, words = integers(p, 1), integers(p, 2), integers(p, 3)
-    for i in range(0, 4 * count(p, 0), 4):
-        words[sizes[i]] = sizes[i + 1] * rows[sizes[i + 3]] + sizes[i + 2]
+    slopes = count(p, 1)
+    sizes, rows, words = integers(p, 2), integers(p, 3), integers(p, 4)
+    width = 3 + slopes
+    for i in range(0, width * count(p, 0), width):
+        size = sizes[i + 2]
+        for j in range(slopes):
+            size += sizes[i + 3 + j] * rows[sizes[i + 1] * slopes + j]
+        words[sizes[i]] = size
     return 0
 
 
@@ -38,8 +43,8 @@ class OpenParts:
     """The words that differ between numbers of rows, and the arrays."""
 
     def __init__(self) -> None:
-        self.sizes: list[tuple[int, int, int, int]] = []
-        """Of every word that is a size: position, slope, offset, and device."""
+        self.sizes: list[tuple[int, ...]] = []
+        """Of every word that is a size: position, device, offset, and slopes."""
         self.late: list[tuple[int, CodeTable]] = []
         """Tables for which something is made late, with the task."""
         self.made: list[int] = []
@@ -56,7 +61,7 @@ class OpenParts:
         """
         device, table = task.device, code.made_by
         assert device is not None
-        self.sizes += [(first + at, s.slope, s.offset, device) for at, s in table.sizes]
+        self.sizes += [(first + at, device, s.offset, *s.slopes) for at, s in table.sizes]
         if table.made:
             self.late.append((task.id, table))
             self.made += [first + at for at in table.made]
@@ -84,7 +89,7 @@ class OpenParts:
         """
         return (device, name) in self._arrays
 
-    def value(self, device: int, name: str, rows: Sequence[int]) -> Computed:
+    def value(self, device: int, name: str, rows: Sequence[Counts]) -> Computed:
         """A value whose shape depends on the rows, and where its parts lie.
 
         Args:
@@ -102,21 +107,25 @@ class SizeWriter:
     Args:
         parts: what depends on it.
         words: of the step.
-        devices: how many there are.
+        rows: numbers of every device's batch; none: nothing depends on them.
     """
 
     def __init__(
-        self, parts: OpenParts, words: np.ndarray[Any, np.dtype[np.int64]], devices: int
+        self,
+        parts: OpenParts,
+        words: np.ndarray[Any, np.dtype[np.int64]],
+        rows: Sequence[Counts],
     ) -> None:
         self._late, self._made = parts.late, parts.made
         self._words = words
         self._sizes = np.array(parts.sizes, np.int64)
-        self._rows = np.zeros(devices, np.int64)
+        self._rows = np.array(rows, np.int64)
         addresses = [array.ctypes.data for array in (self._sizes, self._rows, words)]
-        self._arguments = np.array([len(parts.sizes), *addresses], np.int64)
+        slopes = self._rows.shape[-1]
+        self._arguments = np.array([len(parts.sizes), slopes, *addresses], np.int64)
         self._table = np.array([[_write.address, self._arguments.ctypes.data]], np.int64)
 
-    def write(self, rows: Sequence[int], lates: Lates) -> None:
+    def write(self, rows: Sequence[Counts], lates: Lates) -> None:
         """Make them the words for some rows.
 
         Args:

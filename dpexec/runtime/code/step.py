@@ -18,6 +18,7 @@ import numpy as np
 from dpexec.core import tensors
 from dpexec.core.kept import Kept
 from dpexec.core.tensors import LoDTensor
+from dpexec.ir.sizes import Counts
 from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
@@ -73,7 +74,7 @@ class CodeStep:
         self.schedule = Schedule(made.tables(), made.waits, made.threads)
         self._words = memoryview(made.words.data)  # written to much faster than an array
         self._open = made.open
-        self._sizes = SizeWriter(made.open, made.words, len(binding.given))
+        self._sizes = SizeWriter(made.open, made.words, binding.rows)
         self._sized_for: Callable[[], Binding | None] = weakref.ref(binding)
         self._lates: Any = None  # words are their addresses; the first ones live in what is kept
         self._kept = made.kept
@@ -92,7 +93,7 @@ class CodeStep:
         self._moves = -1
         self._numbered = False
         self._rows = tuple(binding.rows)
-        self._told: Kept[tuple[int, ...], list[int]] = Kept(_ROWS_KEPT)
+        self._told: Kept[tuple[Counts, ...], list[int]] = Kept(_ROWS_KEPT)
         self._written: dict[str, LoDTensor] = {}
         fetched = itertools.product(range(len(made.computed)), plan.fetch)
         self._varying = [it for it in (*fetched, *plan.commits) if self._open.varies(*it)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.sizes import Quotient, Size
+from dpexec.ir.sizes import Counts, Quotient, Size
 from dpexec.kernels.lowering import Argument, Buffer, Late, Value
 from dpexec.kernels.machine import Kernel
 
@@ -82,8 +82,13 @@ class CodeTable:
         self._inside.append(position)
         return self._inner.get(buffer, 0)
 
-    def late(self, rows: int) -> list[Any]:
-        """What is made for a number of rows, such as primitives; words are its addresses.
+    @property
+    def results(self) -> list[tuple[int, int]]:
+        """Positions of the addresses of lasting buffers, with the buffers' numbers."""
+        return list(zip(*self._outside, strict=True))
+
+    def late(self, rows: Counts) -> list[Any]:
+        """What is made for some rows, such as primitives; words are its addresses.
 
         Args:
             rows: of the device's batch.
@@ -94,7 +99,7 @@ class CodeTable:
         return [argument.at(rows) for argument in self._late]
 
     def words(
-        self, rows: int, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
+        self, rows: Counts, late: Sequence[Any], inner: int, lasting: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
         """All words.
 

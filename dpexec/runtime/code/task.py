@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.operator import Operator
-from dpexec.ir.sizes import at_most
+from dpexec.ir.sizes import Counts, at_most
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
@@ -276,7 +276,7 @@ class TaskCode:
 
     # ---- steps
 
-    def late(self, rows: int) -> dict[CodeTable, list[Any]]:
+    def late(self, rows: Counts) -> dict[CodeTable, list[Any]]:
         """What tables need that is made for a number of rows, see :meth:`CodeTable.late`.
 
         Args:
@@ -296,7 +296,7 @@ class TaskCode:
         inner: int,
         lasting: Sequence[int],
         steps: Sequence[Step],
-        rows: int,
+        rows: Counts,
         late: Mapping[CodeTable, Sequence[Any]],
     ) -> list[Step]:
         """The steps of a task, when there is memory for its values.

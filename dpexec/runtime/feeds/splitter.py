@@ -47,7 +47,7 @@ class _Cuts:
         for own, form, count in zip(self.parts, self.form, samples, strict=True):
             part, first = slice(first, first + count), first + count
             parts.append([(name, part) for name, _ in own])
-            shapes.append(tuple((name, (count, *tail), dtype) for name, tail, dtype in form))
+            shapes.append(tuple((name, (count, *tail), dtype) for name, _, tail, dtype in form))
         return _Cuts(parts, samples, tuple(shapes), self.form)
 
 

@@ -16,6 +16,7 @@ from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.runtime.feeds.arrays import arrays_of, check_array
 from dpexec.runtime.feeds.dask_blocks import Blocks, computed, row_blocks
+from dpexec.runtime.feeds.extents import Extents, find_extents
 from dpexec.runtime.feeds.held import hold
 
 __all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
@@ -63,20 +64,20 @@ class Feeds:
         )
 
     @functools.cached_property
-    def extents(self) -> list[int]:
-        """The number per device that changes from batch to batch: rows of sequences, or samples."""
-        found = ({v.rows for v in values.values() if isinstance(v, Lod)} for values in self.values)
-        return [
-            rows.pop() if len(rows) == 1 else samples
-            for rows, samples in zip(found, self.samples, strict=True)
-        ]
+    def extents(self) -> Extents:
+        """The sizes that change from batch to batch."""
+        return find_extents(self.values, self.samples)
 
     @functools.cached_property
     def form(self) -> Any:
         """What remains of :attr:`shapes` without :attr:`extents`, as a key."""
+        axes = self.extents.axes
         return tuple(
-            tuple((name, _tail(a.shape, rows), a.dtype.str) for name, a in values.items())
-            for values, rows in zip(self.values, self.extents, strict=True)
+            tuple(
+                (name, axes.get(name), a.shape[len(axes.get(name, ())) :], a.dtype.str)
+                for name, a in values.items()
+            )
+            for values in self.values
         )
 
     @property
@@ -98,10 +99,6 @@ class Feeds:
                     copies[name] = values[name].copy()
             fed.append({name: copies.get(name, array) for name, array in values.items()})
         return fed
-
-
-def _tail(shape: tuple[int, ...], rows: int) -> tuple[Any, ...]:
-    return shape[1:] if shape[:1] == (rows,) else (shape,)
 
 
 def single_feed(block: Block, feed: Any) -> Feeds:
