@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
-__all__ = ["locality_aware_nms", "matrix_nms", "multiclass_nms"]
+__all__ = ["locality_aware_nms", "matrix_nms", "multiclass_nms", "retinanet_detection_output"]
 
+_FLOATS = ("float32", "float64")
 _TYPES = {
     "score_threshold": float,
     "post_threshold": float,
@@ -159,6 +160,58 @@ def locality_aware_nms(
     return found_boxes("locality_aware_nms", bboxes, scores, attrs, name)[0]
 
 
+def retinanet_detection_output(
+    bboxes: Sequence[Variable],
+    scores: Sequence[Variable],
+    anchors: Sequence[Variable],
+    im_info: Variable,
+    score_threshold: float = 0.05,
+    nms_top_k: int = 1000,
+    keep_top_k: int = 100,
+    nms_threshold: float = 0.3,
+    nms_eta: float = 1.0,
+) -> Variable:
+    """What a RetinaNet found, on all levels of its pyramid.
+
+    Args:
+        bboxes: for each level what moves anchors, ``(N, M, 4)``, the coarsest one last.
+        scores: probabilities of classes, ``(N, M, classes)``, without one of the background.
+        anchors: ``(M, 4)``.
+        im_info: height, width and scale of the images, ``(N, 3)``.
+        score_threshold: scores up to this are left out, but on the last level only those up to 0.
+        nms_top_k: scores of a level that come into question; -1 for all.
+        keep_top_k: boxes of an image that are kept; -1 for all.
+        nms_threshold: shared by covered area above which a box covers another.
+        nms_eta: as for :func:`multiclass_nms`. The original always takes 1.
+
+    Returns:
+        Rows of label (from 1 on), score and box, ``(found, 6)``; the images are its sequences.
+        Source: Paddle op ``retinanet_detection_output``.
+    """
+    layer = "retinanet_detection_output"
+    given = {"bboxes": bboxes, "scores": scores, "anchors": anchors}
+    for argument, levels in given.items():
+        check_type(levels, argument, list, layer)
+        for number, level in enumerate(levels):
+            check_variable_and_dtype(level, f"{argument}[{number}]", _FLOATS, layer)
+    check_variable_and_dtype(im_info, "im_info", _FLOATS, layer)
+    helper = LayerHelper(layer)
+    out = helper.create_variable_for_type_inference(scores[0].dtype, stop_gradient=True)
+    helper.append_op(
+        type=layer,
+        inputs={"BBoxes": bboxes, "Scores": scores, "Anchors": anchors, "ImInfo": im_info},
+        outputs={"Out": out},
+        attrs={
+            "score_threshold": score_threshold,
+            "nms_top_k": nms_top_k,
+            "nms_threshold": nms_threshold,
+            "keep_top_k": keep_top_k,
+            "nms_eta": nms_eta,
+        },
+    )
+    return out
+
+
 def found_boxes(
     op_type: str,
     bboxes: Variable,
@@ -183,7 +236,7 @@ def found_boxes(
         What is found, and the index (without it, what is found, again).
     """
     for variable, argument in ((bboxes, "bboxes"), (scores, "scores")):
-        check_variable_and_dtype(variable, argument, ("float32", "float64"), op_type)
+        check_variable_and_dtype(variable, argument, _FLOATS, op_type)
     for argument, value in attrs.items():
         check_type(value, argument, _TYPES[argument], op_type)
     helper = LayerHelper(layer or op_type, name=name)

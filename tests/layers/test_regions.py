@@ -56,3 +56,29 @@ def test_deformable_pooling_says_which_parts_it_wants():
     rois = fluid.data("rois", [None, 4], lod_level=1)
     with pytest.raises(EnforceNotMet, match="two numbers for every class and part"):
         layers.deformable_roi_pooling(x, rois, fluid.data("moves", [None, 2, 3, 3]))
+
+
+def test_a_retinanet_finds_the_best_of_all_levels():
+    counts, feed = (3, 2), {"info": np.array([[40, 40, 1]], "float32")}
+    for level, count in enumerate(counts):
+        corner = np.arange(count)[:, None] * 12 + level * 20
+        feed[f"anchors{level}"] = np.hstack([corner, corner, corner + 9, corner + 9])
+        feed[f"moves{level}"] = np.zeros((1, count, 4))
+        feed[f"scores{level}"] = np.array([[[0.1, 0.9], [0.6, 0.2], [0.3, 0.4]][:count]])
+    feed = {name: array.astype("float32") for name, array in feed.items()}
+    given = {
+        kind: [fluid.data(f"{kind}{i}", feed[f"{kind}{i}"].shape) for i in range(2)]
+        for kind in ("moves", "scores", "anchors")
+    }
+    info = fluid.data("info", [1, 3])
+    out = layers.retinanet_detection_output(
+        given["moves"], given["scores"], given["anchors"], info, score_threshold=0.5, keep_top_k=3
+    )
+    (found,) = run(feed, out, return_numpy=False)
+    assert found.lod() == [[0, 3]]
+    expected = [[2, 0.9, 0, 0, 9, 9], [2, 0.9, 20, 20, 29, 29], [1, 0.6, 12, 12, 21, 21]]
+    np.testing.assert_allclose(np.array(found), expected, rtol=1e-6)
+    with pytest.raises(EnforceNotMet, match="one for every level"):
+        layers.retinanet_detection_output(
+            given["moves"][:1], given["scores"], given["anchors"], info
+        )
