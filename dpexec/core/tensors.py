@@ -11,6 +11,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.lod import Lod
 from dpexec.core.places import CPUPlace, Place, array_module, on_device
+from dpexec.core.runs import add_runs
 from dpexec.errors import EnforceNotMet
 
 __all__ = ["LoDRankTable", "LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
@@ -361,26 +362,61 @@ class SelectedRows:
 
     def to_dense(self, xp: Any = np) -> Any:
         """The full matrix, repeated rows added up in order."""
-        rows, value = self._sum_repeated(xp)
-        dense = xp.zeros(self.shape, dtype=value.dtype)
-        dense[rows] = value
+        dense = xp.zeros(self.shape, dtype=self.dtype)
+        if xp is np:
+            rows, value = self._sum_repeated()
+            dense[rows] = value
+        else:
+            self.add_to(xp, dense)
         return dense
 
+    def add_to(self, xp: Any, dense: Any) -> None:
+        """Add the rows to a full matrix, repeated ones after they were added up in order."""
+        if xp is np:
+            rows, value = self._sum_repeated()
+            dense[rows] += value
+        else:
+            order, rows = self._sorted(xp)
+            add_runs(xp, dense, rows, order, rows, self.value)
+
     def merged(self, xp: Any = np) -> SelectedRows:
-        """Equal content with sorted rows, each once; repetitions added in order of appearance."""
-        rows, value = self._sum_repeated(xp)
+        """Equal content with sorted rows, each once; repetitions added in order of appearance.
+
+        On a GPU there are as many rows as before, as the host does not know how many differ: the
+        first of equal ones has their sum, the others are 0.
+        """
+        if xp is np:
+            rows, value = self._sum_repeated()
+        else:
+            order, rows = self._sorted(xp)
+            value = xp.zeros(self.value.shape, self.dtype)
+            add_runs(xp, value, rows, order, xp.arange(rows.size), self.value)
         return SelectedRows(rows, self.height_, value)
 
-    def _sum_repeated(self, xp: Any) -> tuple[Any, Any]:
-        """Sorted rows, each once, and their values: far faster than ``add.at``."""
+    def totals(self, xp: Any = np) -> tuple[Any, Any]:
+        """Sorted rows, and for each the sum of its values: what rows are to be set by.
+
+        On a GPU, rows are there as often as before, each time with the same sum.
+        """
+        merged = self.merged(xp)
+        rows, value = merged.row_array, merged.value
+        return (rows, value) if xp is np else (rows, value[xp.searchsorted(rows, rows)])
+
+    def _sorted(self, xp: Any) -> tuple[Any, Any]:
+        """The order in which rows are sorted, repeated ones in order of appearance; and they."""
         order = xp.argsort(self._rows, kind="stable")
-        rows, value = self._rows[order], self.value[order]
-        first = xp.ones(len(rows), dtype=bool)
+        return order, self._rows[order]
+
+    def _sum_repeated(self) -> tuple[Any, Any]:
+        """Sorted rows, each once, and their values: far faster than ``add.at``."""
+        order, rows = self._sorted(np)
+        value = self.value[order]
+        first = np.ones(len(rows), dtype=bool)
         first[1:] = rows[1:] != rows[:-1]
-        starts = xp.flatnonzero(first)
+        starts = np.flatnonzero(first)
         if len(starts) == len(rows):
             return rows, value
-        return rows[starts], xp.add.reduceat(value, starts, axis=0)
+        return rows[starts], np.add.reduceat(value, starts, axis=0)
 
     def __repr__(self) -> str:
         return f"SelectedRows(height={self.height_}, rows={self.rows()})"

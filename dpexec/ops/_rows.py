@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.ranges import require_range
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Spec, require
@@ -41,3 +43,24 @@ def require_row_numbers(rows: Spec, name: str) -> int:
 def added_rows(xp: Any, rows: Any, values: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of ``shape`` with ``values`` added at ``rows``, repeated rows added up."""
     return SelectedRows(rows, shape[0], values.reshape(len(rows), *shape[1:])).to_dense(xp)
+
+
+def without(xp: Any, rows: Any, value: Any, row: int) -> tuple[Any, Any]:
+    """Row numbers and values, all but those of one row.
+
+    A GPU keeps their places, as the host does not know how many are left: they are zeros that
+    another row gets, one that is there anyway.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        rows: numbers, ``(n,)``.
+        value: array ``(n, width)``.
+        row: which is left out.
+    """
+    counts = rows != row
+    if xp is np:
+        return rows[counts], value[counts]
+    if not rows.size:
+        return rows, value
+    other = rows.take(counts.argmax())
+    return xp.where(counts, rows, other), xp.where(counts[:, None], value, value.dtype.type(0))

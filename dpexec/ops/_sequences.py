@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_runs
 from dpexec.ir.opdef import Spec, require
 
 Ints = np.ndarray[Any, Any]
@@ -130,10 +131,12 @@ def sequence_sums(xp: Any, x: Any, lod: Lod) -> Any:
     if x.ndim > 1 and x.size > _WIDE * len(out) and xp is np:
         for row, (start, stop) in zip(out, lod.spans(), strict=True):
             np.add.reduce(x[start:stop], axis=0, out=row)
+    elif xp is not np:
+        owners = xp.asarray(row_owners(lod))
+        add_runs(xp, out, owners, xp.arange(len(x)), owners, x)
     elif x.size:
         filled = lod.lengths > 0  # reduceat takes no empty ones
-        sums = xp.add.reduceat(x, xp.asarray(lod.offsets[:-1][filled]), axis=0)
-        out[xp.asarray(filled)] = sums
+        out[filled] = np.add.reduceat(x, lod.offsets[:-1][filled], axis=0)
     return out
 
 

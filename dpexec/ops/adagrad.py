@@ -52,8 +52,7 @@ def adagrad(
     Source: Paddle op ``adagrad``; Duchi, Hazan, Singer 2011.
     """
     if isinstance(grad, SelectedRows):
-        merged = grad.merged(xp)
-        rows, grad = merged.row_array, merged.value
+        rows, grad = grad.totals(xp)
         size = moment[rows]
         size += grad * grad
         moment[rows] = size

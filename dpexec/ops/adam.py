@@ -83,29 +83,28 @@ def adam(
     b2 = kind(beta2) if beta2_tensor is None else scalar(beta2_tensor)
     one = kind(1)
     rate = scalar(rate) * xp.sqrt(one - scalar(beta2_pow)) / (one - scalar(beta1_pow))
-    if isinstance(grad, SelectedRows):
-        grad = grad.merged(xp)
     if isinstance(grad, SelectedRows) and lazy_mode:
-        rows, value = grad.row_array, grad.value
+        rows, value = grad.totals(xp)
         m, v = moment1[rows], moment2[rows]
-        _blend(m, v, value, b1, b2, one)
+        _blend(xp, m, v, value, b1, b2, one)
         moment1[rows], moment2[rows] = m, v
         param[rows] -= _step(xp, m, v, rate, kind(epsilon))
     else:
-        _blend(moment1, moment2, grad, b1, b2, one)
+        _blend(xp, moment1, moment2, grad, b1, b2, one)
         param -= _step(xp, moment1, moment2, rate, kind(epsilon))
     beta1_pow *= b1
     beta2_pow *= b2
     return param, moment1, moment2, beta1_pow, beta2_pow
 
 
-def _blend(m: Any, v: Any, grad: Any, b1: Any, b2: Any, one: Any) -> None:
+def _blend(xp: Any, m: Any, v: Any, grad: Any, b1: Any, b2: Any, one: Any) -> None:
     """Move the running means towards the gradient and its square, in place."""
     m *= b1
     v *= b2
     if isinstance(grad, SelectedRows):
-        m[grad.row_array] += grad.value * (one - b1)
-        v[grad.row_array] += _scaled_square(grad.value, one - b2)
+        rows, value = grad.totals(xp)
+        m[rows] += value * (one - b1)
+        v[rows] += _scaled_square(value, one - b2)
     else:
         m += grad * (one - b1)
         v += _scaled_square(grad, one - b2)

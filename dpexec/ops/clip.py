@@ -40,7 +40,10 @@ def clip(
     """
     if isinstance(x, SelectedRows):
         x = x.merged(xp)
-        return SelectedRows(x.row_array, x.height_, _clipped(xp, x.value, low, high, min, max))
+        value = _clipped(xp, x.value, low, high, min, max)
+        if xp is not np:  # rows that are there again stay 0, whatever the bounds
+            value[1:] *= (x.row_array[1:] != x.row_array[:-1]).reshape(-1, *[1] * (value.ndim - 1))
+        return SelectedRows(x.row_array, x.height_, value)
     return _clipped(xp, x, low, high, min, max)
 
 

@@ -8,7 +8,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._rows import check_rows
+from dpexec.ops._rows import check_rows, without
 from dpexec.ops._sequences import per_row, require_sequences, sequence_count, sequence_sums
 
 _NO_PADDING = -1
@@ -82,7 +82,6 @@ def fused_embedding_seq_pool_grad(
     rows = ids.reshape(-1)
     value = per_row(xp, d_out, lod)
     if padding_idx != _NO_PADDING:
-        counted = rows != padding_idx
-        rows, value = rows[counted], value[counted]
+        rows, value = without(xp, rows, value, padding_idx)
     gradient = SelectedRows(rows, table.shape[0], value)
     return gradient if is_sparse else gradient.to_dense(xp)

@@ -7,7 +7,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.ops._rows import REMOTE, check_rows
+from dpexec.ops._rows import REMOTE, check_rows, without
 
 NO_PADDING = -1
 
@@ -112,8 +112,7 @@ def _declare_grad(definition: OpDef) -> None:
         rows = ids.reshape(-1)
         value = d_out.reshape(rows.size, table.shape[1])
         if padding_idx != NO_PADDING:
-            counts = rows != padding_idx
-            rows, value = rows[counts], value[counts]
+            rows, value = without(xp, rows, value, padding_idx)
         gradient = SelectedRows(rows, table.shape[0], value)
         return gradient if is_sparse else gradient.to_dense(xp)
 

@@ -66,8 +66,7 @@ def momentum(
     mu = param.dtype.type(mu)
     velocity *= mu
     if isinstance(grad, SelectedRows) and not use_nesterov:
-        grad = grad.merged(xp)
-        velocity[grad.row_array] += grad.value
+        grad.add_to(xp, velocity)
         step = velocity
     else:
         grad = dense(xp, grad)

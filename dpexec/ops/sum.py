@@ -64,8 +64,7 @@ def sum(xp: Any, xs: list[Any]) -> Any:
     for x in dense[2:]:
         out += x
     for part in sparse:
-        rows = part.merged(xp)
-        out[rows.row_array] += rows.value
+        part.add_to(xp, out)
     return out
 
 

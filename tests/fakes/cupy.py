@@ -41,9 +41,10 @@ class Ufunc:
         return getattr(array, names[self.__name__])(axis, dtype, out, keepdims)
 
     def reduceat(self, array, indices, axis=0, dtype=None, out=None):
-        if self.__name__ != "add":
-            raise NotImplementedError(f"{self.__name__}.reduceat")
-        return arrays.call("reduceat", np.add.reduceat, (array, indices, axis), {"dtype": dtype})
+        raise NotImplementedError(
+            f"{self.__name__}.reduceat; that of add subtracts sums of all elements before, and has "
+            f"their rounding errors"
+        )
 
 
 def _function(name):

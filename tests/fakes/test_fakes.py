@@ -128,6 +128,7 @@ def test_asynchronous_copies_give_garbage_before_their_end(cupy):
         lambda cp, x: cp.maximum.at(x.astype(np.float16), x.astype(np.int64), 1),
         lambda cp, x: cp.multiply.at(x, x.astype(np.int64), 2.0),
         lambda cp, x: cp.maximum.reduceat(x, [0]),
+        lambda cp, x: cp.add.reduceat(x, [0]),
         lambda cp, x: cp.sort(x, kind="quicksort"),
         lambda cp, x: x.partition_rows(),
     ],

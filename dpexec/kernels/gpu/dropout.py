@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.launches import grid
 from dpexec.core.random import RandomStream
 from dpexec.ir.operator import Operator
-from dpexec.kernels.gpu.launch import grid
 
 __all__ = ["draws_on_gpu", "dropout"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.launches import grid
 from dpexec.kernels.gpu.expressions import PREAMBLE
 
-__all__ = ["ElementKernel", "grid"]
+__all__ = ["ElementKernel"]
 
-_THREADS, _MOST_BLOCKS = 256, 4096
 _SOURCE = """\
 {preamble}
 extern "C" __global__ void {name}({parameters}) {{
@@ -23,11 +23,6 @@ extern "C" __global__ void {name}({parameters}) {{
   }}
 }}
 """
-
-
-def grid(n: int) -> tuple[tuple[int], tuple[int]]:
-    """Blocks and threads for a loop over ``n`` elements."""
-    return (min(-(-n // _THREADS), _MOST_BLOCKS),), (_THREADS,)
 
 
 class ElementKernel:

@@ -40,7 +40,8 @@ def test_one_launch_does_what_the_operator_does(type):
             made = kernel(np, *expected, **attrs)
         cupy.machine.log.clear()
         results = kernel_of(type, kernel)(cupy, *found, **attrs)
-        launches = [name for *_, name in cupy.machine.log if name.startswith("dp_")]
+        names = {name for *_, name in cupy.machine.log if name.startswith("dp_")}
+        launches = names - {"dp_add_runs"}
         launched += len(launches)
         assert launches or type in WHOLE or any(map(is_sparse, expected)) or sample.attrs
         for a, b in zip(flat(made), flat(results), strict=True):

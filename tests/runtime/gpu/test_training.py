@@ -77,6 +77,15 @@ def test_only_fetches_make_the_host_wait(cupy):
     assert set(reads) == {"event", "get"}  # labels are looked at behind the backward pass
 
 
+@pytest.mark.parametrize("name", ["sparse", "sparse adam"])
+def test_sparse_gradients_do_not_make_the_host_wait(cupy, name):
+    net, places, reads = NETS[name](), [fluid.CUDAPlace(0), fluid.CUDAPlace(1)], cupy.machine.reads
+    trained(net, places, feeds=feeds_of(name, 2), fetch=False)
+    looks = [what for what in reads if what != "get"]
+    assert set(looks) == {"event"}  # ids and labels are looked at behind the backward pass
+    assert reads.count("get") == len(net.main.all_parameters())  # when training is over
+
+
 def test_batches_of_a_loader_go_ahead_on_the_stream_for_feeds(cupy):
     """Its thread copies batches into memory of earlier ones while steps are enqueued."""
     net, feeds, scope = regression(), without_labels(12), fluid.Scope()

@@ -1,0 +1,69 @@
+"""Sums of rows that belong together, on GPUs: in one order, and without a wait.
+
+CuPy's own ways do not serve here. ``add.reduceat`` subtracts sums of all rows before, and so has
+their rounding errors; ``add.at`` adds in any order; and both want to know how many sums there are,
+which the host would have to wait for.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.launches import grid
+
+__all__ = ["add_runs"]
+
+_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
+_SOURCE = """\
+extern "C" __global__ void dp_add_runs(long long count, long long width, const long long* keys, \
+const long long* order, const long long* targets, const {type}* value, {type}* out) {{
+  long long n = count * width, stride = (long long)blockDim.x * gridDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+    long long row = i / width, column = i % width, key = keys[row];
+    if (row > 0 && keys[row - 1] == key) continue;
+    {type} rest = 0;
+    for (long long next = row + 1; next < count && keys[next] == key; ++next)
+      rest += value[order[next] * width + column];
+    out[targets[row] * width + column] += value[order[row] * width + column] + rest;
+  }}
+}}
+"""
+"""The first row comes last, as in NumPy: up to eight rows have the same sum there, bit for bit."""
+
+
+def add_runs(xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any) -> None:
+    """Add up rows whose keys are neighbours and equal, one after another, and add that to ``out``.
+
+    For each run ``keys[i:j]`` of equal keys, ``out[targets[i]]`` grows by the sum of
+    ``value[order[i:j]]``. Threads start at all keys, and those in the middle of a run end at once.
+
+    Args:
+        xp: ``cupy``.
+        out: array ``(..., width...)``.
+        keys: integers, ``(count,)``.
+        order: integers, ``(count,)``: rows of ``value``.
+        targets: integers, ``(count,)``: rows of ``out``; where runs begin, none comes twice.
+        value: array ``(rows, width...)`` of the same type.
+    """
+    if not value.size:
+        return
+    type = value.dtype if value.dtype.name in _TYPES else np.dtype(np.float32)  # for float16
+    if type != value.dtype or not out.flags.c_contiguous:
+        apart = xp.zeros(out.shape, type)
+        add_runs(xp, apart, keys, order, targets, value.astype(type))
+        out += apart.astype(out.dtype)
+        return
+    count, width = keys.size, value.size // len(value)
+    numbers = (xp.ascontiguousarray(array, np.int64) for array in (keys, order, targets))
+    given = (*numbers, xp.ascontiguousarray(value), out)
+    _compiled(xp, _TYPES[type.name])(
+        *grid(count * width), (np.int64(count), np.int64(width), *given)
+    )
+
+
+@functools.cache
+def _compiled(xp: Any, type: str) -> Any:
+    return xp.RawKernel(_SOURCE.format(type=type), "dp_add_runs")
