@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 
 from dpexec.autodiff.backward import GradientNames, append_gradients
 from dpexec.autodiff.chain import relevant_ops
-from dpexec.core.dtypes import VarType
-from dpexec.errors import MissingGradientError
 from dpexec.ir.block import Block
-from dpexec.ir.operator import Operator, op_error
-from dpexec.ir.roles import grad_name
 
-__all__ = ["append_gradient_block", "refuse_sparse"]
+__all__ = ["append_gradient_block"]
 
 
 def append_gradient_block(
@@ -52,24 +48,3 @@ def append_gradient_block(
     finally:
         program._rollback()
     return block
-
-
-def refuse_sparse(op: Operator, block: Block, names: Iterable[str]) -> None:
-    """Refuse gradients that would leave a block as SelectedRows.
-
-    Args:
-        op: the operator with the body.
-        block: has the gradients of the body.
-        names: of the variables around whose gradients leave it.
-
-    Raises:
-        MissingGradientError: one of them is sparse.
-    """
-    for name in names:
-        var = block.vars.get(grad_name(name))
-        if var is not None and var.type == VarType.SELECTED_ROWS:
-            problem = (
-                f"the gradient of {name} would be sparse (SelectedRows), which does not leave a "
-                "block; use is_sparse=False"
-            )
-            raise MissingGradientError(str(op_error(op, problem, {})))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dpexec.ops  # noqa: F401 - declares the operators
-from dpexec.autodiff.bodies import append_gradient_block, refuse_sparse
+from dpexec.autodiff.bodies import append_gradient_block
 from dpexec.ir import opdef
 from dpexec.ir.opdef import GradContext, GradOp
 from dpexec.ir.roles import grad_name
@@ -19,7 +19,6 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
     outputs = dict(zip(forward.outputs["Out"], context.output_grads["Out"], strict=True))
     block = append_gradient_block(body, outputs, context.no_grad)
     names = forward.inputs.get("Input", [])
-    refuse_sparse(forward, block, names)
     inputs = {
         "Cond": forward.inputs["Cond"],
         "Input": names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dpexec.ops  # noqa: F401 - declares the operators
-from dpexec.autodiff.bodies import append_gradient_block, refuse_sparse
+from dpexec.autodiff.bodies import append_gradient_block
 from dpexec.core.dtypes import VarType
 from dpexec.ir import opdef
 from dpexec.ir.block import Block
@@ -28,7 +28,6 @@ def while_grad_maker(context: GradContext) -> list[GradOp]:
     late = arrays - context.flowing
     block = append_gradient_block(body, given, context.no_grad, late)
     names = forward.inputs.get("X", [])
-    refuse_sparse(forward, block, names)
     read = {name for op in block.ops for name in op.reads}
     written = {name for op in block.ops for name in op.writes}
     used = [grad for grad in given.values() if grad in read]

@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ir.roles import EMPTY, grad_name
+from dpexec.ops._totals import dense
 
 Locals = Mapping[str, Any]
 """Values of the variables of a body, by name."""
@@ -108,4 +109,4 @@ def conditional_block_grad(
             for name, x in zip(names["Input"], inputs, strict=True)
         ]
     made = body(scope)
-    return [made.get(grad_name(name)) for name in names["Input"]]
+    return [dense(xp, made.get(grad_name(name))) for name in names["Input"]]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ir.roles import grad_name
+from dpexec.ops._totals import Total
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ def recurrent_grad(
     }
     of_inputs, _, of_parameters = needs
     stacks = _for_wanted(names["inputs"], of_inputs, lambda: _Stack(xp, len(scopes)))
-    sums = _for_wanted(names.get("parameters", ()), of_parameters, lambda: _Sum(xp))
+    sums = _for_wanted(names.get("parameters", ()), of_parameters, lambda: Total(xp))
     d_states: dict[str, Any] = {}
     for step in _order(len(scopes), not reverse):
         given = {name: d_output[step] for name, d_output in flowing.items()}
@@ -191,7 +191,7 @@ def recurrent_grad(
     return (
         [stacks[name].whole if name in stacks else None for name in names["inputs"]],
         d_initial,
-        [sums[name].total if name in sums else None for name in names.get("parameters", ())],
+        [sums[name].whole if name in sums else None for name in names.get("parameters", ())],
     )
 
 
@@ -199,34 +199,3 @@ def _for_wanted(
     names: Sequence[str], wanted: Sequence[bool], make: Callable[[], T]
 ) -> dict[str, T]:
     return {name: make() for name, is_wanted in zip(names, wanted, strict=False) if is_wanted}
-
-
-class _Sum:
-    """The sum of the gradients of all steps, in the order in which they come.
-
-    Args:
-        xp: the array library.
-    """
-
-    def __init__(self, xp: Any) -> None:
-        self._xp = xp
-        self._dense: Any = None
-        self._sparse: list[SelectedRows] = []
-
-    def add(self, gradient: Any) -> None:
-        """Add the gradient of a step, which stays as it is."""
-        if isinstance(gradient, SelectedRows):
-            self._sparse.append(gradient)
-        elif self._dense is None:
-            self._dense = gradient.copy()
-        else:
-            self._dense += gradient
-
-    @property
-    def total(self) -> Any:
-        """The sum, which is dense: rows of tables become whole tables, as in Paddle."""
-        if not self._sparse:
-            return self._dense
-        rows = self._xp.concatenate([part.row_array for part in self._sparse])
-        values = self._xp.concatenate([part.value for part in self._sparse])
-        return SelectedRows(rows, self._sparse[0].height_, values).to_dense(self._xp)

@@ -9,7 +9,7 @@ from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ir.roles import EMPTY, grad_name, variable_name
-from dpexec.ops.sum import sum as add
+from dpexec.ops._totals import Total, dense
 
 Round = Mapping[str, Any]
 """What a round leaves: values of variables, by name."""
@@ -97,9 +97,10 @@ def while_grad(
 ) -> list[Any]:
     """Gradients of what a ``while`` reads, by the operators of ``sub_block``, last round first.
 
-    What every round reads gets the sum of the rounds' gradients. What a round reads and writes, as
-    a hidden state, gets that of the first round, which the later ones flow into; the real Paddle
-    has wrong numbers there. Source: Paddle op ``while_grad``.
+    What every round reads gets the sum of the rounds' gradients; it is dense even if these are
+    sparse, which the real Paddle refuses. What a round reads and writes, as a hidden state, gets
+    that of the first round, which the later ones flow into; the real Paddle has wrong numbers
+    there. Source: Paddle op ``while_grad``.
 
     Args:
         xp: the array library.
@@ -115,15 +116,15 @@ def while_grad(
     values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
     owners = [variable_name(grad) for grad in original_output_grad]
     flowing = dict(zip(owners, d_outputs, strict=True))
-    totals: dict[str, Any] = {}
+    totals: dict[str, Total] = {}
     for left in reversed(rounds):
         there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
         here = body(left, dict(zip(original_output_grad, there, strict=True)))
         made = {name: here[grad_name(name)] for name in wanted}
         for name in made.keys() - flowing.keys():
-            totals[name] = add(xp, [totals[name], made[name]]) if name in totals else made[name]
-        flowing = {n: made[n] if n in made else _before(g) for n, g in flowing.items()}
-    found = {**totals, **flowing}
+            totals.setdefault(name, Total(xp)).add(made[name])
+        flowing = {n: dense(xp, made[n]) if n in made else _before(g) for n, g in flowing.items()}
+    found = {**{name: total.whole for name, total in totals.items()}, **flowing}
     return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]
 
 

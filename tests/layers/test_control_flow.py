@@ -386,15 +386,3 @@ def test_arguments_of_branches():
             layers.switch_case(index, wrong)
     with pytest.raises(ValueError, match="unique"):
         layers.switch_case(index, [(1, lambda: None), (1, lambda: None)])
-
-
-def test_sparse_gradients_do_not_leave_a_branch():
-    flag = fluid.data("flag", [1], "bool")
-    ids = fluid.data("ids", [None, 1], "int64")
-    out = fluid.layers.cond(
-        flag,
-        lambda: fluid.embedding(ids, [4, 2], is_sparse=True),
-        lambda: fluid.embedding(ids, [4, 2]),
-    )
-    with pytest.raises(fluid.core.EnforceNotMet, match="is_sparse=False"):
-        fluid.backward.append_backward(fluid.layers.mean(out))
