@@ -13,6 +13,7 @@ __all__ = [
     "box_decoder_and_assign",
     "collect_fpn_proposals",
     "distribute_fpn_proposals",
+    "generate_mask_labels",
     "generate_proposal_labels",
     "generate_proposals",
 ]
@@ -171,6 +172,51 @@ def generate_proposal_labels(
             "LabelsInt32": gt_classes.dtype,
             **dict.fromkeys(float_slots, rpn_rois.dtype),
         },
+    )
+
+
+def generate_mask_labels(
+    im_info: Variable,
+    gt_classes: Variable,
+    is_crowd: Variable,
+    gt_segms: Variable,
+    rois: Variable,
+    labels_int32: Variable,
+    num_classes: int,
+    resolution: int,
+) -> tuple[Variable, ...]:
+    """Which pixels of the picked regions are those of their object.
+
+    Args:
+        im_info: height, width and scale of the images, ``(images, 3)``.
+        gt_classes: classes of the objects, int32 ``(objects, 1)``, a sequence for every image.
+        is_crowd: 1 where an object is a crowd and does not count, likewise.
+        gt_segms: corners of the objects' polygons, ``(points, 2)``, with three levels of
+            sequences: images of objects, objects of polygons, polygons of points.
+        rois: boxes, ``(picked, 4)``, a sequence for every image.
+        labels_int32: their classes, int32 ``(picked, 1)``, likewise.
+        num_classes: number of classes, with the background.
+        resolution: of the masks, across as down.
+
+    Returns:
+        Of every image the boxes with a class, ``(boxes, 4)``, or one of background; their numbers
+        in the image, int32 ``(boxes, 1)``; and their masks, int32 ``(boxes, num_classes *
+        resolution ** 2)``: 1 inside and 0 outside of the object in the columns of its class, -1 in
+        all others. Source: Paddle op ``generate_mask_labels``.
+    """
+    integers = dict.fromkeys(("RoiHasMaskInt32", "MaskInt32"), gt_classes.dtype)
+    return _fixed_outputs(
+        "generate_mask_labels",
+        {
+            "ImInfo": im_info,
+            "GtClasses": gt_classes,
+            "IsCrowd": is_crowd,
+            "GtSegms": gt_segms,
+            "Rois": rois,
+            "LabelsInt32": labels_int32,
+        },
+        {"num_classes": num_classes, "resolution": resolution},
+        {"MaskRois": rois.dtype, **integers},
     )
 
 

@@ -82,3 +82,33 @@ def test_a_retinanet_finds_the_best_of_all_levels():
         layers.retinanet_detection_output(
             given["moves"][:1], given["scores"], given["anchors"], info
         )
+
+
+def test_masks_of_objects_in_the_columns_of_their_classes():
+    info = fluid.data("info", [None, 3])
+    integers = {
+        name: fluid.data(name, [None, 1], "int32", lod_level=1)
+        for name in ("classes", "crowds", "labels")
+    }
+    points = fluid.data("points", [None, 2], lod_level=3)
+    rois = fluid.data("rois", [None, 4], lod_level=1)
+    made = layers.generate_mask_labels(
+        info, integers["classes"], integers["crowds"], points, rois, integers["labels"], 3, 4
+    )
+    assert made[2].shape == (-1, 48) and [one.lod_level for one in made] == [1, 1, 1]
+    square = [[2, 2], [8, 2], [8, 10], [2, 10]]
+    feed = {
+        "info": np.array([[20, 20, 1]], "float32"),
+        "classes": sequences(np.array([[2]], "int32"), [1]),
+        "crowds": sequences(np.array([[0]], "int32"), [1]),
+        "points": sequences(np.array(square, "float32"), [1], [1], [4]),
+        "rois": sequences(np.array([[11, 11, 19, 19], [0, 2, 8, 10]], "float32"), [2]),
+        "labels": sequences(np.array([[0], [2]], "int32"), [2]),
+    }
+    boxes, numbers, masks = run(feed, *made, return_numpy=False)
+    assert boxes.lod() == masks.lod() == [[0, 1]]
+    np.testing.assert_array_equal(np.array(boxes), [[0, 2, 8, 10]])
+    np.testing.assert_array_equal(np.array(numbers), [[1]])
+    expected = np.full((3, 4, 4), -1)
+    expected[2] = [[0, 1, 1, 1]] * 4
+    np.testing.assert_array_equal(np.array(masks).reshape(3, 4, 4), expected)
