@@ -9,6 +9,7 @@ from dpexec.trace import live, profile
 @pytest.fixture(autouse=True, scope="module")
 def nobody_watches():
     """Watchers and profilers that other modules left behind do not see the steps of this one."""
-    HUB._pages.clear()
-    live._watchers = ()
-    profile._active = None
+    HUB._joined.clear()
+    profile.stop()
+    for watcher in live.watchers():
+        live.remove(watcher)

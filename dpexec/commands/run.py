@@ -170,17 +170,15 @@ class _Recorders:
 
     def __init__(self) -> None:
         self.found: dict[Any, Any] = {}
-        self.steps: dict[Any, int] = {}
 
-    def begin(self, engine: Any, binding: Any) -> Any:
+    def meet(self, engine: Any) -> None:
         from dpexec.trace import Recorder
 
-        del binding
-        self.steps[engine] = self.steps.get(engine, 0) + 1
-        return self.found.setdefault(engine, Recorder())
+        self.found[engine] = Recorder()
+        engine.observers.add(self.found[engine])
 
-    def end(self, engine: Any, samples: Sequence[int], results: Sequence[Any] | None) -> None:
-        """Nothing is to be done at the end of a step."""
+    def part(self, engine: Any) -> None:
+        engine.observers.remove(self.found[engine])
 
 
 @contextlib.contextmanager
@@ -202,18 +200,19 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
     from dpexec.runtime.traces import trace_of
     from dpexec.trace import save
 
-    if not recorders.found:
+    found = {engine: it for engine, it in recorders.found.items() if it.told}
+    if not found:
         print(
-            "dpexec run: nothing was recorded, the script ran no program; nothing is written",
+            "dpexec run: nothing was recorded, the script completed no step of a program; nothing "
+            "is written",
             file=sys.stderr,
         )
         return
-    engine = max(recorders.found, key=lambda e: (recorders.steps[e], len(recorders.found[e])))
-    trace = trace_of(engine, recorders.found[engine])
-    others = len(recorders.found) - 1
-    rest = f" ({others} with fewer steps ran, too)" if others else ""
+    engine = max(found, key=lambda engine: (found[engine].told, len(found[engine])))
+    trace = trace_of(engine, found[engine])
+    rest = f" ({len(found) - 1} with fewer steps ran, too)" if len(found) > 1 else ""
     print(
-        f"dpexec run: {recorders.steps[engine]} steps of a program on {len(engine.places)} "
+        f"dpexec run: {found[engine].told} steps of a program on {len(engine.places)} "
         f"devices were recorded{rest}",
         file=sys.stderr,
     )

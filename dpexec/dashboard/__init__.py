@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.server import LiveServer, serve
 
 __all__ = ["LiveServer", "attach", "dask_setup", "serve"]
@@ -48,7 +47,7 @@ def attach(client: Any, engine: Any, token: str) -> Any:
     """
     from dpexec.dashboard.cluster import Publisher
 
-    return Publisher(client, HUB.monitor(engine), token)
+    return Publisher(client, engine, token)
 
 
 async def dask_setup(scheduler: Any) -> None:

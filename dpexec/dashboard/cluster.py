@@ -23,20 +23,20 @@ class Publisher:
 
     Args:
         client: a connected ``distributed.Client``.
-        monitor: what is reported.
+        engine: what trains.
         token: what the tags of the tasks begin with.
     """
 
-    def __init__(self, client: Any, monitor: Monitor, token: str) -> None:
+    def __init__(self, client: Any, engine: Any, token: str) -> None:
         self._client = weakref.ref(client)
-        self._monitor = monitor
         self._token = token
         self._told = Told()
         self._pending = False
         self._sent = 0.0
-        self._hub = HUB.join()
-        monitor.listener = self.changed
-        self.close = weakref.finalize(self, HUB.leave, self._hub)
+        self._viewers = 0
+        self.close = weakref.finalize(self, HUB.leave, HUB.join())
+        self._monitor: Monitor = engine.observers.counter
+        self._monitor.listener = self.changed
         try:
             plugin = DashboardPlugin()
             client.sync(client.register_plugin, plugin, name=NAME, callback_timeout=_PATIENCE)
@@ -64,8 +64,8 @@ class Publisher:
             return
         try:
             reply = await client.scheduler.dpexec_report(
-                report=self._monitor.report(self._told), token=self._token
+                report=self._monitor.report(self._told, self._viewers > 0), token=self._token
             )
         except OSError:  # the cluster went away; training will say so itself
             return
-        self._monitor.viewers = reply["viewers"]
+        self._viewers = reply["viewers"]

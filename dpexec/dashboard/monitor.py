@@ -1,10 +1,10 @@
-"""What is kept of training while somebody watches: counters, the last steps, now and then a sample.
+"""What is kept of training while somebody watches: counters, some losses, now and then a sample.
 
 A step costs a few additions; it leaves nothing in memory, which would have to come into the caches
-of the processor: of its losses a fast training keeps a part. About once a second, and only while a
-page is open, a step is recorded operator by operator. Reports are made for who asks, on their
-thread, which keeps training from Python for as long as that takes: so they hold little, and whoever
-asks does it twice a second at most.
+of the processor: of its losses a fast training keeps a part. About once a second, and only if who
+asks for reports shows them on a page, a step is recorded operator by operator. Reports are made for
+who asks, on their thread, which keeps training from Python for as long as that takes: so they hold
+little, and whoever asks does it twice a second at most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
 from dpexec.graph.describe import task_key
-from dpexec.trace.recorder import Recorder
+from dpexec.trace.recorder import Notes
 
 __all__ = ["INTERVAL", "Monitor", "Told"]
 
@@ -54,6 +54,37 @@ class Told:
     sample: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What steps add up to while each adds the same.
+
+    Args:
+        steps: how many there were before.
+        samples: how many those had.
+        bytes: that collectives read in those.
+        batch: samples of each step since.
+        dense: bytes of each step since.
+    """
+
+    steps: int = 0
+    samples: int = 0
+    bytes: int = 0
+    batch: int = 0
+    dense: int = 0
+
+    def after(self, steps: int, batch: int, dense: int) -> _Sums:
+        """The sums after so many steps, of which more will come.
+
+        Args:
+            steps: how many there are now.
+            batch: samples of each that comes.
+            dense: bytes of each that comes.
+        """
+        more = steps - self.steps
+        samples, read = self.samples + more * self.batch, self.bytes + more * self.dense
+        return _Sums(steps, samples, read, batch, dense)
+
+
 class Monitor:
     """What is known of the training of one engine.
 
@@ -61,10 +92,9 @@ class Monitor:
         engine: which.
 
     Attributes:
-        viewers: how many pages elsewhere show it.
         listener: called after each step.
-        began: when the step that runs began; None between steps.
-        last: when the latest one ended.
+        began: when the step began that runs, or ran last.
+        ended: when the latest one was over.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -72,89 +102,86 @@ class Monitor:
         self.trains = bool(engine.is_training)
         self.devices = [str(place) for place in engine.places]
         self.mode = str(engine.graph.mode)
-        self.viewers = 0
         self.listener: Callable[[], None] | None = None
-        self.began: float | None = None
-        self.last = 0.0
+        self.began = self.ended = 0.0
         self._replicas = engine.graph.replicas
         self._all_count = len(self._replicas) == len(self.devices)
         self._runner = engine.local
+        self._observers = engine.observers
         self._lock = threading.Lock()
-        self._steps = self._failed = self._samples = self._bytes = 0
+        self._steps = self._failed = 0
         self._seconds = 0.0
+        self._samples: Sequence[int] = ()  # of the latest step, per device
+        self._sums = _Sums()
+        self._sparse = 0  # bytes
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
         self._loss_due = 0.0
         self._facts: WeakKeyDictionary[Any, tuple[int, int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._loss_at: int | None = None
-        self._dense_bytes = self._sparse_bytes = 0
-        self._recorder: Recorder | None = None
+        self._most_sparse = 0
         self._taken: Taken | None = None
         self._sample: Sample | None = None
         self._due = 0.0
+        self._recorded_from: float | None = None  # steps that begin later, until there is a sample
+        self._asked = 0.0
 
     # ---- on the training thread
 
-    def begin(self, binding: Any, watched: bool) -> Recorder | None:
-        """A step begins; returns a recorder when it is to be a sample.
-
-        Args:
-            binding: what runs.
-            watched: whether a page of this process is open.
-        """
+    def begin(self, binding: Any) -> None:
+        """See :class:`dpexec.trace.live.Counter`."""
         if binding is not self._binding:
             self._take(binding)
-        self.began = now = time.perf_counter()
-        if not (watched or self.viewers):
-            return None
-        self._recorder = Recorder() if now >= self._due else None
-        return self._recorder
+        self.began = time.perf_counter()
 
     def end(self, samples: Sequence[int], results: Sequence[Any] | None) -> None:
-        """The step is over.
-
-        Args:
-            samples: how many every device had.
-            results: what was fetched; None when the step failed.
-        """
-        began, self.began = self.began, None
-        assert began is not None
+        """See :class:`dpexec.trace.live.Counter`."""
+        self.ended = ended = time.perf_counter()
         if results is None:
             self._failed += 1
             return
-        self.last = ended = time.perf_counter()
+        if samples is not self._samples:
+            self._count(samples)
         self._steps += 1
-        self._seconds += ended - began
-        counted = samples if self._all_count else [samples[device] for device in self._replicas]
-        self._samples += sum(counted)
-        self._bytes += self._dense_bytes + (self._read_sparse() if self._sparse_bytes else 0)
-        if self._loss_at is not None and results[self._loss_at] is not None:
-            self._keep_loss(results[self._loss_at], ended)
-        if self._recorder is not None:
-            self._keep_sample(self._recorder, began, ended)
+        self._seconds += ended - self.began
+        if ended >= self._loss_due:
+            self._keep_loss(results, ended)
+        if self._most_sparse:
+            self._sparse += self._read_sparse()
         if self.listener is not None:
             self.listener()
 
-    def _keep_loss(self, loss: Any, now: float) -> None:
-        """Keep the latest one, and of those before it what a curve can show."""
-        losses = self._losses
-        if now >= self._loss_due or len(losses) < _LOSSES:
-            losses.append((self._steps, loss))
-            self._loss_due = now + _LOSS_EVERY
-        else:
-            losses[-1] = self._steps, loss
+    def keep(self, notes: Notes) -> None:
+        """The step that ends is a sample.
 
-    def _keep_sample(self, recorder: Recorder, began: float, ended: float) -> None:
-        self._recorder = None
-        self._due = ended + _SAMPLE_EVERY
-        record = recorder.latest
-        if record is not None:
-            self._taken = Taken(self._steps, began, ended, self._binding, record)
+        Args:
+            notes: what it noted.
+        """
+        began, now = self.began, time.perf_counter()
+        self._taken = Taken(self._steps + 1, began, now, notes, notes.count - 1)
+        self._due = now + _SAMPLE_EVERY
+        if now - began < _SAMPLE_EVERY or now - self._asked > _SAMPLE_EVERY:
+            self._observers.remove(self)  # else somebody sees what has ended in the next step, too
+            self._recorded_from = None
+
+    def _count(self, samples: Sequence[int]) -> None:
+        """Steps have other samples from now on; those of equal batches come in the same list."""
+        self._samples = samples
+        counted = samples if self._all_count else [samples[device] for device in self._replicas]
+        self._sums = self._sums.after(self._steps, sum(counted), self._sums.dense)
+
+    def _keep_loss(self, results: Sequence[Any], now: float) -> None:
+        """Keep the losses of the first steps, and then as many as a curve can show."""
+        loss = None if self._loss_at is None else results[self._loss_at]
+        if loss is not None:
+            self._losses.append((self._steps, loss))
+        if self._loss_at is None or len(self._losses) == _LOSSES:
+            self._loss_due = now + _LOSS_EVERY
 
     def _read_sparse(self) -> int:
         """The bytes of sparse values that the step added up; where nobody knows, at most."""
         found: int | None = self._runner.joined_bytes
-        return self._sparse_bytes if found is None else found
+        return self._most_sparse if found is None else found
 
     def _take(self, binding: Any) -> None:
         """Find out what every step of a binding has in common."""
@@ -167,7 +194,8 @@ class Monitor:
                 found.append(0)  # whose gradient comes from elsewhere: the first that is fetched
             small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
             self._facts[binding] = *read, next(small, None)
-        self._dense_bytes, self._sparse_bytes, self._loss_at = self._facts[binding]
+        dense, self._most_sparse, self._loss_at = self._facts[binding]
+        self._sums = self._sums.after(self._steps, self._sums.batch, dense)
         self._binding = binding
 
     # ---- on the thread of who asks
@@ -177,14 +205,18 @@ class Monitor:
         """Whether a step ended."""
         return self._steps > 0
 
-    def report(self, told: Told) -> Report:
+    def report(self, told: Told, samples: bool) -> Report:
         """The state, and what is new to somebody.
 
         Args:
             told: what that one knows; it is brought up to date.
+            samples: whether a step is to be recorded for the next report, if that is due.
         """
         with self._lock:
-            return self._report(told)
+            report = self._report(told)
+            if samples:
+                self._ask()
+            return report
 
     def _report(self, told: Told) -> Report:
         binding = self._binding
@@ -192,6 +224,7 @@ class Monitor:
         if binding is not told.binding:
             graph = boxes(binding)
             told.binding = binding
+        sums = self._sums.after(self._steps, 0, 0)
         return {
             "run": self.run,
             "time": time.time(),
@@ -202,8 +235,8 @@ class Monitor:
             "loss_name": self._loss_name,
             "steps": self._steps,
             "failed": self._failed,
-            "samples": self._samples,
-            "bytes": self._bytes,
+            "samples": sums.samples,
+            "bytes": sums.bytes + self._sparse,
             "seconds": self._seconds,
             "loss": self._new_losses(told),
             "sample": self._new_sample(told),
@@ -216,7 +249,7 @@ class Monitor:
         return "" if at is None or binding is None else binding.plan.fetch[at]
 
     def _new_losses(self, told: Told) -> list[list[float]]:
-        """Some of the new losses, evenly chosen; the last is always there."""
+        """Some of the new losses, evenly chosen."""
         points = [point for point in list(self._losses) if point[0] > told.losses]
         if points:
             told.losses = points[-1][0]
@@ -235,14 +268,21 @@ class Monitor:
         told.sample = self._sample["step"]
         return self._sample
 
+    def _ask(self) -> None:
+        """Let a step be recorded, if that is due."""
+        self._asked = now = time.perf_counter()
+        if now >= self._due and self._recorded_from is None:
+            self._observers.add(self)
+            self._recorded_from = time.perf_counter()
+
     def _current(self) -> Current | None:
         """The step that runs, if it has run for long enough to be looked at."""
-        began, recorder, now = self.began, self._recorder, time.perf_counter()
-        if began is None or now - began < INTERVAL / 2:
+        began, since, now = self.began, self._recorded_from, time.perf_counter()
+        if began <= self.ended or now - began < INTERVAL / 2:
             return None
         done = None
         recording = vars(self._binding).get("recording")  # on a cluster there is none here
-        if recorder is not None and recording is not None:
+        if since is not None and since <= began and recording is not None:
             tasks = self._binding.plan.tasks
             done = [task_key(tasks[number]) for number in recording.ended]
         return {

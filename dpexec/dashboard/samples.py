@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dpexec.dashboard.reports import Sample, Slice
-from dpexec.trace.recorder import Recorded
+from dpexec.trace.recorder import Notes
 
 __all__ = ["Taken"]
 
@@ -21,25 +20,24 @@ class Taken:
         step: its number, from 1.
         began: when, by ``time.perf_counter``.
         ended: when.
-        binding: what ran.
-        record: what it noted.
+        notes: where it noted what.
+        row: which of the steps there it is.
     """
 
     step: int
     began: float
     ended: float
-    binding: Any
-    record: Recorded
+    notes: Notes
+    row: int
 
-    def read(self) -> Sample | None:
-        """What a report tells of it; None if nobody noted anything, as in steps of a cluster.
+    def read(self) -> Sample:
+        """What a report tells of it.
 
         It takes as long as some steps: whoever trains waits for who reads.
         """
-        rows = sorted(self.record.rows(), key=lambda row: (row[1] != "task", row[4] - row[5]))
-        if not rows:
-            return None
-        nodes = self.binding.plan.graph.ops
+        noted = self.notes.record(self.row).rows()
+        rows = sorted(noted, key=lambda row: (row[1] != "task", row[4] - row[5]))
+        nodes = self.notes.binding.plan.graph.ops
         slices: list[Slice] = [
             [
                 device,

@@ -37,19 +37,21 @@ class LocalSource:
             raise ValueError(f"it trains on a cluster, whose dashboard has the page: {link}/dpexec")
         self._compiled = compiled
         self._told: weakref.WeakKeyDictionary[Monitor, Told] = weakref.WeakKeyDictionary()
-        self._number = HUB.join()
-        self.close = weakref.finalize(self, HUB.leave, self._number)
+        self._pages = 0
+        self.close = weakref.finalize(self, HUB.leave, HUB.join())
 
     def report(self) -> Report | None:
         """The state, and what is new since the last call; None if nothing has run."""
         monitor = self._monitor()
-        return None if monitor is None else monitor.report(self._told.setdefault(monitor, Told()))
+        if monitor is None:
+            return None
+        return monitor.report(self._told.setdefault(monitor, Told()), self._pages > 0)
 
     def _monitor(self) -> Monitor | None:
         if self._compiled is None:
             return HUB.latest()
         engine = self._compiled._engine
-        return None if engine is None else HUB.monitor(engine)
+        return None if engine is None else engine.observers.counter
 
     def show(self, pages: int) -> None:
         """Training is shown on some pages from now on, which may ask for what steps cost to record.
@@ -57,4 +59,4 @@ class LocalSource:
         Args:
             pages: how many are open.
         """
-        HUB.show(self._number, pages)
+        self._pages = pages

@@ -27,7 +27,7 @@ from dpexec.runtime.fetch import SEQUENCES_FETCHED, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
-from dpexec.runtime.observers import Observers
+from dpexec.runtime.observers import count_all
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
@@ -93,17 +93,20 @@ class Engine:
             self.execution_strategy, self.scheduler = ExecutionStrategy(), "threads"
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
-        recorded = self.execution_strategy is not None and self.execution_strategy.trace
-        self.observers = Observers(Recorder() if recorded else None)
+        self.observers = live.Observers()
+        self.recorder: Recorder | None = None
+        if self.execution_strategy is not None and self.execution_strategy.trace:
+            self.recorder = Recorder()
+            self.observers.add(self.recorder)
         self.plan: Plan | None = None
         self.local = self._make_runner()
         alone = not self._on_cluster and self.graph.trainers == 1
         self.bindings = Bindings(self.graph, self.compilation, self.replicas, opens=alone)
-        self.monitor: Any = None  # of who watches: see trace.live
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0
         self._seal()
+        live.join(self)
 
     # ---- compilation
 
@@ -253,38 +256,45 @@ class Engine:
         return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        if not live.watchers():
+        counter = self.observers.counter
+        if counter is None:
             return self._one_step(binding, feeds, merged)
-        self.observers.begin(self, binding)
+        counter.begin(binding)
         results = None
         try:
             results = self._one_step(binding, feeds, merged)
             return results
         finally:
-            self.observers.end(self, feeds, results)
+            counter.end(feeds.samples, results)
 
     def _cluster_steps(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
     ) -> list[Any]:
         """All steps of a run together; one after another while somebody records them."""
-        self._cluster_runner()  # brings a watcher along
+        self._cluster_runner()  # brings a counter along
         steps = list(zip(bindings, batches, strict=True))
         results: list[Any] = []
-        at = 0
-        while at < len(steps):
-            self.observers.begin(self, bindings[at])
-            recorded = bool(self.observers.recorders)
-            end = at + 1 if recorded else len(steps)
-            before, made = self._runs(), None
-            try:
-                if recorded:
-                    made = self._one_step(bindings[at], batches[at], merged)
-                else:
-                    made = self._run_on_cluster(bindings[at:], batches[at:], merged, None)
-            finally:
-                self.observers.end_all(self, steps[at:end], self._runs() - before, made)
-            results, at = made, end
+        while steps:
+            now = steps[:1] if self.observers.recorders else steps
+            results = self._steps_on_cluster(now, merged)
+            steps = steps[len(now) :]
         return results
+
+    def _steps_on_cluster(self, steps: Sequence[tuple[Binding, Feeds]], merged: bool) -> list[Any]:
+        counter, before = self.observers.counter, self._runs()
+        if counter is not None:
+            counter.begin(steps[0][0])
+        results = None
+        try:
+            if len(steps) == 1:
+                results = self._one_step(*steps[0], merged)
+            else:
+                bindings, batches = zip(*steps, strict=True)
+                results = self._run_on_cluster(bindings, batches, merged, None)
+            return results
+        finally:
+            if counter is not None:
+                count_all(counter, steps, self._runs() - before, results)
 
     def _runs(self) -> int:
         return self.replicas.scope.run_count(self.label)
@@ -395,9 +405,9 @@ class Engine:
         Raises:
             RuntimeError: recording was not switched on.
         """
-        if self.observers.recorder is None:
+        if self.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
-        return trace_of(self, self.observers.recorder)
+        return trace_of(self, self.recorder)
 
 
 def _fed(batches: Sequence[Feeds], name: str) -> bool:

@@ -118,19 +118,16 @@ class Recorder:
             return self._size + (0 if self._last is None else self._last.size)
 
     @property
+    def told(self) -> int:
+        """The number of steps that were kept at some time."""
+        with self._lock:
+            return self._dropped + sum(map(len, self._steps))
+
+    @property
     def binding(self) -> Any:
         """What ran in the last step; None if there was none."""
         with self._lock:
             return None if self._last is None else self._last.notes.binding
-
-    @property
-    def latest(self) -> Recorded | None:
-        """What the last step recorded; None if there was none."""
-        with self._lock:
-            if self._last is None:
-                return None
-            notes, row = self._last.notes, self._last.end - 1
-        return notes.record(row)
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""

@@ -28,7 +28,6 @@ import dpexec as fluid
 from dpexec import dashboard
 from dpexec.dashboard.hub import HUB
 from dpexec.dashboard.monitor import INTERVAL
-from dpexec.trace import live
 
 BATCH, HIDDEN = 64, 200
 BLOCK = 100  # steps with or without recording
@@ -74,14 +73,16 @@ def trainer() -> tuple[Any, Callable[[], None]]:
     return program, step
 
 
-def recording(step: Callable[[], None], pairs: int) -> None:
+def recording(program: Any, step: Callable[[], None], pairs: int) -> None:
     """Blocks of steps that are counted against blocks of steps that are not."""
     number = HUB.join()
+    observers = program._engine.observers
+    counter = observers.counter
     wall, processor = [], []
     for index in range(pairs):
         took = {}
         for on in (index % 2 == 0, index % 2 == 1):
-            (live.add if on else live.remove)(HUB)
+            observers.counter = counter if on else None
             start = time.perf_counter(), time.thread_time()
             for _ in range(BLOCK):
                 step()
@@ -135,9 +136,11 @@ def page(program: Any, step: Callable[[], None], pairs: int, seconds: float) -> 
     """Blocks with an open page against blocks in which the page's process is stopped."""
     blocks = Blocks(step, seconds)
     with dashboard.serve(program) as server:
+        observers = program._engine.observers
+        counter = observers.counter
 
         def open_page(on: bool) -> None:
-            (live.add if on else live.remove)(HUB)
+            observers.counter = counter if on else None
             os.kill(server._process.pid, signal.SIGCONT if on else signal.SIGSTOP)
 
         viewer = subprocess.Popen(
@@ -177,7 +180,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=INTERVAL, help="of a block")
     options = parser.parse_args()
     program, step = trainer()
-    recording(step, options.pairs)
+    recording(program, step, options.pairs)
     page(program, step, options.blocks, options.seconds)
 
 

@@ -75,15 +75,15 @@ def pairs(name: str, number: int, devices: int) -> list[tuple[float, float]]:
         for _ in range(WARM_UP):
             step()
         engine = program._engine
-        recorder, found = engine.observers.recorder, []
+        recorders, found = engine.observers.recorders, []
         for index in range(number):
             took = {}
             for on in (index % 2 == 0, index % 2 == 1):
-                engine.observers.recorder = recorder if on else None
+                engine.observers.recorders = recorders if on else ()
                 step()
                 took[on] = statistics.median(step() for _ in range(BLOCK))
             found.append((took[False], took[True]))
-        print(f"{name}: {len(recorder.trace())} events are kept", end="; ")
+        print(f"{name}: {len(engine.trace)} events are kept", end="; ")
     return found
 
 

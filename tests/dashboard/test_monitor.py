@@ -1,6 +1,8 @@
 """What is recorded of training on threads, and when."""
 
 import gc
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -27,9 +29,16 @@ def hub():
     """The process-wide hub, joined."""
     number = HUB.join()
     yield HUB
-    HUB.viewers = 0
     HUB.leave(number)
     assert not live.watchers()
+
+
+def monitor_of(trainer):
+    return trainer.compiled._engine.observers.counter
+
+
+def report_of(trainer, told=None, samples=False):
+    return monitor_of(trainer).report(told or Told(), samples)
 
 
 class Trainer:
@@ -57,7 +66,7 @@ class Trainer:
 def test_counts_and_losses_are_exact(hub):
     trainer = Trainer()
     losses = [trainer.step(i)[0] for i in range(3)]
-    report = hub.monitor(trainer.compiled._engine).report(Told())
+    report = report_of(trainer)
     assert (report["steps"], report["samples"], report["failed"]) == (3, 33, 0)
     means = [[i + 1, pytest.approx(np.mean(loss))] for i, loss in enumerate(losses)]
     assert report["loss"] == means
@@ -81,8 +90,8 @@ def test_sparse_sums_count_as_what_they_read(hub, mode, whole):
         exe.run(compiled, feed=feed)
     row, dense = 5 * 4 + 8, 2 * 4 * (5 * 3 + 3)
     rows = sum(len(np.unique(half)) for feed in feeds for half in np.split(feed["x"], 2))
-    monitor = hub.monitor(compiled._engine)
-    assert monitor.report(Told())["bytes"] == 4 * dense + rows * row
+    monitor = compiled._engine.observers.counter
+    assert monitor.report(Told(), False)["bytes"] == 4 * dense + rows * row
     binding, most = monitor._binding, row * feeds[0]["x"].size
     assert boxes.collective_bytes(binding.plan.nodes, binding) == (dense, most)
 
@@ -90,7 +99,7 @@ def test_sparse_sums_count_as_what_they_read(hub, mode, whole):
 def test_without_fetches_there_is_no_loss_but_a_count(hub):
     trainer = Trainer()
     trainer.step(fetch=False)
-    report = hub.monitor(trainer.compiled._engine).report(Told())
+    report = report_of(trainer)
     assert (report["steps"], report["loss"], report["loss_name"]) == (1, [], "")
 
 
@@ -102,25 +111,27 @@ def test_failed_step_is_counted_and_training_goes_on(hub):
     with pytest.raises(fluid.core.EnforceNotMet):
         trainer.step(0)
     trainer.step(1)
-    report = hub.monitor(trainer.compiled._engine).report(Told())
+    report = report_of(trainer)
     assert (report["steps"], report["failed"]) == (2, 1)
 
 
-def test_steps_are_sampled_only_while_somebody_looks(hub):
+def test_a_step_is_sampled_when_somebody_asks(hub):
     trainer = Trainer()
     trainer.step()
-    seen = hub.monitor(trainer.compiled._engine)
-    assert seen.report(Told())["sample"] is None
-    hub.viewers = 1
-    for i in range(5):
-        trainer.step(i)
-    found = seen.report(Told())["sample"]
-    assert found["step"] == 2  # one of five steps: the next is due a second later
+    assert report_of(trainer)["sample"] is None
+    trainer.step(1)
+    assert report_of(trainer, samples=True)["sample"] is None
+    for number in range(4):
+        trainer.step(number)
+        report_of(trainer, samples=True)
+    found = report_of(trainer)["sample"]
+    assert found["step"] == 3  # one of four steps: the next is due a second later
     tasks = {row[4] for row in found["slices"] if row[2] == "task"}
     assert tasks == {key for box in boxes.boxes(binding_of(trainer)) for key in box["keys"]}
     roles = {(row[3], row[1]) for row in found["slices"] if row[2] == "op"}
     assert {"forward", "backward", "optimize"} <= {role for _, role in roles}
-    assert all(row[5] <= row[6] <= found["seconds"] for row in found["slices"])
+    assert all(0 <= row[5] <= row[6] <= found["seconds"] for row in found["slices"])
+    assert not trainer.compiled._engine.observers.recorders
 
 
 def binding_of(trainer):
@@ -130,29 +141,43 @@ def binding_of(trainer):
 def test_losses_of_many_steps_are_thinned_and_bounded(hub):
     trainer = Trainer()
     trainer.step()
-    seen = hub.monitor(trainer.compiled._engine)
+    seen, told = monitor_of(trainer), Told()
     for number in range(2, 10_001):
-        seen.begin(seen._binding, False)
+        seen.begin(seen._binding)
         seen.end([3, 3], [np.float32([number])])
         assert len(seen._losses) <= monitor._LOSSES
-    points = seen.report(Told())["loss"]
-    assert len(points) <= monitor._LOSSES_SENT and points[-1] == [10_000, 10_000.0]
+    points = seen.report(told, False)["loss"]
+    assert len(points) <= monitor._LOSSES_SENT and all(step == loss for step, loss in points)
+    time.sleep(monitor._LOSS_EVERY)
+    seen.begin(seen._binding)
+    seen.end([3, 3], [np.float32([-1])])
+    assert seen.report(told, False)["loss"] == [[10_001, -1.0]]
+
+
+def test_batches_of_several_sizes_are_added_up(hub):
+    trainer = Trainer()
+    for rows in (11, 4, 4, 7, 11):
+        trainer.feeds = batches(1, rows=rows)
+        trainer.step(0)
+    report = report_of(trainer)
+    assert (report["steps"], report["samples"]) == (5, 37)
+    assert report["bytes"] == 5 * 2 * 4 * sum([8 * 16, 16, 16 * 3, 3])
 
 
 def test_long_step_says_what_has_ended(hub):
     trainer = Trainer()
-    hub.viewers = 1
     trainer.step()
-    seen = hub.monitor(trainer.compiled._engine)
-    seen._due = 0.0
-    assert seen.begin(seen._binding, True) is not None
+    seen = monitor_of(trainer)
+    report_of(trainer, samples=True)
+    seen.begin(seen._binding)
     recording = seen._binding.recording
     recording.begin()
     recording.begin_tasks()
-    assert seen.report(Told())["current"] is None  # it has only begun
-    seen.began -= 10.0
+    assert report_of(trainer)["current"] is None  # it has only begun
+    for name in ("ended", "_recorded_from", "began"):  # as it will be in ten seconds
+        setattr(seen, name, getattr(seen, name) - 10.0)
     recording._ran[1] = 0, 1, 0
-    current = seen.report(Told())["current"]
+    current = report_of(trainer)["current"]
     task = binding_of(trainer).plan.tasks[1]
     assert current["step"] == 2 and current["since"] >= 10.0
     assert current["done"] == [f"{task.key[0]}-1"]
@@ -163,17 +188,17 @@ def test_latest_is_what_trains_rather_than_what_starts_up(hub):
     assert hub.latest() is None or not hub.latest().trains
     trainer.step()
     Trainer()
-    assert hub.latest() is hub.monitor(trainer.compiled._engine)
+    assert hub.latest() is monitor_of(trainer)
 
 
 def test_monitor_goes_with_its_engine(hub):
     trainer = Trainer()
     trainer.step()
-    hub.monitor(trainer.compiled._engine).report(Told())
-    assert len(hub._engines) == 2  # one of the start-up program
+    seen = weakref.ref(monitor_of(trainer))
+    report_of(trainer)
     del trainer
     gc.collect()
-    assert len(hub._engines) == 0
+    assert seen() is None
 
 
 def test_nobody_watches_when_the_last_source_is_closed():
@@ -186,34 +211,36 @@ def test_nobody_watches_when_the_last_source_is_closed():
 
 def test_everybody_is_told_once_what_is_new(hub):
     trainer = Trainer()
-    hub.viewers = 1
-    trainer.step()
     one, other = LocalSource(trainer.compiled), LocalSource(trainer.compiled)
+    one.show(1)
+    trainer.step()
     first = one.report()
-    assert first["graph"] and first["sample"]["step"] == 1 and len(first["loss"]) == 1
+    assert first["graph"] and first["sample"] is None and len(first["loss"]) == 1
     trainer.step()
     news = one.report()
-    assert (news["graph"], news["sample"], news["steps"]) == (None, None, 2)
+    assert (news["graph"], news["sample"]["step"], news["steps"]) == (None, 2, 2)
     assert [step for step, _ in news["loss"]] == [2]
     late = other.report()
-    assert late["graph"] == first["graph"] and late["sample"] == first["sample"]
+    assert late["graph"] == first["graph"] and late["sample"] == news["sample"]
     assert [step for step, _ in late["loss"]] == [1, 2]
     for source in (one, other):
-        assert source.report()["loss"] == []
+        report = source.report()
+        assert (report["loss"], report["sample"]) == ([], None)
         source.close()
 
 
-def test_viewers_are_those_of_all_who_watch():
-    one, other = LocalSource(), LocalSource()
-    one.show(2)
-    other.show(1)
-    assert HUB.viewers == 3
-    one.close()
-    assert HUB.viewers == 1
-    one.show(5)  # too late
-    other.show(0)
-    assert HUB.viewers == 0
-    other.close()
+def test_steps_are_recorded_while_they_are_slow_and_looked_at(hub, monkeypatch):
+    monkeypatch.setattr(monitor, "_SAMPLE_EVERY", 0.0)  # as if all steps took longer
+    trainer = Trainer()
+    trainer.step()
+    observers, seen = trainer.compiled._engine.observers, monitor_of(trainer)
+    report_of(trainer, samples=True)
+    seen._asked += 60.0  # somebody has just looked
+    trainer.step()
+    assert observers.recorders == (seen,)
+    seen._asked -= 120.0
+    trainer.step()
+    assert observers.recorders == ()
 
 
 @pytest.mark.parametrize("options", [{}, {"task_granularity": "op"}, {"mode": Reduce}])

@@ -139,7 +139,7 @@ def test_a_recorded_step_runs_as_any_other_and_leaves_all_events():
 def test_a_step_that_fails_leaves_no_events_and_recording_goes_on():
     net, feeds = classifier(), batches(4)
     run = train(net, feeds, 2, trace=True)
-    recorder = run.compiled._engine.observers.recorder
+    recorder = run.compiled._engine.recorder
     before = len(recorder)
     bad = {**feeds[0], "y": feeds[0]["y"] + 50}
     with fluid.scope_guard(run.scope):
@@ -158,14 +158,13 @@ def test_recorder_that_is_switched_off_and_on_misses_only_what_ran_meanwhile():
     net, feeds = classifier(), batches(6)
     run = train(net, feeds, 2, trace=True)
     engine = run.compiled._engine
-    observers = engine.observers
-    recorder, observers.recorder = observers.recorder, None
+    engine.observers.remove(engine.recorder)
     with fluid.scope_guard(run.scope):
         exe = fluid.Executor(fluid.CPUPlace())
         off = time.perf_counter()
         exe.run(run.compiled, feed=feeds[0], fetch_list=[net.loss])
         on = time.perf_counter()
-        observers.recorder = recorder
+        engine.observers.add(engine.recorder)
         exe.run(run.compiled, feed=feeds[1], fetch_list=[net.loss])
     events = engine.trace.events
     assert engine.trace.steps == tuple(range(7))

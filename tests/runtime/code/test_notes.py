@@ -1,13 +1,11 @@
 """Recorded steps of code: every step has its own notes, whatever comes between."""
 
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 
 from dpexec import kernels
 from dpexec.runtime.code import notes
-from dpexec.trace import Recorder, live
+from dpexec.trace import Recorder
 from tests.runtime.code.test_step import Training
 from tests.runtime.nets import AllReduce, Reduce, batches, word_batches
 
@@ -31,7 +29,7 @@ def test_steps_of_several_sizes_in_turn_note_what_they_did(monkeypatch):
     engine = training.program._engine
     recorder = Recorder()
     for number, rows in enumerate(sizes):
-        engine.observers.recorder = recorder if number != 5 else None  # one step is not recorded
+        engine.observers.recorders = (recorder,) * (number != 5)  # one step is not recorded
         training.step(*batches(1, rows))
     assert training.whole_steps
     trace = recorder.trace()
@@ -47,17 +45,18 @@ def test_steps_of_several_sizes_in_turn_note_what_they_did(monkeypatch):
     assert all(stop <= start for stop, start in zip(fetches, feeds[1:], strict=False))
 
 
-def test_two_recorders_keep_the_steps_they_saw(monkeypatch):
+def test_two_recorders_keep_the_steps_they_saw():
     training = Training()
     (feed,) = batches(1)
     for _ in range(3):
         training.step(feed)
     engine, always, late = training.program._engine, Recorder(), Recorder()
-    engine.observers.recorder = always
-    watcher = Mock(begin=Mock(side_effect=[None, None, late, late, None, late]))
-    monkeypatch.setattr(live, "watchers", lambda: (watcher,))
-    for _ in range(6):
+    engine.observers.add(always)
+    for is_late in (False, False, True, True, False, True):
+        if is_late:
+            engine.observers.add(late)
         training.step(feed)
+        engine.observers.remove(late)
     assert len(always.trace().steps) == 6 and len(late.trace().steps) == 3
     starts = [event.start for event in always.trace() if event.name == "Feed"]
     seen = [event.start for event in late.trace() if event.name == "Feed"]
@@ -76,7 +75,7 @@ def test_sums_of_sparse_gradients_say_what_they_moved(mode):
         for feed in feeds[:2]:
             training.step(feed)
         engine, recorder = training.program._engine, Recorder()
-        engine.observers.recorder = recorder
+        engine.observers.add(recorder)
         for feed in feeds:
             training.step(feed)
         assert bool(training.whole_steps) == whole
