@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from dpexec.errors import EOFException
 from dpexec.ir.block import Block
@@ -15,7 +15,7 @@ from dpexec.ir.operator import Operator
 from dpexec.ir.roles import grad_name
 from dpexec.runtime.env import Env, Shard
 
-__all__ = ["Body", "BodyError"]
+__all__ = ["Body", "BodyError", "Part", "Plain"]
 
 Call = Callable[[Env], None]
 
@@ -36,18 +36,69 @@ class BodyError(Exception):
         self.op, self.env, self.reason = op, env, reason
 
 
+class Part(Protocol):
+    """A part of a body: an operator, or several that run together."""
+
+    def run(self, env: Env) -> None:
+        """Run it on the values of a round.
+
+        Args:
+            env: the values.
+
+        Raises:
+            BodyError: an operator failed.
+        """
+
+
+@dataclass(slots=True)
+class Plain:
+    """An operator of a body.
+
+    Args:
+        op: the operator.
+        call: does its work.
+        drops: names whose values nobody needs afterwards.
+    """
+
+    op: Operator
+    call: Call
+    drops: Sequence[str]
+
+    def run(self, env: Env) -> None:
+        """Run it, see :class:`Part`."""
+        try:
+            if env.record is None:
+                self.call(env)
+            else:
+                start = time.perf_counter()
+                self.call(env)
+                env.record(self.op.type, start, time.perf_counter())
+        except (EOFException, BodyError):
+            raise
+        except Exception as error:
+            raise BodyError(self.op, env, error) from error
+        for name in self.drops:
+            env.pop(name, None)
+
+
 class Body:
     """The block of an operator with its kernels.
 
     Args:
         op: the operator with the attribute ``sub_block``.
         bind: binds an operator of the block.
+        together: puts operators together that can run so; what it leaves stays in order.
     """
 
-    def __init__(self, op: Operator, bind: Callable[[Operator], Call]) -> None:
+    def __init__(
+        self,
+        op: Operator,
+        bind: Callable[[Operator], Call],
+        together: Callable[[Sequence[Plain]], Sequence[Part]] = lambda parts: parts,
+    ) -> None:
         block = op._block_attr("sub_block")
         drops = _drops(block, _kept(op, block))
-        self._steps = [(inner, bind(inner), drops[inner]) for inner in block.ops]
+        self._parts = together([Plain(inner, bind(inner), drops[inner]) for inner in block.ops])
         reads, self._outer = block._outer_names()
         self._first = _first_values(op, block, reads)
         counting = (inner for inner in block.ops if inner.definition.make_undo)
@@ -73,20 +124,8 @@ class Body:
         inner.update(given)
         inner.record, inner.go_on = env.record, env.go_on
         first = {name: env.find(name) for name in self._first}
-        for op, call, drops in self._steps:
-            try:
-                if inner.record is None:
-                    call(inner)
-                else:
-                    start = time.perf_counter()
-                    call(inner)
-                    inner.record(op.type, start, time.perf_counter())
-            except (EOFException, BodyError):
-                raise
-            except Exception as error:
-                raise BodyError(op, inner, error) from error
-            for name in drops:
-                inner.pop(name, None)
+        for part in self._parts:
+            part.run(inner)
         for name in self._outer:
             if name in inner:
                 env[name] = inner[name]

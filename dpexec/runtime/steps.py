@@ -184,13 +184,24 @@ def _arguments_of_env(
         own = written in op.block.vars  # not one of that name around
         found["before"] = lambda env: env.get(written) if own else env.find(written)
     if "body" in asked:
-        found["body"] = Body(op, lambda inner: _bind_op(inner, xp, False, checked, native)).inside
+        found["body"] = _body(op, xp, checked, native).inside
     if op.definition.is_random:
         stream = random_stream(op)
         found["rng"] = lambda env: env.draw(stream)
     if "share" in asked:
         found["share"] = lambda env: env.shard.share
     return found
+
+
+def _body(op: Operator, xp: Any, checked: bool, native: bool) -> Body:
+    def bind(inner: Operator) -> Call:
+        return _bind_op(inner, xp, False, checked, native)
+
+    if xp is not np or checked or not native:  # who looks at every result needs every result
+        return Body(op, bind)
+    from dpexec.runtime.code.stretch import stretches
+
+    return Body(op, bind, stretches)
 
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:

@@ -1,0 +1,212 @@
+"""Operators of a body that run in one call of machine code: in loops, over and over.
+
+What a block does with arrays and counters only Python knows; what lies between is arithmetic.
+Operators one after another that have a lowering are a *stretch*. It becomes code when the shapes
+of what it reads are known, which is when it runs: the same calls as in
+:mod:`dpexec.runtime.code.task`, but what it reads and what it leaves lies in arrays, which are
+others in every round. Numbers of rows are left open where they can be, for in some loops they
+change from round to round.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType
+from dpexec.core.kept import Kept
+from dpexec.core.memory import no_cycles_sought
+from dpexec.core.places import CPUPlace
+from dpexec.errors import EnforceNotMet
+from dpexec.graph.ssa import SSAGraph
+from dpexec.ir import roles
+from dpexec.ir.operator import Operator
+from dpexec.ir.sizes import Counts, Rows
+from dpexec.ir.spec import Spec
+from dpexec.kernels import lowering
+from dpexec.runtime.bodies import Part, Plain
+from dpexec.runtime.check import array_spec
+from dpexec.runtime.code.round import Fit, StretchCode
+from dpexec.runtime.env import Env
+from dpexec.runtime.steps import Step
+
+__all__ = ["Stretch", "stretches"]
+
+_FITS_KEPT = 512
+_CODES_KEPT = 32
+_LEAST = 2
+"""Operators: for fewer a call costs more than it saves."""
+
+
+def stretches(parts: Sequence[Plain]) -> list[Part]:
+    """Put operators together that may become code.
+
+    Within a stretch a name stands for one value, since its shape is known by name.
+
+    Args:
+        parts: the operators of a block.
+    """
+    groups: list[list[Plain]] = []
+    seen: set[str] | None = None  # names that the last group uses; None: it is no code
+    for part in parts:
+        if not _may_be_code(part.op):
+            groups.append([part])
+            seen = None
+            continue
+        if seen is None or not seen.isdisjoint(part.op.writes):
+            groups.append([])
+            seen = set()
+        groups[-1].append(part)
+        seen.update(part.op.reads, part.op.writes)
+    return [p for group in groups for p in ([Stretch(group)] if len(group) >= _LEAST else group)]
+
+
+def _may_be_code(op: Operator) -> bool:
+    if op.definition.inplace or op.bodies or lowering.find(op.type) is None:
+        return False
+    names = (*op.input_arg_names, *op.output_arg_names)
+    found = (op.block._find_var_recursive(name) for name in names if name)
+    return all(var is None or var.type == VarType.LOD_TENSOR for var in found)
+
+
+class Stretch:
+    """Operators one after another, as code or, for shapes that cannot be code, on NumPy.
+
+    Args:
+        parts: the operators.
+    """
+
+    def __init__(self, parts: Sequence[Plain]) -> None:
+        self._parts = parts
+        self._block = parts[0].op.block
+        reads: dict[str, None] = {}
+        written: set[str] = set()
+        for part in parts:
+            needed = (name for name in part.op.needs if name != roles.EMPTY)
+            reads.update((name, None) for name in needed if name not in written)
+            written.update(part.op.writes)
+        dropped = {name for part in parts for name in part.drops}
+        self._reads = list(reads)
+        self._results = frozenset(written - dropped)
+        self._drops = sorted(dropped - written)
+        self._codes: Kept[Any, list[tuple[Rows, StretchCode | None]]] = Kept(_CODES_KEPT)
+        self._fits: Kept[Any, Fit | Sequence[Part]] = Kept(_FITS_KEPT)
+
+    def run(self, env: Env) -> None:
+        """Run the operators on the values of a round.
+
+        Args:
+            env: the values.
+
+        Raises:
+            BodyError: one of them failed.
+        """
+        arrays = [env.find(name) for name in self._reads]
+        try:
+            fit = self._fits[tuple([array.shape for array in arrays])]
+        except (KeyError, AttributeError):
+            fit = self._fitted(arrays)
+        if not isinstance(fit, Fit):
+            for part in fit:
+                part.run(env)
+            return
+        if not fit.run(env, arrays):
+            self._refused(env)
+        for name in self._drops:
+            env.pop(name, None)
+
+    def _refused(self, env: Env) -> None:
+        """Let the operator that refused its values say why, on NumPy."""
+        for part in self._parts:
+            part.run(env)
+        types = ", ".join(part.op.type for part in self._parts)
+        raise RuntimeError(f"code refused values that its operators take: {types}")
+
+    # ---- code for shapes
+
+    @no_cycles_sought()
+    def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Part]:
+        """What to run for arrays of these shapes."""
+        if not all(isinstance(array, np.ndarray) and array.size for array in arrays):
+            return self._parts
+        inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
+        found = self._fit(inputs)
+        self._fits[tuple(spec.shape for spec in inputs.values())] = found
+        return found
+
+    def _fit(self, inputs: Mapping[str, Spec]) -> Fit | Sequence[Part]:
+        is_open = {name: self._is_open(name, spec) for name, spec in inputs.items()}
+        counts = tuple(dict.fromkeys(s.shape[0] for n, s in inputs.items() if is_open[n]))
+        if counts:
+            form = tuple(
+                (counts.index(spec.shape[0]), spec.shape[1:]) if is_open[name] else spec.shape
+                for name, spec in inputs.items()
+            )
+            known = self._codes.setdefault(form, [])
+            if not any(counts in rows for rows, _ in known):
+                known.append(self._opened(inputs, is_open, counts))
+            codes = (code for rows, code in known if counts in rows and code is not None)
+            for code in codes:
+                with suppress(TypeError):  # a primitive needs more memory than for other numbers
+                    return self._called(code, inputs, counts)
+        try:
+            return self._called(self._code(inputs, None), inputs, ())
+        except EnforceNotMet:  # rules of shapes are broken: the operators know what to say
+            return self._parts
+
+    def _is_open(self, name: str, spec: Spec) -> bool:
+        """Whether the program leaves the number of rows open.
+
+        A step of a StaticRNN sees a slice under the name of the whole, which has an axis more.
+        """
+        var = self._block._find_var_recursive(name)
+        return var is not None and spec.rank > 0 and (*var.shape[-spec.rank :], 0)[0] == -1
+
+    def _opened(
+        self, inputs: Mapping[str, Spec], is_open: Mapping[str, bool], counts: Counts
+    ) -> tuple[Rows, StretchCode | None]:
+        """Code that leaves numbers of rows open; None if somebody needs them."""
+        rows = Rows.about(counts, counts)
+        sizes = {count: rows.size(index) for index, count in enumerate(counts)}
+        specs = {
+            name: spec.replace(shape=(sizes[spec.shape[0]], *spec.shape[1:]))
+            if is_open[name]
+            else spec
+            for name, spec in inputs.items()
+        }
+        try:
+            return rows, self._code(specs, rows)
+        except Exception:  # the closed way says if something is wrong
+            return Rows(counts, counts), None
+
+    def _code(self, inputs: Mapping[str, Spec], rows: Rows | None) -> StretchCode:
+        specs, graph = dict(inputs), SSAGraph(self._block.program, [CPUPlace()], "all_reduce")
+        for part in self._parts:
+            specs.update(part.op.infer_outputs(specs))
+            graph.add_compute(part.op, 0)
+        steps = [
+            Step(node, part.run, tuple(part.drops))
+            for node, part in zip(graph.ops, self._parts, strict=True)
+        ]
+        return StretchCode(steps, specs, self._results, rows)
+
+    def _called(
+        self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts
+    ) -> Fit | Sequence[Part]:
+        """What runs code; where not all operators could be put together, parts of them."""
+        if code.whole is None:
+            return self._divided(code.pieces)
+        return Fit(code, code.whole, inputs, counts)
+
+    def _divided(self, pieces: Sequence[int]) -> list[Part]:
+        """The operators, where not all of them can be put together."""
+        groups = itertools.groupby(zip(pieces, self._parts, strict=True), lambda pair: pair[0])
+        found: list[Part] = []
+        for number, group in groups:
+            members = [part for _, part in group]
+            found += [Stretch(members)] if number >= 0 and len(members) >= _LEAST else members
+        return found
