@@ -10,7 +10,14 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
-__all__ = ["deformable_roi_pooling", "prroi_pool", "psroi_pool", "roi_align", "roi_pool"]
+__all__ = [
+    "deformable_roi_pooling",
+    "prroi_pool",
+    "psroi_pool",
+    "roi_align",
+    "roi_perspective_transform",
+    "roi_pool",
+]
 
 _FLOATS = ("float32", "float64")
 
@@ -215,6 +222,51 @@ def deformable_roi_pooling(
         attrs=attrs,
     )
     return out
+
+
+def roi_perspective_transform(
+    input: Variable,
+    rois: Variable,
+    transformed_height: int,
+    transformed_width: int,
+    spatial_scale: float = 1.0,
+    name: str | None = None,
+) -> tuple[Variable, Variable, Variable]:
+    """Regions between four corners, as upright images.
+
+    Args:
+        input: features, float32 ``(N, C, H, W)``.
+        rois: the corners, from the top left one clockwise, column and row of each, float32
+            ``(R, 8)``; the images are its sequences.
+        transformed_height: of the result.
+        transformed_width: of the result.
+        spatial_scale: cells of the features per pixel of the image.
+        name: prefix of names.
+
+    Returns:
+        ``(R, C, transformed_height, transformed_width)``; int32 ``(R, 1, transformed_height,
+        transformed_width)``: 1 where the region is; and the matrices that take a place in the
+        result to one in the features, ``(R, 9)``. Source: Paddle op ``roi_perspective_transform``.
+    """
+    layer = "roi_perspective_transform"
+    for argument, variable in (("input", input), ("rois", rois)):
+        check_variable_and_dtype(variable, argument, ("float32",), layer)
+    attrs = {
+        "transformed_height": transformed_height,
+        "transformed_width": transformed_width,
+        "spatial_scale": spatial_scale,
+    }
+    for argument, value in attrs.items():
+        check_type(value, argument, float if argument == "spatial_scale" else int, layer)
+    helper = LayerHelper(layer, name=name)
+    dtypes = {"Out": input.dtype, "Mask": "int32", "TransformMatrix": input.dtype}
+    dtypes |= {"Out2InIdx": "int32", "Out2InWeights": input.dtype}
+    outputs = {
+        slot: helper.create_variable_for_type_inference(dtype) for slot, dtype in dtypes.items()
+    }
+    inputs = {"X": input, "ROIs": rois}
+    helper.append_op(type=layer, inputs=inputs, outputs=outputs, attrs=attrs)
+    return outputs["Out"], outputs["Mask"], outputs["TransformMatrix"]
 
 
 def _inputs(input: Variable, rois: Variable, rois_lod: Variable | None) -> Mapping[str, Variable]:

@@ -112,3 +112,19 @@ def test_masks_of_objects_in_the_columns_of_their_classes():
     expected = np.full((3, 4, 4), -1)
     expected[2] = [[0, 1, 1, 1]] * 4
     np.testing.assert_array_equal(np.array(masks).reshape(3, 4, 4), expected)
+
+
+def test_a_slanted_region_becomes_upright():
+    x = fluid.data("x", [1, 1, 9, 9])
+    x.stop_gradient = False
+    rois = fluid.data("rois", [None, 8], lod_level=1)
+    out, mask, matrix = layers.roi_perspective_transform(x, rois, 3, 3)
+    (grad,) = fluid.gradients(layers.mean(out), x)
+    image = np.arange(81, dtype="float32").reshape(1, 1, 9, 9)
+    corners = [[4, 0, 8, 4, 4, 8, 0, 4]]
+    feed = {"x": image, "rois": sequences(np.array(corners, "float32"), [1])}
+    made = run(feed, out, mask, matrix, grad, return_numpy=False)
+    found, inside, matrices, d_x = map(np.array, made)
+    np.testing.assert_allclose(found[0, 0], [[4, 24, 44], [20, 40, 60], [36, 56, 76]], rtol=1e-4)
+    assert inside.all() and matrices.shape == (1, 9)
+    np.testing.assert_allclose(d_x.sum(), 1, rtol=1e-5)
