@@ -148,8 +148,10 @@ def _fill(op: Operator, known: Known) -> None:
     """Let an operator read the offsets that it needs."""
     for slot, owner in _lod_slots(op.definition.inputs):
         names = [name for name in op.inputs.get(owner, []) if name and name != roles.EMPTY]
-        if names and all(name in known for name in names):
-            op.inputs[slot.name] = [known[name] for name in names]
+        found = [known.get(name, roles.EMPTY) for name in names]
+        partly = slot.optional and slot.many and any(name in known for name in names)
+        if partly or (names and roles.EMPTY not in found):
+            op.inputs[slot.name] = found
         elif names and not slot.optional:
             name = next(name for name in names if name not in known)
             problem = (
@@ -189,7 +191,8 @@ def _follow(op: Operator, known: Known) -> None:
 def _make_offsets(op: Operator, known: Known) -> set[str]:
     """Let an operator write offsets; the outputs that it makes some for.
 
-    It may make none, such as for what is pooled from sequences of one level.
+    It may make none, such as for what is pooled from sequences of one level; what it makes without
+    inputs is what the program says.
     """
     slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
@@ -198,7 +201,12 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     specs = op.infer_outputs(_specs(op)) if slots else {}
     lasting: set[str] = set()
     for slot, owner in slots:
-        made = {name: var for name, var in outputs[owner].items() if lod_name(name) in specs}
+        declared = op.definition.infer is None
+        made = {
+            name: var
+            for name, var in outputs[owner].items()
+            if (var.lod_level if declared else lod_name(name) in specs)
+        }
         op.outputs[slot] = [_declare(var) for var in made.values()]
         for name, var in made.items():
             known[name] = lod_name(name)

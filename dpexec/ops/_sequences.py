@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.runs import add_runs
 from dpexec.ir.opdef import Spec, require
+from dpexec.ir.roles import EMPTY
 
 Ints = np.ndarray[Any, Any]
 OverSequences = Callable[..., Any]
@@ -88,6 +89,17 @@ def rows_of(starts: Ints, lengths: Ints) -> Ints:
     """
     moves = starts - np.cumsum(lengths) + lengths
     return np.repeat(moves, lengths) + np.arange(lengths.sum())
+
+
+def at_their_places(names: Sequence[str], lods: Sequence[Lod]) -> list[Lod]:
+    """The offsets of all variables of a slot; no levels for those that hold no sequences.
+
+    Args:
+        names: of the variables with the offsets, by position.
+        lods: those that there are.
+    """
+    given = iter(lods)
+    return [Lod() if name == EMPTY else next(given) for name in names]
 
 
 def on_host(array: Any) -> Ints:

@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.lod import Lod, lod_name
 from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import streams
 from dpexec.ir.opdef import op, require
+from dpexec.ops._sequences import at_their_places
 
 __all__: list[str] = []
 
 
 @op(
     "save",
-    inputs="X",
+    inputs="X X@LOD?",
     outputs="",
     infer=None,
     sparse=("X",),
@@ -33,26 +35,33 @@ __all__: list[str] = []
     checks_values=True,
 )
 def save(
-    xp: Any, x: Any, *, file_path: str = "", overwrite: bool = True, save_as_fp16: bool = False
+    xp: Any,
+    x: Any,
+    lod: Lod | None,
+    *,
+    file_path: str = "",
+    overwrite: bool = True,
+    save_as_fp16: bool = False,
 ) -> tuple[()]:
     """Write a variable to a file. A killed process leaves the old file or the new one.
 
     Args:
         xp: the array library.
         x: the variable.
+        lod: where its sequences begin, if it holds some.
         file_path: the file; its directory is made.
         overwrite: False refuses to replace a file.
         save_as_fp16: write floating point numbers in half precision.
 
     Source: Paddle op ``save``.
     """
-    _write(file_path, [x], overwrite, save_as_fp16)
+    _write(file_path, [_holder(x, lod, save_as_fp16)], overwrite)
     return ()
 
 
 @op(
     "save_combine",
-    inputs="X[]",
+    inputs="X[] X@LOD?[]",
     outputs="Y?",
     infer=None,
     sparse=("X",),
@@ -62,7 +71,9 @@ def save(
 def save_combine(
     xp: Any,
     x: list[Any],
+    lods: list[Lod],
     *,
+    names: Mapping[str, Sequence[str]],
     file_path: str = "",
     overwrite: bool = True,
     save_as_fp16: bool = False,
@@ -73,10 +84,12 @@ def save_combine(
     Source: Paddle op ``save_combine``.
     """
     require(not save_to_memory, "save_to_memory is not supported; save to a file_path")
-    _write(file_path, x, overwrite, save_as_fp16)
+    found = at_their_places(names["X@LOD"], lods) if lods else [None] * len(x)
+    holders = [_holder(*value, save_as_fp16) for value in zip(x, found, strict=True)]
+    _write(file_path, holders, overwrite)
 
 
-def _write(name: str, values: Sequence[Any], overwrite: bool, half: bool) -> None:
+def _write(name: str, values: Sequence[LoDTensor | SelectedRows], overwrite: bool) -> None:
     path = Path(name)
     require(overwrite or not path.exists(), f"{path} exists, and overwrite is False")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +97,7 @@ def _write(name: str, values: Sequence[Any], overwrite: bool, half: bool) -> Non
     try:
         with open(unfinished, "xb") as file:
             for value in values:
-                streams.write(file, _holder(value, half))
+                streams.write(file, value)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
@@ -92,12 +105,13 @@ def _write(name: str, values: Sequence[Any], overwrite: bool, half: bool) -> Non
         unfinished.unlink(missing_ok=True)
 
 
-def _holder(value: Any, half: bool) -> LoDTensor | SelectedRows:
+def _holder(value: Any, lod: Lod | None, half: bool) -> LoDTensor | SelectedRows:
     if isinstance(value, SelectedRows):
         rows, array = _on_host(value.row_array, False), _on_host(value.value, half)
         return SelectedRows(rows, value.height_, array)
     tensor = LoDTensor()
     tensor.array = _on_host(value, half)
+    tensor.set_lod((lod or Lod()).to_lists())
     return tensor
 
 
@@ -106,16 +120,19 @@ def _on_host(array: Any, half: bool) -> np.ndarray[Any, Any]:
     return found.astype(np.float16) if half and found.dtype.kind == "f" else found
 
 
-@op("load", inputs="", outputs="Out", infer=None, no_grad=True, checks_values=True)
+@op("load", inputs="", outputs="Out Out@LOD?", infer=None, no_grad=True, checks_values=True)
 def load(
     xp: Any,
     *,
+    names: Mapping[str, Sequence[str]],
     file_path: str = "",
     load_as_fp16: bool = False,
     seek: int = -1,
     shape: Sequence[int] = (),
-) -> Any:
+) -> tuple[Any, Lod | None]:
     """A variable from a file, with shape and type that it has there.
+
+    It has its sequences, too, if it is declared with ``lod_level``.
 
     Args:
         xp: the array library.
@@ -126,7 +143,7 @@ def load(
 
     Source: Paddle op ``load``.
     """
-    (array,) = _read(file_path, 1)
+    (array,), lods = _read(file_path, names)
     if seek >= 0:
         count = int(np.prod(shape))
         require(
@@ -134,44 +151,60 @@ def load(
             f"{file_path} has {array.size} elements, too few for {list(shape)} from {seek} on",
         )
         array = array.reshape(-1)[seek : seek + count].reshape(shape)
-    return xp.asarray(_on_host(array, load_as_fp16))
+    return xp.asarray(_on_host(array, load_as_fp16)), next(iter(lods), None)
 
 
-@op("load_combine", inputs="", outputs="Out[]", infer=None, no_grad=True, checks_values=True)
+@op(
+    "load_combine",
+    inputs="",
+    outputs="Out[] Out@LOD?[]",
+    infer=None,
+    no_grad=True,
+    checks_values=True,
+)
 def load_combine(
     xp: Any,
     *,
-    needs: Sequence[Sequence[bool]],
+    names: Mapping[str, Sequence[str]],
     file_path: str = "",
     load_as_fp16: bool = False,
     model_from_memory: bool = False,
-) -> list[Any]:
+) -> tuple[list[Any], list[Lod]]:
     """Variables from one file, in the order in which they were saved; arguments as for ``load``.
 
     Source: Paddle op ``load_combine``.
     """
     require(not model_from_memory, "model_from_memory is not supported; load from a file_path")
-    arrays = _read(file_path, len(needs[0]))
-    return [xp.asarray(_on_host(array, load_as_fp16)) for array in arrays]
+    arrays, lods = _read(file_path, names)
+    return [xp.asarray(_on_host(array, load_as_fp16)) for array in arrays], lods
 
 
-def _read(name: str, count: int) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a file, which must have just as many."""
+def _read(
+    path: str, names: Mapping[str, Sequence[str]]
+) -> tuple[list[np.ndarray[Any, Any]], list[Lod]]:
+    """The arrays of a file, which must have just as many; and offsets, of those that want some."""
     try:
-        file = open(name, "rb")  # noqa: SIM115 - closed below
+        file = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise EnforceNotMet(f"cannot open file {name}: {error.strerror}") from None
+        raise EnforceNotMet(f"cannot open file {path}: {error.strerror}") from None
+    wanted = names["Out"]
     with file:
-        found = [_read_array(file, name, number) for number in range(count)]
+        found = [streams.read(file, VarType.LOD_TENSOR, name, path) for name in wanted]
         require(
             not file.read(1),
-            f"file {name} has more than {count} variables; loading part of them is not allowed",
+            f"file {path} has more than {len(found)} variables; loading part of them is not "
+            "allowed",
         )
-    return found
-
-
-def _read_array(file: Any, name: str, number: int) -> np.ndarray[Any, Any]:
-    tensor = streams.read(file, VarType.LOD_TENSOR, f"number {number}", name)
-    assert isinstance(tensor, LoDTensor)
-    require(not tensor.lod(), f"file {name} holds a sequence (LoD), only dense ones are supported")
-    return tensor.numpy()
+    arrays, lods = [], []
+    for name, tensor in zip(wanted, found, strict=True):
+        assert isinstance(tensor, LoDTensor)
+        arrays.append(tensor.numpy())
+        if lod_name(name) in names.get("Out@LOD", ()):
+            lods.append(Lod(tensor.lod()))
+        else:
+            require(
+                not tensor.lod(),
+                f"file {path} holds sequences (LoD) for {name}: declare it with lod_level=1, or "
+                "more, and not as persistable",
+            )
+    return arrays, lods

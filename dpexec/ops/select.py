@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
+from dpexec.ops._sequences import at_their_places
 from dpexec.ops._tables import offsets
 
 
@@ -39,12 +40,15 @@ def _infer_input(x: Sequence[Spec], lods: Sequence[Spec], mask: Spec) -> tuple[S
     infer=_infer_input,
     lazy=True,
 )
-def select_input(xp: Any, x: list[Any], lods: list[Lod], mask: Any) -> tuple[Any, Lod]:
+def select_input(
+    xp: Any, x: list[Any], lods: list[Lod], mask: Any, *, names: Mapping[str, Sequence[str]]
+) -> tuple[Any, Lod]:
     """A copy of ``x[mask]``; the others need no value. Source: Paddle op ``select_input``."""
     number = int(mask.reshape(())[()])
     require(0 <= number < len(x), f"Mask is {number}, but there are {len(x)} inputs")
     require(x[number] is not None, f"input number {number}, which Mask selects, has no value")
-    return x[number].copy(), lods[number] if lods else Lod()
+    offsets_of = at_their_places(names.get("X@LOD", ()), lods)
+    return x[number].copy(), offsets_of[number] if lods else Lod()
 
 
 @select_input.grad_maker

@@ -1,5 +1,7 @@
 """``save``, ``load`` and their ``_combine`` forms in programs."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -114,7 +116,63 @@ def test_sparse_rows_are_saved(tmp_path):
     assert list(rows.rows()) == [3, 1] and rows.height() == 4
 
 
+SENTENCES = fluid.create_lod_tensor(
+    np.arange(12, dtype="float32").reshape(6, 2), [[2, 1], [3, 1, 2]], fluid.CPUPlace()
+)
+
+
+def save_sequences(path):
+    """Two paragraphs, after a variable without sequences; twice as large."""
+    with fluid.program_guard(fluid.Program()):
+        words = fluid.data("words", [None, 2], lod_level=2)
+        append("save_combine", {"X": [*fed("a"), words * 2.0]}, {}, file_path=f"{path}/both")
+        append("save", {"X": [words]}, {}, file_path=f"{path}/words")
+        run(feed={"words": SENTENCES, "a": VALUES["a"]})
+
+
+def test_sequences_are_saved_and_loaded(tmp_path):
+    save_sequences(tmp_path)
+    block = fluid.default_main_program().global_block()
+    (first,) = declare("a")
+    one, other = (block.create_var(name=n, shape=[-1, 2], lod_level=2) for n in ("one", "other"))
+    append("load_combine", {}, {"Out": [first, one]}, file_path=f"{tmp_path}/both")
+    append("load", {}, {"Out": [other]}, file_path=f"{tmp_path}/words")
+    sums = fluid.layers.sequence_pool(one, "sum")
+    found = run(fetch_list=[first, one, other, sums], return_numpy=False)
+    paragraphs, sentences = SENTENCES.lod()
+    assert [value.lod() for value in found] == [
+        [],
+        [paragraphs, sentences],
+        [paragraphs, sentences],
+        [paragraphs],
+    ]
+    assert np.array_equal(found[1], 2 * np.array(SENTENCES))
+    assert np.array(found[3]).tolist() == [[12, 18], [12, 14], [36, 40]]
+
+
+def test_files_of_sequences_are_those_of_fluid_io_and_of_paddle(tmp_path):
+    save_sequences(tmp_path)
+    (var,) = declare("a", persistable=True)
+    fluid.global_scope().var("a").get_tensor().set(SENTENCES, fluid.CPUPlace())
+    fluid.global_scope().var("a").get_tensor().set_lod(SENTENCES.lod())
+    exe = fluid.Executor(fluid.CPUPlace())
+    fluid.io.save_vars(exe, str(tmp_path), vars=[var])
+    content = (tmp_path / "words").read_bytes()
+    assert (tmp_path / "a").read_bytes() == content
+    assert hashlib.md5(content).hexdigest() == "18e59f5bf251d20e26cf202db56eec4a"
+    with fluid.scope_guard(fluid.Scope()):
+        fluid.io.load_vars(exe, str(tmp_path), vars=[var])
+        assert fluid.global_scope().find_var("a").get_tensor().lod() == SENTENCES.lod()
+
+
 # ---- what is refused
+
+
+def test_sequences_are_loaded_into_variables_that_hold_some(tmp_path):
+    save_sequences(tmp_path)
+    append("load", {}, {"Out": declare("a")}, file_path=f"{tmp_path}/words")
+    with pytest.raises(fluid.core.EnforceNotMet, match="lod_level=1"):
+        run()
 
 
 def test_existing_file_is_kept_if_asked(tmp_path):
