@@ -67,6 +67,15 @@ def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
     return as_var_type(np_dtype)
 
 
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    """The variable of that name in a program, or else in the default main program.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return (program or default_main_program()).global_block().var(name)
+
+
 def in_dygraph_mode() -> bool:
     """Always False: dpexec has programs, no eager mode."""
     return False

@@ -63,7 +63,24 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.own  # the import system has just put the alias's there
+        alias, module.__spec__ = (
+            module.__spec__,
+            self.own,
+        )  # the import system put the alias's there
+        if alias is not None:
+            _keep_hidden(module, alias.name)
+
+
+def _keep_hidden(module: ModuleType, alias: str) -> None:
+    """Answer imports of modules whose names stand for something else in their package.
+
+    Importing one anew would bind its name in the package: ``layers.rnn`` is a module and a layer.
+    """
+    package = module.__name__ + "."
+    for name, child in list(sys.modules.items()):
+        short = name.removeprefix(package)
+        if name.startswith(package) and "." not in short and vars(module).get(short) is not child:
+            sys.modules[f"{alias}.{short}"] = child
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -95,3 +95,14 @@ def test_removed_names_of_numpy_are_there_for_a_while():
         assert np.in1d([1, 4], [[4, 5]]).tolist() == [False, True]  # noqa: NPY201
         assert np.asscalar(np.ones(1)) == 1.0
     assert {"int", "asscalar", "Inf"}.isdisjoint(vars(np))
+
+
+@pytest.mark.usefixtures("alias")
+def test_module_that_is_called_like_a_layer_does_not_take_its_name():
+    import paddle.fluid.data
+    import paddle.fluid.layers.rnn
+    from paddle.fluid.layers.rnn import LSTMCell
+
+    assert LSTMCell is dpexec.layers.LSTMCell
+    assert paddle.fluid.layers.rnn is sys.modules["dpexec.layers.rnn"].rnn
+    assert paddle.fluid.data is sys.modules["dpexec.data"].data

@@ -17,6 +17,7 @@ Example:
 from typing import Any
 
 from dpexec.errors import similar as _similar
+from dpexec.ir.variable import Variable  # noqa: F401  programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
     alignment,
     anchor_targets,
@@ -61,6 +62,7 @@ from dpexec.layers import (
     recurrent,
     rescaling,
     resizing,
+    rnn,  # noqa: F401  the module of that name; the name itself is the function's below
     rois,
     sampled_loss,
     selected_rows,
@@ -71,6 +73,7 @@ from dpexec.layers import (
     suppression,
     tagging,
     tensor,
+    utils,  # noqa: F401  fluid's
     volumes,
     yolo,
 )

@@ -1,0 +1,101 @@
+"""``fluid.layers.utils``: functions of lists, tuples and dicts of anything.
+
+Cells and decoders of users put their states together and apart with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["assert_same_structure", "flatten", "is_sequence", "map_structure", "pack_sequence_as"]
+
+
+def is_sequence(seq: Any) -> bool:
+    """Whether something is a structure: a list, a tuple or a dict, no string."""
+    return isinstance(seq, (Mapping, Sequence)) and not isinstance(seq, str)
+
+
+def flatten(nest: Any) -> list[Any]:
+    """What is in a structure, depth first; the values of dicts in the order of their sorted keys.
+
+    Args:
+        nest: the structure; something else is its own only part.
+    """
+    return (
+        [part for item in _items(nest) for part in flatten(item)] if is_sequence(nest) else [nest]
+    )
+
+
+def pack_sequence_as(structure: Any, flat_sequence: Sequence[Any]) -> Any:
+    """Put values into a structure.
+
+    Args:
+        structure: like which.
+        flat_sequence: as many as it has parts, in the order of :func:`flatten`.
+
+    Raises:
+        TypeError: the values are no sequence.
+        ValueError: there are too many or too few.
+    """
+    if not is_sequence(flat_sequence):
+        raise TypeError("flat_sequence must be a sequence")
+    if len(flatten(structure)) != len(flat_sequence):
+        raise ValueError(
+            f"could not pack {len(flat_sequence)} values into a structure of "
+            f"{len(flatten(structure))}: {structure}"
+        )
+    return _packed(structure, iter(flat_sequence))
+
+
+def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
+    """``func`` of what is at the same place in structures, in a structure like the first.
+
+    Args:
+        func: takes as many arguments as there are structures.
+        structure: one or more, of the same form.
+    """
+    parts = zip(*(flatten(one) for one in structure), strict=False)
+    return pack_sequence_as(structure[0], [func(*these) for these in parts])
+
+
+def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
+    """Check that structures have the same form.
+
+    Args:
+        nest1: one.
+        nest2: the other.
+        check_types: lists differ from tuples, and dicts with other keys differ, too.
+
+    Raises:
+        TypeError: their types differ.
+        ValueError: their sizes or depths differ, or the keys of a dict.
+    """
+    if is_sequence(nest1) != is_sequence(nest2) or len(flatten(nest1)) != len(flatten(nest2)):
+        raise ValueError(f"the structures differ:\n{nest1}\n{nest2}")
+    if not is_sequence(nest1):
+        return
+    if check_types and type(nest1) is not type(nest2):
+        raise TypeError(f"the structures differ: {type(nest1)} and {type(nest2)}")
+    if check_types and isinstance(nest1, Mapping) and set(nest1) != set(nest2):
+        raise ValueError(f"the keys differ: {sorted(nest1)} and {sorted(nest2)}")
+    for one, other in zip(_items(nest1), _items(nest2), strict=True):
+        assert_same_structure(one, other, check_types)
+
+
+def _items(structure: Any) -> list[Any]:
+    if isinstance(structure, Mapping):
+        return [structure[key] for key in sorted(structure)]
+    return list(structure)
+
+
+def _packed(structure: Any, values: Iterator[Any]) -> Any:
+    if not is_sequence(structure):
+        return next(values)
+    items = [_packed(item, values) for item in _items(structure)]
+    if isinstance(structure, Mapping):
+        made = dict(zip(sorted(structure), items, strict=True))
+        return type(structure)((key, made[key]) for key in structure)  # type: ignore[call-arg]
+    if hasattr(structure, "_fields"):
+        return type(structure)(*items)
+    return type(structure)(items)  # type: ignore[call-arg]
