@@ -45,6 +45,24 @@ def added_rows(xp: Any, rows: Any, values: Any, shape: tuple[int, ...]) -> Any:
     return SelectedRows(rows, shape[0], values.reshape(len(rows), *shape[1:])).to_dense(xp)
 
 
+def fill_rows(xp: Any, array: Any, chosen: Any, number: float) -> Any:
+    """An array with one number in some of its rows; it may be the same array.
+
+    CuPy counts what a mask chooses when something is stored there, and the host waits for that.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        array: ``(*shape, ...)``.
+        chosen: booleans, ``(*shape)``.
+        number: for every element of these rows.
+    """
+    if xp is np:
+        array[chosen] = number
+        return array
+    mask = chosen.reshape(*chosen.shape, *[1] * (array.ndim - chosen.ndim))
+    return xp.where(mask, array.dtype.type(number), array)
+
+
 def without(xp: Any, rows: Any, value: Any, row: int) -> tuple[Any, Any]:
     """Row numbers and values, all but those of one row.
 

@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._labels import positions
+from dpexec.ops._rows import fill_rows
 
 _LEAST_LOG = -100
 _LEAST_VARIANCE = 1e-12
@@ -161,5 +162,5 @@ def _weights(xp: Any, x: Any, label: Any, weight: Any, ignore_index: int) -> tup
     rows, columns, ignored = positions(xp, label, x.shape[1], ignore_index)
     weights = xp.ones(columns.shape, dtype=x.dtype) if weight is None else weight[columns]
     if ignored is not None:
-        weights[ignored] = 0
+        weights = fill_rows(xp, weights, ignored, 0)
     return rows, columns, weights

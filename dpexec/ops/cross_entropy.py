@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, op
 from dpexec.ops._labels import check_hard, check_soft, positions
+from dpexec.ops._rows import fill_rows
 
 HUGE = 1e20
 """What an infinite loss is replaced by, as in Paddle."""
@@ -78,7 +79,7 @@ def _hard_loss(xp: Any, x: Any, label: Any, ignore_index: int) -> tuple[Any, Any
     rows, columns, ignored = positions(xp, label, x.shape[-1], ignore_index)
     match = x.reshape(-1, x.shape[-1])[rows, columns]
     if ignored is not None:
-        match[ignored] = 1
+        match = fill_rows(xp, match, ignored, 1)
     loss = negative_log(xp, match).reshape(label.shape)
     return loss, match.reshape(*x.shape[:-1], 1), ignored
 
@@ -107,7 +108,7 @@ def _scatter(
 ) -> Any:
     d_x = xp.zeros((d_match.size, shape[-1]), dtype=d_match.dtype)
     if ignored is not None:
-        d_match[ignored] = 0
+        d_match = fill_rows(xp, d_match, ignored, 0)
     d_x[rows, columns] = d_match
     return d_x.reshape(shape)
 
@@ -144,7 +145,7 @@ def cross_entropy2(
     """
     loss, match, ignored = _hard_loss(xp, x, label, ignore_index)
     if ignored is not None:
-        match[ignored.reshape(match.shape)] = 0
+        match = fill_rows(xp, match, ignored.reshape(match.shape), 0)
     return loss, xp.empty((*x.shape, 0), dtype=x.dtype), match
 
 

@@ -8,7 +8,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._rows import check_rows, without
+from dpexec.ops._rows import check_rows, fill_rows, without
 from dpexec.ops._sequences import per_row, require_sequences, sequence_count, sequence_sums
 
 _NO_PADDING = -1
@@ -55,7 +55,7 @@ def fused_embedding_seq_pool(
     rows = ids.reshape(-1)
     found = table[rows]
     if padding_idx != _NO_PADDING:
-        found[rows == padding_idx] = 0
+        found = fill_rows(xp, found, rows == padding_idx, 0)
     return sequence_sums(xp, found, lod)
 
 

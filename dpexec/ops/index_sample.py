@@ -147,10 +147,10 @@ def multiplex(xp: Any, ids: Any, candidates: list[Any]) -> Any:
     """
     chosen = ids.reshape(-1)
     check_rows(xp, chosen, len(candidates), "Ids")
-    out = xp.empty((len(chosen), *candidates[0].shape[1:]), dtype=candidates[0].dtype)
-    for number, candidate in enumerate(candidates):
-        mine = chosen == number
-        out[mine] = candidate[: len(chosen)][mine]
+    out, count = candidates[0][: len(chosen)].copy(), len(chosen)
+    for number, candidate in enumerate(candidates[1:], 1):
+        mine = (chosen == number).reshape(-1, *[1] * (out.ndim - 1))
+        out = xp.where(mine, candidate[:count], out)
     return out
 
 

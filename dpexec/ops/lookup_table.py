@@ -7,7 +7,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.ops._rows import REMOTE, check_rows, without
+from dpexec.ops._rows import REMOTE, check_rows, fill_rows, without
 
 NO_PADDING = -1
 
@@ -55,7 +55,7 @@ def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
     check_rows(xp, ids, table.shape[0], "Ids")
     out = table.take(ids, axis=0)
     if padding_idx != NO_PADDING:
-        out[ids == padding_idx] = 0
+        out = fill_rows(xp, out, ids == padding_idx, 0)
     return out
 
 

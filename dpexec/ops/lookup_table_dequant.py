@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType, is_float, to_numpy
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
-from dpexec.ops._rows import check_rows
+from dpexec.ops._rows import check_rows, fill_rows
 from dpexec.ops.lookup_table import NO_PADDING
 
 LEVELS = 256
@@ -64,5 +64,5 @@ def lookup_table_dequant(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO
     levels = xp.ascontiguousarray(rows[..., 2:]).view(np.uint8)
     out = levels * ((large - small) / table.dtype.type(LEVELS)) + small
     if padding_idx != NO_PADDING:
-        out[numbers == padding_idx] = 0
+        out = fill_rows(xp, out, numbers == padding_idx, 0)
     return out

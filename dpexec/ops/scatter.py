@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._rows import added_rows, check_rows, require_row_numbers
+from dpexec.ops._rows import added_rows, check_rows, fill_rows, require_row_numbers
 from dpexec.ops._shapes import require_integer, require_same_dtype
 from dpexec.ops.gather import flat_positions
 
@@ -99,7 +99,7 @@ def scatter_grad(
         d_updates = d_out[rows]
         if overwrite:
             last = _last_updates(xp, rows, d_out.shape[0])
-            d_updates[last != xp.arange(rows.size)] = 0
+            d_updates = fill_rows(xp, d_updates, last != xp.arange(rows.size), 0)
     return d_x, d_updates
 
 

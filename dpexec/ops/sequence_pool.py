@@ -100,7 +100,7 @@ def sequence_pool(
     else:
         out = x[xp.asarray(np.where(filled, _ends(lod, pooltype), 0))]
     if not filled.all():
-        out[xp.asarray(~filled)] = pad_value
+        out[xp.asarray(np.flatnonzero(~filled))] = pad_value
     return out, None if is_test else index, Lod(lod.levels[:-1])
 
 
@@ -132,9 +132,9 @@ def sequence_pool_grad(
     if pooltype in _MEANS:
         return per_row(xp, d_out * column(xp, _MEANS[pooltype](lod.lengths), d_out), lod)
     grad, filled = xp.zeros(x.shape, d_out.dtype), lod.lengths > 0
-    chosen = d_out if filled.all() else d_out[xp.asarray(filled)]
+    chosen = d_out if filled.all() else d_out[xp.asarray(np.flatnonzero(filled))]
     if pooltype == "MAX":
-        rows = index if filled.all() else index[xp.asarray(filled)]
+        rows = index if filled.all() else index[xp.asarray(np.flatnonzero(filled))]
         xp.put_along_axis(grad, rows, chosen, axis=0)
     else:
         grad[xp.asarray(_ends(lod, pooltype)[filled])] = chosen

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._labels import check_hard, check_soft, positions
+from dpexec.ops._rows import fill_rows
 from dpexec.ops.cross_entropy import negative_log
 from dpexec.ops.softmax import softmax_array
 
@@ -83,7 +84,7 @@ def softmax_with_cross_entropy(
     rows, columns, ignored = positions(xp, label, logits.shape[axis], ignore_index)
     match = flat.reshape(-1, flat.shape[-1])[rows, columns]
     if ignored is not None:
-        match[ignored] = 1
+        match = fill_rows(xp, match, ignored, 1)
     return softmax, negative_log(xp, match).reshape(label.shape)
 
 
@@ -117,5 +118,5 @@ def softmax_with_cross_entropy_grad(
     d_flat = flat.reshape(-1, shape[-1]) * d_loss
     d_flat[rows, columns] -= d_loss[:, 0]
     if ignored is not None:
-        d_flat[ignored] = 0
+        d_flat = fill_rows(xp, d_flat, ignored, 0)
     return xp.ascontiguousarray(xp.moveaxis(d_flat.reshape(shape), -1, axis))

@@ -219,6 +219,7 @@ def warpctc_grad(
         factor = factor / xp.asarray(np.maximum(lengths, 1)).astype(logits.dtype)
     counted = np.arange(len(rows))[:, None] < lengths
     out = xp.zeros_like(logits)
-    values = grad * factor[:, None]
-    out.reshape(-1, logits.shape[-1])[xp.asarray(rows[counted])] = values[xp.asarray(counted)]
+    values = (grad * factor[:, None]).reshape(-1, logits.shape[-1])
+    chosen = values[xp.asarray(np.flatnonzero(counted))]
+    out.reshape(-1, logits.shape[-1])[xp.asarray(rows[counted])] = chosen
     return out

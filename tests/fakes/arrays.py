@@ -140,12 +140,16 @@ class ndarray:
         host = self._host[_in_range(_hosts(index), self.shape)]
         if isinstance(host, np.ndarray) and np.may_share_memory(host, self._host):
             return self._part(host)
-        if any(item.dtype == bool for item in _arrays([index])):
-            self._look("mask")
+        self._look_for_mask(index)
         self._host_positions(index)
         return _enqueued(
             "getitem", reads, [], lambda: self._host[_in_range(_hosts(index), self.shape)]
         )
+
+    def _look_for_mask(self, index):
+        """CuPy counts what a mask chooses, to read it and to write it."""
+        if any(item.dtype == bool for item in _arrays([index])):
+            self._look("mask")
 
     def _host_positions(self, index):
         items = index if isinstance(index, tuple) else (index,)
@@ -154,6 +158,7 @@ class ndarray:
 
     def __setitem__(self, index, value):
         _no_numpy(value, "setitem")
+        self._look_for_mask(index)
         self._host_positions(index)
         reads = [*_memories(index), *_memories(value)]
         self.machine.perform("setitem", reads, [self._memory], lambda: self._store(index, value))

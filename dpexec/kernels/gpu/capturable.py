@@ -24,11 +24,12 @@ elementwise_sub equal exp expand_as fill_any_like fill_constant fill_constant_ba
 fill_zeros_like flatten flatten2 floor ftrl fused_adam fused_batch_norm_act
 fused_elemwise_activation fused_momentum fused_sgd fusion_group gelu greater_equal greater_than
 group_norm hard_sigmoid hard_swish huber_loss increment instance_norm label_smooth lamb
-lars_momentum layer_norm leaky_relu less_equal less_than log log_loss logsigmoid matmul mean
-momentum mul not_equal pool2d pow reciprocal reduce_max reduce_mean reduce_min reduce_sum relu relu6
-reshape reshape2 rmsprop round rsqrt scale sgd sigmoid sigmoid_cross_entropy_with_logits sign slice
-smooth_l1_loss softmax softmax_with_cross_entropy softplus softsign split sqrt square squeeze
-squeeze2 stack sum swish sync_batch_norm tanh transpose transpose2 unsqueeze unsqueeze2 where
+lars_momentum layer_norm leaky_relu less_equal less_than log log_loss logsigmoid lookup_table
+lookup_table_v2 matmul mean momentum mul not_equal pool2d pow reciprocal reduce_max reduce_mean
+reduce_min reduce_sum relu relu6 reshape reshape2 rmsprop round rsqrt scale sgd sigmoid
+sigmoid_cross_entropy_with_logits sign slice smooth_l1_loss softmax softmax_with_cross_entropy
+softplus softsign split sqrt square squeeze squeeze2 stack sum swish sync_batch_norm tanh transpose
+transpose2 unsqueeze unsqueeze2 where
 """
 CAPTURABLE = frozenset(_TYPES.split())
 """Types; their gradients are meant, too."""
