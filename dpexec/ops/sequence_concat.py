@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
     first = xs[0]
     for x in xs[1:]:
         require_same_dtype(first, x, "all of X")
-        require(same_dims(first.shape[1:], x.shape[1:]), f"rows of {first} and {x} differ")
+        sizes = math.prod(first.shape[1:]), math.prod(x.shape[1:])
+        known = all(min(spec.shape[1:], default=0) >= 0 for spec in (first, x))
+        require(not known or sizes[0] == sizes[1], f"rows of {first} and {x} differ in their size")
     for lod in lods:
         require(lod.rank == 1, "all of X must have one level of sequences")
         require(same_dims(lod.shape, lods[0].shape), "all of X must have as many sequences")
@@ -36,6 +39,8 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
     samples=lambda r: [
         Sample({"X": [r.normal((3, 2)), r.normal((4, 2))], "X@LOD": [_A, _B]}),
         Sample({"X": [r.normal((3, 1, 2)), r.normal((3, 1, 2))], "X@LOD": [_A, _A]}),
+        Sample({"X": [r.normal((3, 4)), r.normal((4, 1, 4))], "X@LOD": [_A, _B]}),
+        Sample({"X": [r.normal((3, 2, 3)), r.normal((4, 6))], "X@LOD": [_A, _B]}),
         Sample({"X": [r.normal((3, 1))], "X@LOD": [_A]}, deviates={"*": "it takes two or more"}),
         Sample({"X": [r.normal((n, 1)) for n in (3, 4, 3)], "X@LOD": [_A, _B, _A]}),
         Sample(
@@ -53,9 +58,12 @@ def _infer(xs: list[Spec], lods: list[Spec]) -> tuple[Spec, Spec | None]:
 def sequence_concat(xp: Any, xs: list[Any], lods: list[Lod]) -> tuple[Any, Lod]:
     """The first sequences of all variables, then the second ones, and so on.
 
-    Source: Paddle op ``sequence_concat``.
+    Their rows have the shape of those of the first one: rows of the others, which must have as
+    many elements, are reshaped. Source: Paddle op ``sequence_concat``.
     """
-    rows = xp.take(xp.concatenate(xs), xp.asarray(_order(lods)), axis=0)
+    width = xs[0].shape[1:]
+    whole = xp.concatenate([x.reshape(len(x), *width) for x in xs])
+    rows = xp.take(whole, xp.asarray(_order(lods)), axis=0)
     return rows, Lod.of_lengths([sum(lod.lengths for lod in lods)])
 
 
@@ -75,6 +83,6 @@ def sequence_concat_grad(
     places = np.argsort(_order(lods))
     parts = np.split(places, np.cumsum([len(x) for x in xs])[:-1])
     return [
-        xp.take(d_out, xp.asarray(rows), axis=0) if needed else None
-        for rows, needed in zip(parts, needs[0], strict=True)
+        xp.take(d_out, xp.asarray(rows), axis=0).reshape(x.shape) if needed else None
+        for x, rows, needed in zip(xs, parts, needs[0], strict=True)
     ]
