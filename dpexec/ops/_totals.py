@@ -22,21 +22,24 @@ class Total:
         self._xp = xp
         self._whole: Any = None
         self._sparse: list[SelectedRows] = []
+        self._arrays: list[TensorArray] = []
 
     def add(self, gradient: Any) -> None:
         """Add a gradient, which stays as it is: an array, some of its rows, or a TensorArray."""
         if isinstance(gradient, SelectedRows):
             self._sparse.append(gradient)
-        elif self._whole is None:
-            self._whole = gradient if isinstance(gradient, TensorArray) else gradient.copy()
         elif isinstance(gradient, TensorArray):
-            self._whole = add(self._xp, [self._whole, gradient])
+            self._arrays.append(gradient)
+        elif self._whole is None:
+            self._whole = gradient.copy()
         else:
             self._whole += gradient
 
     @property
     def whole(self) -> Any:
         """The sum, which is dense: rows of tables become whole tables; None if nothing came."""
+        if self._arrays:
+            return add(self._xp, self._arrays)
         if not self._sparse:
             return self._whole
         return dense(self._xp, add(self._xp, self._sparse))
