@@ -4,13 +4,13 @@ import os
 import pickle
 import random
 import threading
-import time
 
 import pytest
 
 import dpexec as fluid
 from dpexec import reader_decorators as r
 from dpexec.paddle import reader
+from tests.waiting import until
 
 
 def numbers(n):
@@ -96,10 +96,7 @@ def test_buffered_thread_ends_when_nobody_reads_on():
     samples = r.buffered(numbers(1000), 2)()
     assert next(samples) == 0
     samples.close()
-    deadline = time.monotonic() + 5
-    while any(t.name == "dpexec-buffered" for t in threading.enumerate()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: all(t.name != "dpexec-buffered" for t in threading.enumerate()))
 
 
 def test_xmap_passes_errors_of_the_mapper_on():

@@ -7,6 +7,7 @@ import pytest
 
 from dpexec.runtime.pservers import visitors
 from dpexec.runtime.pservers.visitors import Visitors
+from tests.waiting import until
 
 
 def read_all(visitor):
@@ -22,17 +23,10 @@ def read_all(visitor):
 def pair():
     """Both ends of a connection."""
     mine, other = socket.socketpair()
-    other.settimeout(5)
+    other.settimeout(30)
     yield mine, other
     mine.close()
     other.close()
-
-
-def soon(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_who_has_gone_is_forgotten(pair):
@@ -41,7 +35,7 @@ def test_who_has_gone_is_forgotten(pair):
     present.tidy()
     (visitor,) = present._present
     pair[1].close()
-    soon(lambda: not visitor.thread.is_alive())
+    until(lambda: not visitor.thread.is_alive())
     present.tidy()
     assert not present._present
 
@@ -52,7 +46,7 @@ def test_strangers_who_do_not_say_who_they_are_are_sent_away(monkeypatch, pair):
     present.let_in(pair[0])
     (visitor,) = present._present
     pair[1].sendall(b"a")
-    soon(lambda: present.tidy() or not visitor.thread.is_alive())
+    until(lambda: present.tidy() or not visitor.thread.is_alive())
     assert pair[1].recv(1) == b""
 
 
@@ -61,7 +55,7 @@ def test_at_the_end_those_who_are_known_have_some_time(monkeypatch, pair):
     present.let_in(pair[0])
     (visitor,) = present._present
     pair[1].sendall(b"k")
-    soon(lambda: visitor.known)
+    until(lambda: visitor.known)
     begin = time.monotonic()
     present.end(0.2)
     assert time.monotonic() - begin >= 0.2
