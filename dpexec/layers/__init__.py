@@ -23,6 +23,7 @@ from dpexec.layers import (
     anchor_targets,
     arrays,
     attention,
+    batch_normalization,
     beam_decoder,
     beams,
     branches,
@@ -62,7 +63,6 @@ from dpexec.layers import (
     recurrent,
     rescaling,
     resizing,
-    rnn,  # noqa: F401  the module of that name; the name itself is the function's below
     rois,
     sampled_loss,
     selected_rows,
@@ -77,10 +77,12 @@ from dpexec.layers import (
     volumes,
     yolo,
 )
+from dpexec.layers import rnn as _rnn_module  # noqa: F401  its name is the function's, below
 from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.anchor_targets import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
 from dpexec.layers.attention import *  # noqa: F403
+from dpexec.layers.batch_normalization import *  # noqa: F403
 from dpexec.layers.beam_decoder import *  # noqa: F403
 from dpexec.layers.beams import *  # noqa: F403
 from dpexec.layers.branches import *  # noqa: F403
@@ -137,6 +139,7 @@ _rooms = (
     anchor_targets,
     arrays,
     attention,
+    batch_normalization,
     beam_decoder,
     beams,
     branches,

@@ -98,4 +98,4 @@ def _packed(structure: Any, values: Iterator[Any]) -> Any:
         return type(structure)((key, made[key]) for key in structure)  # type: ignore[call-arg]
     if hasattr(structure, "_fields"):
         return type(structure)(*items)
-    return type(structure)(items)  # type: ignore[call-arg]
+    return type(structure)(items)

@@ -13,7 +13,7 @@ NEST = {"z": [1, (2, "three")], "a": Pair(4, {"k": 5})}
 
 def test_structures_are_taken_apart_and_put_together():
     assert utils.flatten(NEST) == [4, 5, 1, 2, "three"]
-    made = utils.pack_sequence_as(NEST, "p q r s t".split())
+    made = utils.pack_sequence_as(NEST, ["p", "q", "r", "s", "t"])
     assert made == {"z": ["r", ("s", "t")], "a": Pair("p", {"k": "q"})}
     assert list(made) == ["z", "a"]
     assert utils.pack_sequence_as(0, [7]) == 7
