@@ -6,107 +6,18 @@ import math
 import warnings
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
-from dpexec.core.dtypes import VarType
+from dpexec.checks import check_choice, check_variable_and_dtype
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.param_attr import ParamAttr
 
 __all__ = [
-    "batch_norm",
     "data_norm",
     "group_norm",
     "instance_norm",
     "layer_norm",
 ]
-
-
-def batch_norm(
-    input: Variable,
-    act: str | None = None,
-    is_test: bool = False,
-    momentum: float | Variable = 0.9,
-    epsilon: float = 1e-5,
-    param_attr: Any = None,
-    bias_attr: Any = None,
-    data_layout: str = "NCHW",
-    in_place: bool = False,
-    name: str | None = None,
-    moving_mean_name: str | None = None,
-    moving_variance_name: str | None = None,
-    do_model_average_for_mean_and_var: bool = True,
-    use_global_stats: bool = False,
-) -> Variable:
-    """Normalise every channel with the mean and variance of the batch.
-
-    Args:
-        input: ``(N, C, ...)``, or ``(N, ..., C)`` as ``data_layout`` says.
-        act: name of an activation.
-        is_test: use the moving mean and variance.
-        momentum: share of the old moving mean and variance that stays in a training step.
-        epsilon: added to the variance.
-        param_attr: attributes of the scale, which starts at 1.
-        bias_attr: attributes of the shift, which starts at 0.
-        data_layout: ``"NCHW"`` or ``"NHWC"``.
-        in_place: write to ``input`` itself.
-        name: prefix of names.
-        moving_mean_name: name of the moving mean.
-        moving_variance_name: name of the moving variance.
-        do_model_average_for_mean_and_var: whether ModelAverage takes them in.
-        use_global_stats: use the moving mean and variance while training, too.
-
-    Returns:
-        The same shape. Source: Paddle op ``batch_norm``; Ioffe, Szegedy, 2015.
-    """
-    assert bias_attr is not False, "bias_attr of batch_norm cannot be False"
-    check_variable_and_dtype(input, "input", FLOATS, "batch_norm")
-    check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "batch_norm")
-    helper = LayerHelper(
-        "batch_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
-    )
-    dtype = VarType.FP32 if input.dtype == VarType.FP16 else input.dtype
-    shape = [input.shape[1 if data_layout == "NCHW" else -1]]
-
-    def moving(moving_name: str | None, start: float) -> Any:
-        attr = ParamAttr(
-            name=moving_name,
-            initializer=Constant(start),
-            trainable=False,
-            do_model_average=do_model_average_for_mean_and_var,
-        )
-        made = helper.create_parameter(attr, shape, dtype)
-        made.stop_gradient = True
-        return made
-
-    inputs = {
-        "X": input,
-        "Scale": helper.create_parameter(
-            helper.param_attr, shape, dtype, default_initializer=Constant(1.0)
-        ),
-        "Bias": helper.create_parameter(helper.bias_attr, shape, dtype, is_bias=True),
-        "Mean": moving(moving_mean_name, 0.0),
-        "Variance": moving(moving_variance_name, 1.0),
-    }
-    outputs = {
-        "MeanOut": inputs["Mean"],
-        "VarianceOut": inputs["Variance"],
-        "SavedMean": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
-        "SavedVariance": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
-    }
-    out = input if in_place else helper.create_variable_for_type_inference(dtype)
-    attrs: dict[str, Any] = {
-        "epsilon": epsilon,
-        "is_test": is_test,
-        "data_layout": data_layout,
-        "use_global_stats": use_global_stats,
-    }
-    if isinstance(momentum, Variable):
-        inputs["MomentumTensor"] = momentum
-    else:
-        attrs["momentum"] = momentum
-    helper.append_op(type="batch_norm", inputs=inputs, outputs={"Y": out, **outputs}, attrs=attrs)
-    return helper.append_activation(out)
 
 
 def layer_norm(

@@ -39,7 +39,8 @@ def _infer(
             spec.rank == 1 and dims_match(spec.shape[0], channels),
             f"{name} {spec} must have one element per channel of X {x}",
         )
-    return x, mean, variance, mean, variance, None
+    saved = [spec.replace(lod_level=0) for spec in (mean, variance)]
+    return x, mean, variance, *saved, None
 
 
 def _samples(r: SampleRng) -> list[Sample]:
