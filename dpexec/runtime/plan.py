@@ -42,6 +42,7 @@ class Plan(Drawable):
         fetch: names that are fetched.
         checked: whether results that are no finite numbers make the run fail.
         captured: whether GPUs launch pieces of its tasks as CUDA graphs.
+        exchange: how values get from GPU to GPU on a cluster, which its first run shows.
     """
 
     graph: SSAGraph
@@ -58,6 +59,7 @@ class Plan(Drawable):
     fetch: tuple[str, ...] = ()
     checked: bool = False
     captured: bool = False
+    exchange: str = ""
 
     def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
         """The start of a run on one device.
@@ -100,6 +102,8 @@ class Plan(Drawable):
         dead = len(self.live) - len(self.nodes)
         if dead:
             lines.append(f"{dead} operators are skipped: nobody reads what they compute")
+        if self.exchange:
+            lines.append(f"values go from GPU to GPU {self.exchange}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

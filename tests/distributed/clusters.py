@@ -1,5 +1,6 @@
 """Clusters of processes that tests kill, stop and start."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -78,7 +79,12 @@ class Workers:
 
     def stop(self, address: str) -> None:
         """Let a worker do nothing any more, with its connections open."""
+        self.will_stop(address)
         os.kill(self.pid(address), signal.SIGSTOP)
+
+    def will_stop(self, address: str) -> None:
+        """Let :meth:`wake` wake a worker that may stop itself."""
+        self.pid(address)  # it cannot be asked then
         self._stopped.add(address)
 
     def go_on(self, address: str) -> None:
@@ -105,7 +111,8 @@ class Workers:
     def wake(self) -> None:
         """Let all go on that were stopped."""
         for address in list(self._stopped):
-            self.go_on(address)
+            with contextlib.suppress(ProcessLookupError):  # it was killed since
+                self.go_on(address)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ from tests.runtime.nets import (
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
 
-def give_gpus(count, capability="90"):
-    """Let a worker find so many GPUs; None lets it look for real ones again."""
+def give_gpus(count, capability="90", slots="0000:00"):
+    """Let a worker find so many GPUs in such slots; None lets it look for real ones again."""
     from dpexec.core import places
     from tests.fakes.cupy import make_cupy
 
@@ -32,7 +32,7 @@ def give_gpus(count, capability="90"):
     places._cupy, places.get_cuda_device_count = places.kept
     if count is not None:
         module = make_cupy(count)
-        module.machine.capability = capability
+        module.machine.capability, module.machine.slots = capability, slots
         places._cupy, places.get_cuda_device_count = lambda: module, lambda: count
 
 

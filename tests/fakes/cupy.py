@@ -121,6 +121,10 @@ class Device:
     def compute_capability(self):
         return self.machine.capability
 
+    @property
+    def pci_bus_id(self):
+        return f"{self.machine.slots}:{self.id:02x}.0"
+
     def use(self):
         self.machine.current.device = self.id
 
@@ -206,10 +210,15 @@ class Event:
         (stream or current_stream(self.machine)).record(self)
 
     def synchronize(self):
-        self.machine.wait(self._event.clock or {}, "event")
+        self.machine.wait(self._event.clock or streams.Clock(), "event")
 
     @property
     def done(self):
+        """Whether the host sees that it has happened; what waits for nobody, only if it waited."""
+        clock = self._event.clock or streams.Clock()
+        found = self.machine.waits_for(clock)
+        if found and all(waiting.done.is_set() for waiting in found):
+            self.machine.wait(clock, "query")
         return all(self.machine.host.covers(*entry) for entry in (self._event.clock or {}).items())
 
 
@@ -280,7 +289,7 @@ class Machine(streams.Machine):
 
     def __init__(self, count):
         super().__init__(count)
-        self.capability = "90"
+        self.capability, self.slots = "90", "0000:00"
         ndarray.machine = self
         self.module = Module(self)
 

@@ -11,6 +11,8 @@ from collections import defaultdict
 
 import numpy as np
 
+from tests.fakes.nccl_peers import Peer, unique_id
+
 __all__ = ["Nccl"]
 
 _TYPES = {
@@ -57,7 +59,7 @@ class _Clique:
         (what,) = {call[1] for call in calls}
         name, count, kind, op, root = what
         assert op == self.nccl.NCCL_SUM
-        machine, dtype = self.nccl.machine, np.dtype(_KINDS[kind])
+        machine, dtype = self.nccl.machine, self.nccl.dtypes[kind]
         streams = [machine.stream_at(call[4]) for call in calls]
         assert [stream.device for stream in streams] == self.gpus
         given = [machine.array_at(call[2], count, dtype) for call in calls]
@@ -94,7 +96,10 @@ class Nccl:
         self._local = threading.local()
         self._busy = threading.Lock()
         vars(self).update(_TYPES)
-        self.NcclCommunicator = type("NcclCommunicator", (), {"initAll": self._init_all})
+        self.dtypes = {number: np.dtype(kind) for number, kind in _KINDS.items()}
+        self.get_unique_id = unique_id
+        made = {"initAll": self._init_all, "__new__": lambda cls, *args: Peer(self, *args)}
+        self.NcclCommunicator = type("NcclCommunicator", (), made)
 
     def get_version(self):
         return 23000
@@ -117,6 +122,12 @@ class Nccl:
         calls, self._local.calls = self._local.calls, None
         try:
             by_clique = defaultdict(list)
+            peers = [call for call in calls if isinstance(call[0], Peer)]
+            for peer, *call in peers:
+                peer.enqueue(*call)
+            if peers:
+                self.done.append([call[1] for call in peers])
+                return
             for call in calls:
                 by_clique[call[0]._group, call[0].rank].append(call)
             cliques = dict.fromkeys(clique for clique, _ in by_clique)

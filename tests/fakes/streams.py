@@ -60,6 +60,7 @@ class Machine:
     Attributes:
         log: what was enqueued, in order: (device, stream, name of the work).
         reads: names of what made the host wait for a value.
+        waiting: what streams do that waits for other processes, by (stream, number).
     """
 
     def __init__(self, count):
@@ -71,6 +72,7 @@ class Machine:
         self.log = []
         self.reads = []
         self.pending = []
+        self.waiting = {}
         self.addresses = weakref.WeakValueDictionary()
         self.nulls = [Stream(self, device, "null") for device in range(count)]
 
@@ -149,8 +151,15 @@ class Machine:
         if self.stream().capture is not None:
             raise CaptureError(f"{what} takes values of the host, which a graph would not look at")
 
+    def waits_for(self, clock):
+        """What other processes must do their part of before work that a clock covers is done."""
+        with self.lock:
+            return [found for entry, found in self.waiting.items() if clock.covers(*entry)]
+
     def wait(self, clock, name):
         """The host waits until all work that a clock covers is done."""
+        for found in self.waits_for(clock):
+            found.done.wait()
         with self.lock:
             self.host.join(clock)
             self.reads.append(name)

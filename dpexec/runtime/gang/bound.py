@@ -10,10 +10,12 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
+from dpexec.runtime.gang.nccl import ByNccl, divided
 from dpexec.runtime.gang.reducers import Reducer, reducer_of
-from dpexec.runtime.gang.side_by_side import stretches
+from dpexec.runtime.gang.side_by_side import Stretch, stretches
 from dpexec.runtime.gang.staged import Staged
 from dpexec.runtime.gang.wire import Tag
+from dpexec.runtime.partition import Task
 
 __all__ = ["BoundPlan"]
 
@@ -34,6 +36,8 @@ class _Collective:
         if self._reducer is None:
             self._reducer = self._bound.reducer(self.bucket)
         self._reducer.run(envs, Tag(self._bound.step, self.bucket.number, self.bucket.text))
+        if self._bound.recorded:
+            self._bound.finish()  # so that it ends when its sums are there
 
 
 class BoundPlan:
@@ -47,7 +51,9 @@ class BoundPlan:
 
     Attributes:
         step: number of the step that is made.
-        before: the tasks that it takes part in until variables may be overwritten.
+        recorded: whether it notes when tasks run.
+        before: the tasks that it takes part in until variables may be overwritten; in parts,
+            after each of which all collectives must have come to their end.
         after: those that come then.
         waits: whether it waits in between for all members, who do not come together anyhow.
         mirroring: what members keep for each other.
@@ -61,27 +67,55 @@ class BoundPlan:
         fed: Collection[str],
     ) -> None:
         plan = self.plan = base.plan
-        self.group, self.step = group, -1
+        self.group, self.step, self.recorded = group, -1, False
         self.collectives = {
             task.id: _Collective(bucket_of(plan, task, base.specs), self)
             for task in plan.tasks
             if task.is_collective
         }
         self.binding = base.calling(self.collectives)
-        mine = group.members[group.rank].devices
-        tasks = [task for task in plan.tasks if task.is_collective or task.device in mine]
         first = min(plan.updates, default=len(plan.tasks))
-        self.before = stretches(task for task in tasks if task.id < first)
-        self.after = stretches(task for task in tasks if task.id >= first)
+        self.before = self._parts(plan.tasks[:first])
+        self.after = self._parts(plan.tasks[first:])
         self.mirroring = Mirroring(group, plan, base.specs, mirrored, fed)
         self.waits = len(group.members) > 1 and not self._meet_before(first, group)
 
+    def _parts(self, tasks: Sequence[Task]) -> list[list[Stretch]]:
+        """What this member does of some tasks; all members divide them at the same ones."""
+        nccl = self.group.nccl is not None
+        parts: list[list[Task]] = [[]]
+        begun: set[int] = set()  # collectives that a GPU may still be at
+        for task in tasks:
+            if not begun.isdisjoint(task.after):
+                parts.append([])
+                begun.clear()
+            parts[-1].append(task)
+            begun |= {task.id} if nccl and task.is_collective else set()
+        mine = self.group.members[self.group.rank].devices
+        return [
+            stretches(task for task in part if task.is_collective or task.device in mine)
+            for part in parts
+        ]
+
+    def finish(self) -> None:
+        """Wait for collectives that GPUs may still be at."""
+        if self.group.nccl is not None:
+            self.group.nccl.finish(self.step)
+
     def reducer(self, bucket: Bucket) -> Reducer:
         """What adds up a bucket of this member's replicas with those of the others."""
-        group = self.group
-        mine, made = group.members[group.rank].devices, reducer_of(group, bucket)
-        place = self.plan.graph.places[mine[0]]
-        return Staged(bucket, mine, place, made) if isinstance(place, CUDAPlace) else made
+        group, place = self.group, self.plan.graph.places[0]
+        if not isinstance(place, CUDAPlace):
+            return reducer_of(group, bucket)
+        if group.nccl is None:
+            return self._staged(bucket, place)
+        served, rest = divided(bucket, group)
+        left = self._staged(rest, place) if rest.sums else None
+        return ByNccl(group, served, group.nccl, place, left)
+
+    def _staged(self, bucket: Bucket, place: CUDAPlace) -> Reducer:
+        mine = self.group.members[self.group.rank].devices
+        return Staged(bucket, mine, place, reducer_of(self.group, bucket))
 
     def _meet_before(self, first: int, group: Group) -> bool:
         """Whether all members come to a collective after all that can fail before a task."""

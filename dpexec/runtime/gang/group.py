@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.shared import Bytes, share_memory
 from dpexec.runtime.gang.wire import Channel, Place, Tag, exchange, into, say_goodbye
+
+if TYPE_CHECKING:
+    from dpexec.runtime.gang.nccl import Exchange
 
 __all__ = ["Group"]
 
@@ -41,6 +44,8 @@ class Group:
         self.moved: dict[int, dict[str, int]] = {}
         """What collectives of the latest step moved, by number: bytes that went through sockets,
         and that were put into memory which several members see."""
+        self.nccl: Exchange | None = None
+        """What exchanges values between GPUs, if it is not the members' processors."""
         self._step = -1
         self._memory: dict[Any, dict[int, Bytes]] = {}
         self._own: dict[Any, Bytes] = {}
@@ -55,6 +60,8 @@ class Group:
             say_goodbye(self.channels, text)
         for channel in self.channels.values():
             channel.close()
+        if self.nccl is not None:
+            self.nccl.close()
         self._memory.clear()
         self._own.clear()
 
@@ -100,6 +107,19 @@ class Group:
             GangError: somebody does not answer.
         """
         self.exchange(tag, dict.fromkeys(to, ()), dict.fromkeys(of, into()))
+
+    def watch(self, tag: Tag) -> None:
+        """Look whether all members are still there.
+
+        Args:
+            tag: what is waited for.
+
+        Raises:
+            GangError: one is gone, or says that the run ends.
+        """
+        for rank, channel in self.channels.items():
+            if channel.ends():
+                self.signal(tag, (), [rank])  # says why
 
     def moved_at(self, tag: Tag) -> dict[str, int]:
         """Where to count what a collective moves."""

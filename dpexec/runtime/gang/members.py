@@ -15,16 +15,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.core.kept import Kept
+from dpexec.core.places import CUDAPlace, Place
 from dpexec.runtime.cluster.gpus import run_timed
 from dpexec.runtime.cluster.versions import StepArrays, Versions
-from dpexec.runtime.cluster.worker import Epoch, WorkerReplicas, at_work, fed_on, made_by
+from dpexec.runtime.cluster.worker import (
+    Epoch,
+    WorkerReplicas,
+    at_work,
+    fed_on,
+    made_by,
+    replicas_at,
+)
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.feeds.held import put_together
 from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.gang.bound import BoundPlan
+from dpexec.runtime.gang.gpus import gpu_of
 from dpexec.runtime.gang.group import Group
+from dpexec.runtime.gang.nccl import Exchange
 from dpexec.runtime.gang.rendezvous import Door, Member
-from dpexec.runtime.gang.side_by_side import helpers, side_by_side
+from dpexec.runtime.gang.side_by_side import Stretch, helpers, side_by_side
 from dpexec.runtime.gang.wire import GangError, last_words
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
@@ -47,6 +57,7 @@ class GangRunOf(NamedTuple):
         rank: which of the members it is for.
         limit: seconds that a member may be silent when it is waited for.
         mirrored: per device, names of what goes to the member that mirrors it.
+        by_nccl: whether GPUs exchange values by NCCL.
     """
 
     epoch: Epoch
@@ -54,6 +65,7 @@ class GangRunOf(NamedTuple):
     rank: int
     limit: float
     mirrored: Sequence[Collection[str]]
+    by_nccl: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,11 +130,14 @@ class _Seat:
         self._bound: Kept[int, BoundPlan] = Kept(_BOUND_KEPT)
         self._busy = threading.Lock()
 
-    def join(self, members: Sequence[Member], rank: int, limit: float) -> Group:
+    def join(self, members: Sequence[Member], run: GangRunOf, place: Place) -> Group:
         """The connected gang."""
         if self.group is None:
-            channels = self.door.meet(members, rank, limit)
-            self.group = Group(members, rank, channels, limit)
+            channels = self.door.meet(members, run.rank, run.limit)
+            self.group = Group(members, run.rank, channels, run.limit)
+            if run.by_nccl:
+                assert isinstance(place, CUDAPlace)
+                self.group.nccl = Exchange(self.group, place)
         return self.group
 
     def stop(self) -> None:
@@ -157,7 +172,7 @@ class _Seat:
         try:
             if steps[0].number <= self.step:
                 raise GangError(f"step {steps[0].number} came after step {self.step}")
-            group = self.join(members, run.rank, run.limit)
+            group = self.join(members, run, replicas.place)
             before = group.bytes_sent
             for versions in (*replicas.stores.values(), *replicas.mirrors.values()):
                 versions.stand_at(run.base)
@@ -235,8 +250,14 @@ def _walk(
             else:
                 run_timed(recording, number, envs, replicas.place)
 
-    for stretch in bound.before:
-        side_by_side(run, stretch, pool)
+    def run_all(parts: Sequence[Sequence[Stretch]]) -> None:
+        for part in parts:
+            for stretch in part:
+                side_by_side(run, stretch, pool)
+            bound.finish()
+
+    bound.recorded = step.recorded
+    run_all(bound.before)
     if bound.waits:
         group.barrier(step.number)
     # only now has every member made the step before: until then, one that is a step behind needs
@@ -244,8 +265,7 @@ def _walk(
     for device in group.members[group.rank].devices:
         overwritten = [name for where, name in plan.overwritten if where == device]
         envs[device].update(replicas.stores[device].scratch(overwritten, arrays))
-    for stretch in bound.after:
-        side_by_side(run, stretch, pool)
+    run_all(bound.after)
 
 
 def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
@@ -292,7 +312,8 @@ def open_door(
         Door(dask_worker, secret),
         helpers(len(homes[dask_worker.address]), dask_worker.state.nthreads),
     )
-    return seat.door.member(homes[dask_worker.address])
+    place = replicas_at(token, dask_worker.address).place
+    return seat.door.member(homes[dask_worker.address], gpu_of(place))
 
 
 def leave(token: str, dask_worker: Any) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from dpexec.runtime.gang.gpus import Gpu
 from dpexec.runtime.gang.handshake import admit, introduce
 from dpexec.runtime.gang.wire import Channel, GangError
 
@@ -42,6 +43,7 @@ class Member:
         unix: name of its Unix socket.
         tcp: host and port of its TCP socket; None if its worker has no network address.
         role: what people call it.
+        gpu: the GPU of its replicas; None: they are on processors.
     """
 
     worker: str
@@ -50,6 +52,7 @@ class Member:
     unix: str
     tcp: tuple[str, int] | None
     role: str = "worker"
+    gpu: Gpu | None = None
 
     @property
     def name(self) -> str:
@@ -123,9 +126,15 @@ class Door:
             self.close()
             raise GangError(f"cannot listen at {self._address}: {error}") from error
 
-    def member(self, devices: Sequence[int]) -> Member:
-        """What others must know of this member."""
-        return Member(self._address, tuple(devices), self.host, self.unix, self.tcp)
+    def member(self, devices: Sequence[int], gpu: Gpu | None = None) -> Member:
+        """What others must know of this member.
+
+        Args:
+            devices: its replicas.
+            gpu: where they are; None: on processors.
+        """
+        at = self._address, tuple(devices), self.host, self.unix, self.tcp
+        return Member(*at, gpu=gpu)
 
     def close(self) -> None:
         """Let nobody in any more."""

@@ -14,6 +14,7 @@ from dpexec.core.lod import Lod
 from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feeds.held import Fed
+from dpexec.runtime.gang.gpus import how_exchanged, why_not_nccl
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
@@ -42,6 +43,7 @@ class GangRunner:
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
         self._members: list[Member] = []
+        self._why_not_nccl = ""
         self._epoch = group.epoch
         self._missing: dict[str, str] = {}  # what is wrong with workers that did not answer
 
@@ -60,6 +62,8 @@ class GangRunner:
         """
         if self._epoch != self._group.epoch or not self._members:
             self._gather()
+        for wanted in steps:
+            wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
         once = _Once()
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             futures = [
@@ -103,7 +107,7 @@ class GangRunner:
         """Send a member its task."""
         epoch, member = self._group.epoch, self._members[rank]
         complete, limit = self._group.complete, self._contact.limit
-        run = GangRunOf(epoch, complete, rank, limit, self._group.mirrored)
+        run = GangRunOf(epoch, complete, rank, limit, self._group.mirrored, not self._why_not_nccl)
         name = "gang_" + "_".join(f"dev{d}" for d in member.devices)
         return self._contact.client.submit(
             run_gang,
@@ -124,6 +128,7 @@ class GangRunner:
         args = self._group.epoch.token, secret, homes
         found = self._contact.ask(open_door, *args, homes=homes, what="to form a gang")
         self._members = [found[address] for address in homes]
+        self._why_not_nccl = why_not_nccl(self._members)
         self._epoch = self._group.epoch
 
     def _outcomes(self, futures: list[Future]) -> list[Outcome | None]:

@@ -105,6 +105,19 @@ class Channel:
             raise ConnectionResetError("closed")
         return count
 
+    def ends(self) -> bool:
+        """Whether the peer says next that the run ends, or has closed the connection.
+
+        Nothing is taken of what it sent; an encrypted connection cannot be asked.
+        """
+        try:
+            head = self.sock.recv(_HEADER.size, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return not head or (len(head) == _HEADER.size and _HEADER.unpack(head)[1] == _ABORT)
+
     def interrupt(self) -> None:
         """End the connection, while another thread may be waiting for it."""
         with contextlib.suppress(OSError):

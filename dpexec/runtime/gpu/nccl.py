@@ -25,16 +25,17 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.partition import SUMS, Task
 from dpexec.runtime.plan import Plan
 
-__all__ = ["exchanging", "is_chosen", "library"]
+__all__ = ["TYPES", "exchanging", "is_chosen", "library"]
 
 _KINDS = {*SUMS, "broadcast"}
-_TYPES = {
+TYPES = {
     "float16": "NCCL_FLOAT16",
     "float32": "NCCL_FLOAT32",
     "float64": "NCCL_FLOAT64",
     "int32": "NCCL_INT32",
     "int64": "NCCL_INT64",
 }
+"""What NCCL adds up: its names by NumPy's."""
 _enqueuing = threading.Lock()
 """One group at a time: a communicator belongs to one thread at a time, and groups that overlap
 must come in the same order on the stream of every GPU, or they wait for each other forever."""
@@ -187,7 +188,7 @@ def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
     """Whether NCCL has a call for it: of a dense value, to others, or of those who get the sum."""
     name, devices, _, receivers = found
     values = [envs[device][name] for device in devices]
-    if any(isinstance(value, SelectedRows) or value.dtype.name not in _TYPES for value in values):
+    if any(isinstance(value, SelectedRows) or value.dtype.name not in TYPES for value in values):
         return False
     if len(devices) == 1:
         return {*receivers} != {*devices}
@@ -197,7 +198,7 @@ def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
 def _call(nccl: Any, communicator: Any, part: _Part, found: Sum) -> None:
     _, devices, _, receivers = found
     given, made = part.addresses
-    what = part.given.size, getattr(nccl, _TYPES[part.given.dtype.name])
+    what = part.given.size, getattr(nccl, TYPES[part.given.dtype.name])
     ranks = sorted({*devices, *receivers})
     if len(devices) == 1:
         communicator.broadcast(given, made, *what, ranks.index(devices[0]), part.stream)
