@@ -1,6 +1,7 @@
 """``fluid.contrib``: helpers beside the main interface."""
 
-from dpexec.contrib import layers, mixed_precision, model_stat
+from dpexec.contrib import decoder, layers, mixed_precision, model_stat
+from dpexec.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
 from dpexec.contrib.layers import (
     BasicGRUUnit,
@@ -23,8 +24,13 @@ __all__ = [
     "AutoMixedPrecisionLists",
     "BasicGRUUnit",
     "BasicLSTMUnit",
+    "BeamSearchDecoder",
+    "InitState",
+    "StateCell",
+    "TrainingDecoder",
     "basic_gru",
     "basic_lstm",
+    "decoder",
     "decorate",
     "extend_with_decoupled_weight_decay",
     "fused_elemwise_activation",

@@ -1,0 +1,17 @@
+"""``fluid.contrib.decoder``: recurrent decoders of which users write one step."""
+
+from dpexec.contrib.decoder import beam_search_decoder
+from dpexec.contrib.decoder.beam_search_decoder import (
+    BeamSearchDecoder,
+    InitState,
+    StateCell,
+    TrainingDecoder,
+)
+
+__all__ = [
+    "BeamSearchDecoder",
+    "InitState",
+    "StateCell",
+    "TrainingDecoder",
+    "beam_search_decoder",
+]
