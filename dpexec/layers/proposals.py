@@ -134,7 +134,8 @@ def generate_proposal_labels(
         class_nums: number of classes, with the background.
         use_random: whether to pick at random, or the first ones.
         is_cls_agnostic: whether shifts do not depend on the class.
-        is_cascade_rcnn: only False.
+        is_cascade_rcnn: whether ``rpn_rois`` come from a stage before: all that have an area are
+            taken, and no true boxes.
 
     Returns:
         Boxes ``(picked, 4)``, classes ``(picked, 1)``, shifts, weights inside and outside of the

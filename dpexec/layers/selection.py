@@ -13,6 +13,7 @@ from dpexec.layers.build import add_op
 from dpexec.layers.indexing import slice, where
 
 __all__ = [
+    "filter_by_instag",
     "hash",
     "index_sample",
     "index_select",
@@ -25,6 +26,39 @@ __all__ = [
 
 _NO_HALF = ("float32", "float64", "int32", "int64")
 _INTEGERS = ("int32", "int64")
+
+
+def filter_by_instag(
+    ins: Variable,
+    ins_tag: Variable,
+    filter_tag: Variable,
+    is_lod: bool,
+    out_val_if_empty: int = 0,
+) -> list[Variable]:
+    """The samples that have one of some tags.
+
+    Args:
+        ins: samples: rows, or sequences of rows.
+        ins_tag: tags of the samples, int64, a sequence for each.
+        filter_tag: the tags to choose by, int64.
+        is_lod: whether samples are sequences.
+        out_val_if_empty: what the result is filled with, one row, if no sample has such a tag.
+
+    Returns:
+        The samples, and 1 for each of them, ``(samples, 1)``, or one 0 if there are none. Source:
+        Paddle op ``filter_by_instag``.
+    """
+    helper = LayerHelper("filter_by_instag")
+    out = helper.create_variable_for_type_inference(ins.dtype)
+    weight = helper.create_variable_for_type_inference("float64")
+    index = helper.create_variable_for_type_inference(ins_tag.dtype)
+    helper.append_op(
+        type="filter_by_instag",
+        inputs={"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag},
+        outputs={"Out": out, "LossWeight": weight, "IndexMap": index},
+        attrs={"is_lod": is_lod, "out_val_if_empty": out_val_if_empty},
+    )
+    return [out, weight]
 
 
 def index_sample(x: Variable, index: Variable) -> Variable:

@@ -20,6 +20,7 @@ from dpexec.ops._proposals import (
     overlaps,
     require_image_info,
     same_sequences,
+    sizes,
 )
 from dpexec.ops._sequences import Ints, offsets_spec, on_host, sequence_count
 
@@ -39,9 +40,7 @@ def _infer(
     *,
     class_nums: int,
     bbox_reg_weights: Sequence[float],
-    is_cascade_rcnn: bool = False,
 ) -> tuple[Spec, ...]:
-    require(not is_cascade_rcnn, "is_cascade_rcnn=True is not supported, only a single stage")
     require_boxes(rois, "RpnRois")
     require_boxes(boxes, "GtBoxes")
     require_image_info(info)
@@ -56,9 +55,9 @@ def _infer(
 
 def _samples(r: Any) -> list[Sample]:
     corners = r.integers(0, 50, (24, 2))
-    lod = Lod([[0, 2, 4]])
+    lod, rois = Lod([[0, 2, 4]]), np.hstack([corners, corners + r.integers(6, 40, (24, 2))]) * 1.0
     inputs = {
-        "RpnRois": np.hstack([corners, corners + r.integers(6, 40, (24, 2))]) * 1.0,
+        "RpnRois": rois,
         "RpnRois@LOD": Lod([[0, 14, 24]]),
         "GtClasses": np.array([[3], [1], [2], [4]], np.int32),
         "GtClasses@LOD": lod,
@@ -78,10 +77,16 @@ def _samples(r: Any) -> list[Sample]:
         "class_nums": 5,
         "use_random": False,
     }
+    later = {
+        "ImInfo": np.array([[70, 80, 1.0], [64, 90, 1.0]]),
+        "IsCrowd": np.zeros((4, 1), np.int32),
+        "RpnRois": rois - [0, 0, 0, 12],
+    }
     return [
         Sample(inputs, base),
         Sample(inputs, base | {"is_cls_agnostic": True, "class_nums": 2, "bg_thresh_lo": 0.1}),
         Sample(inputs, base | {"fg_fraction": 0.5, "fg_thresh": 0.5, "batch_size_per_im": 30}),
+        Sample(inputs | later, base | {"is_cascade_rcnn": True, "batch_size_per_im": 16}),
     ]
 
 
@@ -125,14 +130,21 @@ def generate_proposal_labels(
     class_nums: int,
     use_random: bool = True,
     is_cls_agnostic: bool = False,
+    is_cascade_rcnn: bool = False,
 ) -> tuple[Any, ...]:
     """Pick some of the proposed and the true boxes of every image; classes and shifts for them.
 
     Boxes that overlap a true one by ``fg_thresh`` get its class and the shift to it, in the four
     columns of the class (``is_cls_agnostic``: of class 1); those between the other thresholds
     become background, class 0. The weights are 1 in columns with shifts. Which ones are picked
-    differs from the real Paddle if ``use_random``. Source: Paddle op
-    ``generate_proposal_labels``; Ren et al., 2015, Faster R-CNN.
+    differs from the real Paddle if ``use_random``.
+
+    With ``is_cascade_rcnn`` the proposed boxes are those of a stage before: all of them are taken
+    that have an area, and no true ones. The original then takes the first of them for the true
+    ones: it scales them twice, and leaves them out where these are crowds.
+
+    Source: Paddle op ``generate_proposal_labels``; Ren et al., 2015, Faster R-CNN; Cai,
+    Vasconcelos, 2018, Cascade R-CNN.
 
     Raises:
         ValueError: GtBoxes, GtClasses and IsCrowd do not have the same sequences.
@@ -144,11 +156,17 @@ def generate_proposal_labels(
     images = []
     for i, ((start, stop), (first, last)) in enumerate(zip(spans, known, strict=True)):
         there, scale = truth[first:last], infos[i, 2]
-        every = np.concatenate([there, proposed[start:stop] / scale])
+        every, crowded = proposed[start:stop] / scale, np.zeros(0, np.int64)
+        if is_cascade_rcnn:
+            every = every[(sizes(every) > 0).all(axis=1)]
+        else:
+            every = np.concatenate([there, every])
+            crowded = np.flatnonzero(crowds[first:last])
         best = overlaps(every, there)
-        usable = ~np.isin(np.arange(len(every)), np.flatnonzero(crowds[first:last]))
+        usable = ~np.isin(np.arange(len(every)), crowded)
         found = _sample(best, usable, fg_thresh, bg_thresh_lo, bg_thresh_hi)
-        found = _pick(found, picker, batch_size_per_im, fg_fraction)
+        if not is_cascade_rcnn:
+            found = _pick(found, picker, batch_size_per_im, fg_fraction)
         if start == stop:  # as in the original, an image without proposals has no rows at all
             found = _Sampled(*[rows[:0] for rows in found])
         labels = np.zeros(len(found.positives) + len(found.negatives), np.int32)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.errors import EnforceNotMet
 
 ANCHORS = np.array(
     [[x, y, x + 15, y + s] for y in (0, 16) for x in (0, 16, 32) for s in (15, 23)], "float32"
@@ -82,10 +81,20 @@ def test_first_stage_learns_and_feeds_the_second(use_random):
         np.testing.assert_array_equal(joined[np.array(rest[5])[:, 0]], rois)
 
 
-def test_cascades_are_refused():
+def test_later_stages_of_a_cascade_take_all_boxes_that_have_an_area():
+    given = [[1, 2, 14, 17], [20, 20, 19, 30], [0, 30, 9, 44], [16, 14, 33, 30]]
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         boxes, classes, crowds, info = truth()
-        with pytest.raises(EnforceNotMet, match="is_cascade_rcnn=True is not supported"):
-            fluid.layers.generate_proposal_labels(
-                boxes, classes, crowds, boxes, info, class_nums=3, is_cascade_rcnn=True
-            )
+        rois = fluid.data("rois", [None, 4], lod_level=1)
+        made = fluid.layers.generate_proposal_labels(
+            rois, classes, crowds, boxes, info, class_nums=3, is_cascade_rcnn=True
+        )
+        feed = {name: value for name, value in feeds().items() if name != "features"}
+        feed["info"][:, 2] = 2  # the original leaves some boxes as if the scale were 1
+        array = np.array(given, "float32") * 2
+        feed["rois"] = fluid.create_lod_tensor(array, [[4, 0]], fluid.CPUPlace())
+        exe = fluid.Executor(fluid.CPUPlace())
+        found = exe.run(feed=feed, fetch_list=list(made[:2]), return_numpy=False)
+    np.testing.assert_array_equal(np.array(found[0]), array[[0, 3, 2]])
+    np.testing.assert_array_equal(np.array(found[1])[:, 0], [1, 2, 0])
+    assert found[0].lod() == [[0, 3, 3]]

@@ -10,13 +10,6 @@ layers = fluid.layers
 ROIS = np.array([[0, 0, 7, 5], [2, 1, 6, 6], [1, 2, 3, 7]], "float32")
 
 
-@pytest.fixture(autouse=True)
-def program():
-    scope, programs = fluid.Scope(), (fluid.Program(), fluid.Program())
-    with fluid.scope_guard(scope), fluid.program_guard(*programs), fluid.unique_name.guard():
-        yield
-
-
 def sequences(rows, *lengths):
     return fluid.create_lod_tensor(np.asarray(rows), [list(n) for n in lengths], fluid.CPUPlace())
 

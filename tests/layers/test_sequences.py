@@ -166,3 +166,19 @@ def test_images_of_different_sizes_have_no_gradient():
     steps = layers.im2sequence(image, 2, input_image_size=fluid.data("sizes", [None, 2]))
     with pytest.raises(MissingGradientError, match="sizes of their own"):
         fluid.backward.append_backward(layers.mean(steps))
+
+
+def test_samples_are_chosen_by_their_tags():
+    x = fluid.data("x", [None, 2], lod_level=1)
+    x.stop_gradient = False
+    tags = fluid.data("tags", [None, 1], "int64", lod_level=1)
+    wanted = fluid.data("wanted", [None], "int64")
+    out, weight = layers.filter_by_instag(x, tags, wanted, is_lod=True)
+    (grad,) = fluid.gradients(layers.reduce_sum(out), x)
+    feed = {"x": sequences([2, 1, 3], 2), "tags": sequences([1, 2, 1], dtype="int64")}
+    found = run(feed | {"wanted": np.array([0, 3])}, out, weight, grad)
+    assert found[0].lod() == [[0, 2, 5]] and found[1].lod() == [[0, 1, 2]]
+    np.testing.assert_array_equal(np.array(found[0])[:, 0], [0, 2, 6, 8, 10])
+    np.testing.assert_array_equal(np.array(found[2])[:, 0], [1, 1, 0, 1, 1, 1])
+    none = run(feed | {"wanted": np.array([9])}, out, weight, grad)
+    assert np.array(none[1]) == [[0]] and not np.array(none[2]).any()
