@@ -10,7 +10,6 @@ from dpexec.errors import similar
 _KNOWN = {
     "DataFeedDesc": "readers of C++ trainers; use fluid.io.DataLoader",
     "DatasetFactory": "readers of C++ trainers; use fluid.io.DataLoader and Executor.run",
-    "debugger": "pictures of programs; use dpexec.viz",
     "dygraph": "eager execution; dpexec runs programs",
 }
 
