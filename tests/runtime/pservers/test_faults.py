@@ -39,7 +39,7 @@ def test_a_trainer_that_dies_ends_the_run_for_all():
     with pytest.raises(GangError, match="dead"):
         members[1].join()
     members[1].executor.close()
-    # either trainer may be the first to end the second step; the other's answer is lost with the run
+    # either trainer may end the second step first; the answer to the other is lost with the run
     assert len(members[0].losses) >= 1
 
 
