@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -287,9 +288,15 @@ class LoDRankTable(list[tuple[int, int]]):
         """The level of the sequences."""
         return len(self.coarse.levels)
 
+    @functools.cached_property
+    def running(self) -> list[int]:
+        """How many sequences run in every time step of the longest one."""
+        steps = np.arange(self.lengths[0] if self else 0)
+        return np.searchsorted(-self.lengths, -steps, side="left").tolist()
+
     def longer_than(self, step: int) -> int:
-        """How many sequences are longer than ``step``: those that still run then."""
-        return int(np.searchsorted(-self.lengths, -step, side="left"))
+        """How many sequences are longer than ``step``, which counts from 0."""
+        return self.running[max(step, 0)] if step < len(self.running) else 0
 
     def items(self) -> list[tuple[int, int]]:
         """The content as a plain list."""

@@ -36,4 +36,8 @@ def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]
         from dpexec.kernels import sequences
 
         return functools.partial(general, sums=sequences.sums)
+    if type in ("lookup_table_grad", "lookup_table_v2_grad"):
+        from dpexec.kernels import embedding
+
+        return functools.partial(general, added=embedding.added_rows)
     return general

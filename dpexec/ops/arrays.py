@@ -25,7 +25,7 @@ def _check_array(x: Spec) -> None:
 
 
 def _number(index: Any) -> int:
-    return int(index.reshape(())[()])
+    return int(index.item())
 
 
 def _infer_write(x: Spec, lod: Spec | None, index: Spec) -> Spec:

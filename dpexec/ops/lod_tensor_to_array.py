@@ -50,13 +50,15 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
         ranked[table.numbers] = table.lengths
         problem = f"sequences have lengths {lengths.tolist()}, in RankTable {ranked.tolist()}"
         raise ValueError(f"{problem}; what steps together must be equally long")
-    starts = level[table.numbers]
+    running = np.array(table.running, np.int64)
+    ends = np.cumsum(running)
+    steps = np.repeat(np.arange(len(running)), running)  # of what is picked, one after another
+    ranks = np.arange(len(steps)) - np.repeat(ends - running, running)
     inner = Lod(lod.levels[table.level + 1 :])
-    entries = []
-    for step in range(int(table.lengths[0]) if table else 0):
-        steps, rows = picked(inner, starts[: table.longer_than(step)] + step)
-        entries.append((x[xp.asarray(rows)], steps))
-    return TensorArray(entries)
+    chosen, rows = picked(inner, level[table.numbers][ranks] + steps)
+    whole = x[xp.asarray(rows)]
+    parts = (chosen.part(end - count, count) for end, count in zip(ends, running, strict=True))
+    return TensorArray((whole[part], own) for own, part in parts)
 
 
 @lod_tensor_to_array.grad_maker
@@ -92,7 +94,7 @@ def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[A
     Raises:
         ValueError: entries are missing, or have more or fewer sequences than run in their step.
     """
-    running = [table.longer_than(step) for step in range(int(table.lengths[0]) if table else 0)]
+    running = table.running
     entries = _entries(xp, x, running)
     merged = Lod.merged([lod for _, lod in entries])
     lengths, places = np.empty_like(table.lengths), np.empty_like(table.numbers)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.ops._rows import REMOTE, check_rows, fill_rows, without
+from dpexec.ops._rows import REMOTE, added_rows, check_rows, fill_rows, without
 
 NO_PADDING = -1
 
@@ -104,6 +105,7 @@ def _declare_grad(definition: OpDef) -> None:
         table: Any,
         ids: Any,
         d_out: Any,
+        added: Callable[..., Any] = added_rows,
         *,
         is_sparse: bool = False,
         padding_idx: int = NO_PADDING,
@@ -113,8 +115,9 @@ def _declare_grad(definition: OpDef) -> None:
         value = d_out.reshape(rows.size, table.shape[1])
         if padding_idx != NO_PADDING:
             rows, value = without(xp, rows, value, padding_idx)
-        gradient = SelectedRows(rows, table.shape[0], value)
-        return gradient if is_sparse else gradient.to_dense(xp)
+        if is_sparse:
+            return SelectedRows(rows, table.shape[0], value)
+        return added(xp, rows, value, table.shape)
 
 
 _declare_grad(lookup_table)

@@ -35,7 +35,7 @@ def shrink_rnn_memory(
         table: the sequences' lengths.
         step: number of the time step.
     """
-    running = table.longer_than(int(step.reshape(())[()]))
+    running = table.longer_than(int(step.item()))
     if not lod:
         return x[:running], Lod()
     first, rows = lod.part(0, running)
@@ -45,6 +45,8 @@ def shrink_rnn_memory(
 @shrink_rnn_memory.grad("X", "Out@GRAD", outputs="X@GRAD")
 def shrink_rnn_memory_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """What ends before gets no gradient."""
+    if len(d_out) == len(x):
+        return d_out
     d_x = xp.zeros_like(x)
     d_x[: len(d_out)] = d_out
     return d_x

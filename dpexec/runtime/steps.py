@@ -223,10 +223,12 @@ def _arguments(op: Operator, copied: set[str]) -> Callable[[Env], list[Any]]:
     """A function that collects the kernel's arguments from an env."""
     slots = op.definition.inputs
     names = [[n for n in op.inputs.get(slot.name, []) if _wanted(n)] for slot in slots]
-    single = all(len(found) == 1 for found in names) and not any(slot.many for slot in slots)
+    single = all(len(found) < 2 for found in names) and not any(slot.many for slot in slots)
     if single and not copied and not op.definition.lazy:
-        flat = [found[0] for found in names]
-        return lambda env: [env[name] for name in flat]
+        flat = [found[0] if found else "" for found in names]
+        if all(flat):
+            return lambda env: [env[name] for name in flat]
+        return lambda env: [env[name] if name else None for name in flat]
     plan = [
         (found, slot.many, slot.name in copied) for found, slot in zip(names, slots, strict=True)
     ]
@@ -255,6 +257,17 @@ def _results(targets: list[list[str]], many: list[bool]) -> Callable[[Env, Any],
                 env[name] = result
 
         return store_one
+
+    if not any(many):
+        flat = [names[0] if names and _wanted(names[0]) else "" for names in targets]
+
+        def store_each(env: Env, results: Any) -> None:
+            values = results if isinstance(results, tuple) else (results,)
+            for name, item in zip(flat, values, strict=True):
+                if name and item is not None:
+                    env[name] = item
+
+        return store_each
 
     def store(env: Env, results: Any) -> None:
         values = results if isinstance(results, tuple) else (results,)

@@ -105,10 +105,12 @@ class Stretch:
         Raises:
             BodyError: one of them failed.
         """
-        arrays = [env.find(name) for name in self._reads]
         try:
-            fit = self._fits[tuple([array.shape for array in arrays])]
-        except (KeyError, AttributeError):
+            arrays = [env[name] for name in self._reads]
+            fit = self._fits.get(tuple([array.shape for array in arrays]))
+        except (KeyError, AttributeError):  # no value, or none with a shape: operators say so
+            fit = self._parts
+        if fit is None:
             fit = self._fitted(arrays)
         if not isinstance(fit, Fit):
             for part in fit:

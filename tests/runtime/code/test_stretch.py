@@ -28,15 +28,13 @@ def made(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def fresh_programs():
-    programs = fluid.program_guard(fluid.Program(), fluid.Program())
-    with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
-        fluid.default_startup_program().random_seed = 3
-        yield
+def _seeded(fresh_programs):
+    fluid.default_startup_program().random_seed = 3
 
 
 def dynamic(hidden=6):
     """The gradient of what a DynamicRNN makes of sequences."""
+    fluid.default_startup_program().random_seed = 3
     x = fluid.data("x", [None, 5], "float32", lod_level=1)
     x.stop_gradient = False
     network = layers.DynamicRNN()
