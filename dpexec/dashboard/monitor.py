@@ -24,7 +24,7 @@ from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
 from dpexec.graph.describe import task_key
-from dpexec.trace.recorder import Notes
+from dpexec.trace.recorder import Notes, Steps
 
 __all__ = ["INTERVAL", "Monitor", "Told"]
 
@@ -120,6 +120,7 @@ class Monitor:
         self._binding: Any = None
         self._loss_at: int | None = None
         self._most_sparse = 0
+        self._following: Steps | None = None
         self._taken: Taken | None = None
         self._sample: Sample | None = None
         self._due = 0.0
@@ -140,6 +141,8 @@ class Monitor:
         if results is None:
             self._failed += 1
             return
+        if self._following is not None:
+            self.keep(self._following.notes)
         if samples is not self._samples:
             self._count(samples)
         self._steps += 1
@@ -151,18 +154,26 @@ class Monitor:
         if self.listener is not None:
             self.listener()
 
+    def follow(self, notes: Notes) -> Steps:
+        """See :class:`dpexec.trace.live.Keeper`."""
+        self._following = Steps(notes, notes.count)
+        return self._following
+
     def keep(self, notes: Notes) -> None:
         """The step that ends is a sample.
 
         Args:
-            notes: what it noted.
+            notes: what it noted, as the latest one.
         """
         began, now = self.began, time.perf_counter()
         self._taken = Taken(self._steps + 1, began, now, notes, notes.count - 1)
         self._due = now + _SAMPLE_EVERY
+        self._following = None
+        self._observers.remove(self)
         if now - began < _SAMPLE_EVERY or now - self._asked > _SAMPLE_EVERY:
-            self._observers.remove(self)  # else somebody sees what has ended in the next step, too
             self._recorded_from = None
+        else:  # somebody wants to see what has ended in the next step, too
+            self._observers.add(self)
 
     def _count(self, samples: Sequence[int]) -> None:
         """Steps have other samples from now on; those of equal batches come in the same list."""

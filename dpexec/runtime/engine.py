@@ -19,7 +19,6 @@ from dpexec.graph.lods import with_offsets
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
-from dpexec.runtime.cluster.recording import ClusterRecording
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitter import Splitter
 from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
@@ -30,7 +29,6 @@ from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.observers import count_all
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.shards import make_shards
@@ -315,23 +313,16 @@ class Engine:
 
     def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
         recorders = self.observers.recorders
+        if self._cluster is None:
+            shards_of = functools.partial(self._shards, feeds)
+            return self.local.step(binding, feeds, shards_of, merged, recorders)
         if not recorders:
-            return self._run_step(binding, feeds, merged, None)
-        recording: Recording | ClusterRecording = (
-            binding.recording if self._cluster is None else self._cluster.recording(binding)
-        )
+            return self._run_on_cluster([binding], [feeds], merged, None)
+        recording = self._cluster.recording(binding)
         recording.begin()
-        results = self._run_step(binding, feeds, merged, recording)
-        notes = recording.end()
-        for recorder in recorders:
-            recorder.keep(notes)
+        results = self._run_on_cluster([binding], [feeds], merged, recording)
+        recording.end(recorders)
         return results
-
-    def _run_step(self, binding: Binding, feeds: Feeds, merged: bool, recording: Any) -> list[Any]:
-        if self._on_cluster:
-            return self._run_on_cluster([binding], [feeds], merged, recording)
-        shards_of = functools.partial(self._shards, feeds)
-        return self.local.step(binding, feeds, shards_of, merged, recording)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
         before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])

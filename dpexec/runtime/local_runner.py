@@ -23,9 +23,11 @@ from dpexec.runtime.steps import Env, Shard, Step, run_steps
 from dpexec.runtime.strategy import ExecutionStrategy
 
 if TYPE_CHECKING:
+    from dpexec.runtime.code.notes import CodeNotes
     from dpexec.runtime.code.step import CodeStep
     from dpexec.runtime.code.sums import Joined
     from dpexec.runtime.schedulers.crew import Crew
+    from dpexec.trace.live import Keeper
 
 __all__ = ["LocalRunner"]
 
@@ -59,7 +61,8 @@ class LocalRunner:
         self._label = label
         self._code: weakref.WeakKeyDictionary[Binding, CodeStep | None]
         self._code = weakref.WeakKeyDictionary()
-        self._recording: Recording | None = None
+        self._recorders: tuple[Keeper, ...] = ()
+        self._recording: Recording | None = None  # of a step whose tasks run one by one
         self._gate = InterruptGate()
         self.envs: list[Env] = []
         self.binding: Binding | None = None
@@ -73,7 +76,7 @@ class LocalRunner:
         feeds: Feeds,
         shards: Callable[[], list[Shard]],
         merged: bool,
-        recording: Recording | None = None,
+        recorders: tuple[Keeper, ...] = (),
     ) -> list[Any]:
         """Run a step.
 
@@ -82,7 +85,7 @@ class LocalRunner:
             feeds: what the devices are fed.
             shards: gives every device's part of the run.
             merged: how to return fetches, see :func:`collect`.
-            recording: what is to note when tasks and operators run.
+            recorders: are to keep when tasks and operators ran.
 
         Returns:
             The fetches.
@@ -90,11 +93,22 @@ class LocalRunner:
         Raises:
             EnforceNotMet: something is wrong; no variable has changed.
         """
-        self.binding, self._recording, self._joined = binding, recording, ()
+        self.binding, self._recorders, self._joined = binding, recorders, ()
         binding.runs += 1
         code = self._code_step(binding, feeds)
         results = None if code is None else self._run_code(code, feeds, shards, merged)
-        return self._run_tasks(binding, feeds, shards(), merged) if results is None else results
+        if results is not None:
+            return results
+        if not recorders:
+            return self._run_tasks(binding, feeds, shards(), merged)
+        self._recording = binding.recording
+        try:
+            self._recording.begin()
+            results = self._run_tasks(binding, feeds, shards(), merged)
+            self._recording.end(recorders)
+        finally:
+            self._recording = None
+        return results
 
     @property
     def joined_bytes(self) -> int | None:
@@ -239,8 +253,6 @@ class LocalRunner:
             from dpexec.runtime.code.step import code_step
 
             self._code[home] = code_step(binding, feeds, self._crew(binding.plan).size)
-            if self._recording is not None:
-                self._recording.begin()  # that was no part of the step
         code = self._code[home]
         if code is not None and binding.rows:
             code.resize(binding)
@@ -265,26 +277,38 @@ class LocalRunner:
         self, code: CodeStep, feeds: Feeds, shards: Callable[[], list[Shard]], merged: bool
     ) -> list[Any] | None:
         """Run a step of code; None if it cannot, or refused its values: its tasks will say why."""
-        replicas = self._replicas
+        replicas, crew = self._replicas, self._crew(code.plan)
+        notes = code.notes
+        if self._recorders is not (() if notes is None else notes.recorders):
+            notes = self._make_room(code, crew)
+        began = 0 if notes is None else time.perf_counter_ns()
         held = code.bring(feeds, replicas)  # until the end of the run
         if held is None:
             return None
         if code.needs_numbers:
             code.number(shards())
-        crew = self._crew(code.plan)
-        with InterruptGate() as gate:
-            gate.begin_updates()  # it is one call: an interrupt waits until the step is complete
-            if self._recording is not None:
-                done = self._recording.run_code(code, crew)
-            else:
-                if code.notes is not None:
+        try:
+            with InterruptGate() as gate:
+                gate.begin_updates()  # one call: an interrupt waits until the step is complete
+                if not crew.run(code.schedule):
                     code.note(None)
-                done = crew.run(code.schedule)
-            if not done:
-                code.check_begun()
-                return None
-            self.envs, self._joined = code.results(feeds, replicas), code.joined
-            results = collect(self.envs, code.plan.fetch, code.plan.active, merged)
-            code.commit(replicas)
-            replicas.scope.count_run(self._label)
+                    code.check_begun()
+                    return None
+                self.envs, self._joined = code.results(feeds, replicas), code.joined
+                results = collect(self.envs, code.plan.fetch, code.plan.active, merged)
+                code.commit(replicas)
+                replicas.scope.count_run(self._label)
+        except BaseException:
+            code.note(None)  # what comes next is noted over what this step noted
+            raise
+        if notes is not None:
+            notes.add(began, time.perf_counter_ns())
         return results
+
+    def _make_room(self, code: CodeStep, crew: Crew) -> CodeNotes | None:
+        """Let runs of code note something for other recorders, or where there is room."""
+        assert self.binding is not None
+        recorders = self._recorders
+        notes = self.binding.recording.make_room(code, crew, recorders) if recorders else None
+        code.note(notes)
+        return notes

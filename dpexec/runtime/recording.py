@@ -26,7 +26,7 @@ from dpexec.runtime.partition import Task
 from dpexec.runtime.records import Around, Inner, Layout, Moved, Ran, StepRecord, marks_of
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Kind
-from dpexec.trace.recorder import Notes
+from dpexec.trace.live import Keeper
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -59,7 +59,6 @@ class Recording:
         self._around: list[Around] = []
         self._ran: list[Ran | None] = []
         self._room: CodeNotes | None = None  # for steps of code
-        self._notes: CodeNotes | None = None  # of the latest step; None: its tasks ran one by one
         self.began = 0
         self.moved: Moved = {}
         at = 0
@@ -73,12 +72,11 @@ class Recording:
                 at += mark.width
 
     def begin(self) -> None:
-        """A step begins."""
+        """A step begins whose tasks run one by one."""
         self.began = perf_counter_ns()
 
     def begin_tasks(self) -> None:
-        """The tasks of the step will run one by one; values have been fed."""
-        self._notes = None
+        """Its values have been fed."""
         self._inner, self._around, self.moved = [], [], {}
         self._ran = [None] * len(self._steps)
         self.note("Feed", "feed", self.began)
@@ -117,38 +115,19 @@ class Recording:
         self._stamps[first : first + len(ends)] = ends
         self._ran[number] = start, ends[-1], lane
 
-    def run_code(self, code: CodeStep, crew: Crew) -> bool:
-        """Run all tasks, which are code.
+    def make_room(self, code: CodeStep, crew: Crew, recorders: tuple[Keeper, ...]) -> CodeNotes:
+        """Where the next runs of the step's code are to note something.
 
         Args:
             code: the step.
             crew: the threads that run it.
-
-        Returns:
-            False if one of them refused its values.
+            recorders: for whom.
         """
-        notes = code.notes
-        if notes is None or notes.count == notes.most:
-            notes = self._make_room(code, crew)
-        done = False
-        try:
-            done = crew.run(code.schedule)
-        finally:
-            if done:
-                if notes.joined:
-                    notes.keep_sizes()
-                notes.count += 1
-            else:
-                code.note(None)
-        return done
-
-    def _make_room(self, code: CodeStep, crew: Crew) -> CodeNotes:
-        """Let runs of code note something where there is room."""
         crew.idents[0] = threading.get_ident()
         if self._room is None or self._room.count == self._room.most:
             self._room = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
-        code.note(self._room)
-        self._notes, self._ran = self._room, []
+        self._room.follow(recorders)
+        self._ran = []
         return self._room
 
     def note_moved(self, moved: Moved) -> None:
@@ -187,17 +166,17 @@ class Recording:
         """What tasks that ran one by one have noted so far."""
         return self._stamps.copy(), self._ran, self._inner, self._around
 
-    def end(self) -> Notes:
-        """The step is over; returns what recorders are to keep."""
-        notes = self._notes
-        if notes is not None:
-            at = 2 * notes.count
-            notes.times[at - 2] = self.began
-            notes.times[at - 1] = perf_counter_ns()
-            return notes
+    def end(self, recorders: Sequence[Keeper]) -> None:
+        """The step is over, whose tasks ran one by one.
+
+        Args:
+            recorders: are to keep what it noted.
+        """
         self._envs = ()
         stamps, ran, inner, around = self.noted
-        return _TaskNotes(self, stamps, ran, inner, around, self.moved)
+        notes = _TaskNotes(self, stamps, ran, inner, around, self.moved)
+        for recorder in recorders:
+            recorder.keep(notes)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory."""
@@ -290,6 +269,11 @@ class _TaskNotes:
     def size(self) -> int:
         """Number of events."""
         return self.recording.layout.size + len(self.inner)
+
+    @property
+    def began(self) -> Sequence[float]:
+        """When the step began."""
+        return [self.around[0][2]]
 
     def record(self, row: int) -> StepRecord:
         """What the step recorded; it is the only one."""

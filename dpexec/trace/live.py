@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from dpexec.trace.recorder import Notes
+from dpexec.trace.recorder import Notes, Steps
 
 __all__ = [
     "Counter",
@@ -36,6 +36,16 @@ class Keeper(Protocol):
 
         Args:
             notes: where it noted that, as the latest one.
+        """
+
+    def follow(self, notes: Notes) -> Steps:
+        """Steps are going to note something; it is not said when each of them ends.
+
+        Args:
+            notes: where they note it.
+
+        Returns:
+            Those that it will have kept, when it is told that there will be no more.
         """
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Notes", "Recorded", "Recorder", "Row"]
+__all__ = ["EVENTS_KEPT", "Notes", "Recorded", "Recorder", "Row", "Steps"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -41,6 +41,10 @@ class Notes(Protocol):
         """What ran."""
 
     @property
+    def began(self) -> Sequence[float]:
+        """When each of these steps began, in nanoseconds."""
+
+    @property
     def size(self) -> int:
         """Number of events of a step."""
 
@@ -52,27 +56,33 @@ class Notes(Protocol):
         """
 
 
-@dataclass(slots=True)
-class _Rows:
+@dataclass(eq=False, slots=True)
+class Steps:
     """Some steps that noted one after another in one place.
 
     Args:
         notes: the place.
         first: row of the first of them.
-        end: one behind the row of the last.
+        end: one behind the row of the last; None: all that follow, too.
     """
 
     notes: Notes
     first: int
-    end: int
+    end: int | None = None
 
-    def __len__(self) -> int:
-        return self.end - self.first
+    def close(self) -> None:
+        """Steps that follow are none of these."""
+        self.end = self.stop
+
+    @property
+    def stop(self) -> int:
+        """One behind the row of the last one so far."""
+        return self.notes.count if self.end is None else self.end
 
     @property
     def size(self) -> int:
         """The number of events."""
-        return len(self) * self.notes.size
+        return (self.stop - self.first) * self.notes.size
 
 
 class Recorder:
@@ -82,15 +92,15 @@ class Recorder:
         limit: About how many events are kept, but always those of the last step.
     """
 
-    __slots__ = ("_dropped", "_last", "_limit", "_lock", "_size", "_steps")
+    __slots__ = ("_dropped", "_growing", "_limit", "_lock", "_size", "_steps")
 
     def __init__(self, limit: int = EVENTS_KEPT) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._steps: deque[_Rows] = deque()
-        self._last: _Rows | None = None  # of the steps: at hand, since every step looks at it
+        self._steps: deque[Steps] = deque()
+        self._growing: list[Steps] = []  # those of them that may not have ended
+        self._size = 0  # events of the others
         self._dropped = 0
-        self._size = 0  # events of all but the last rows, which more will follow
 
     def keep(self, notes: Notes) -> None:
         """Add what a step recorded; forget the oldest ones where these are too many.
@@ -98,58 +108,74 @@ class Recorder:
         Args:
             notes: where it noted that, as the latest one.
         """
-        last, end = self._last, notes.count
-        if last is not None and last.notes is notes and last.end == end - 1:
-            last.end = end  # nearly always. Without the lock: nobody else adds to these rows
-            return
+        self._add(Steps(notes, notes.count - 1, notes.count))
+
+    def follow(self, notes: Notes) -> Steps:
+        """Keep what steps are going to note, see :class:`dpexec.trace.live.Keeper`."""
+        steps = Steps(notes, notes.count)
+        self._add(steps)
+        return steps
+
+    def _add(self, steps: Steps) -> None:
         with self._lock:
-            if self._last is not None:
-                self._size += self._last.size
-            self._last = _Rows(notes, end - 1, end)
-            self._steps.append(self._last)
-            while self._size + notes.size > self._limit and len(self._steps) > 1:
-                gone = self._steps.popleft()
-                self._size -= gone.size
-                self._dropped += len(gone)
+            self._steps.append(steps)
+            self._growing.append(steps)
+            while self._count() > self._limit and self._steps[0] is not steps:
+                self._forget(self._steps.popleft())
+
+    def _count(self) -> int:
+        """The number of events."""
+        for steps in [steps for steps in self._growing if steps.end is not None]:
+            self._growing.remove(steps)
+            self._size += steps.size
+        return self._size + sum(steps.size for steps in self._growing)
+
+    def _forget(self, steps: Steps) -> None:
+        """Drop the steps so far; those that may follow are kept."""
+        stop = steps.stop
+        self._dropped += stop - steps.first
+        if steps in self._growing:
+            steps.first = stop
+            self._steps.append(steps)
+        else:
+            self._size -= steps.size
 
     def __len__(self) -> int:
         """The number of events."""
         with self._lock:
-            return self._size + (0 if self._last is None else self._last.size)
+            return self._count()
 
     @property
     def told(self) -> int:
         """The number of steps that were kept at some time."""
         with self._lock:
-            return self._dropped + sum(map(len, self._steps))
+            return self._dropped + sum(steps.stop - steps.first for steps in self._steps)
 
     @property
     def binding(self) -> Any:
         """What ran in the last step; None if there was none."""
-        with self._lock:
-            return None if self._last is None else self._last.notes.binding
+        kept, _ = self._kept()
+        return kept[-1][0].binding if kept else None
 
     def clear(self) -> None:
         """Forget everything recorded so far; steps are counted from 0 again."""
         with self._lock:
-            self._steps.clear()
-            self._last = None
+            self._count()
+            self._steps = deque(self._growing)
+            for steps in self._growing:
+                steps.first = steps.stop
             self._dropped = self._size = 0
 
     def steps(self) -> list[tuple[Any, Recorded]]:
         """What ran in each step that is kept, and what that recorded; in order."""
-        return self._kept()[0]
+        return [(notes.binding, notes.record(row)) for notes, row in self._kept()[0]]
 
-    def _kept(self) -> tuple[list[tuple[Any, Recorded]], int]:
-        """The steps, and how many were dropped before them."""
+    def _kept(self) -> tuple[list[tuple[Notes, int]], int]:
+        """The steps in order, and how many were dropped before them."""
         with self._lock:
-            kept, dropped = [(s.notes, s.first, s.end) for s in self._steps], self._dropped
-        steps = [
-            (notes.binding, notes.record(row))
-            for notes, first, end in kept
-            for row in range(first, end)
-        ]
-        return steps, dropped
+            kept = [(it.notes, row) for it in self._steps for row in range(it.first, it.stop)]
+            dropped = self._dropped
+        return sorted(kept, key=lambda step: step[0].began[step[1]]), dropped
 
     def trace(
         self,
@@ -172,7 +198,8 @@ class Recorder:
         Returns:
             The trace.
         """
-        steps, dropped = self._kept()
+        kept, dropped = self._kept()
+        steps = [(notes.binding, notes.record(row)) for notes, row in kept]
         memory = [item for _, recorded in steps for item in recorded.allocations()]
         memory.sort(key=lambda item: item.time)
         facts = {**meta, "steps": dropped + len(steps)}

@@ -82,6 +82,7 @@ class Step:
     def __init__(self, *events: tuple[str, float, float]) -> None:
         self._events = events
         self.size = len(events)
+        self.began = [events[0][1]]
 
     def kept_by(self, recorder: Recorder) -> None:
         recorder.keep(self)
@@ -239,3 +240,64 @@ def test_it_says_what_it_holds_in_a_line():
     events = [Event("relu", "op", 0, "a", 1.0, 1.5), Event("relu", "op", 1, "b", 1.1, 1.75)]
     assert repr(Trace(tuple(events))) == "<Trace: 2 events in 1 steps on 2 devices, 750.0 ms>"
     assert repr(Trace()) == "<Trace: 0 events in 0 steps on 0 devices, 0.0 ms>"
+
+
+class Room:
+    """Where steps note when they began, one after another."""
+
+    binding, size = None, 1
+
+    def __init__(self) -> None:
+        self.began: list[float] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.began)
+
+    def record(self, row):
+        return Step((str(self.began[row]), self.began[row], self.began[row]))
+
+
+def began(recorder):
+    return [event.start for event in recorder.trace()]
+
+
+def test_followed_steps_are_kept_until_they_are_no_longer():
+    recorder, room = Recorder(), Room()
+    room.began += [1.0]
+    steps = recorder.follow(room)
+    assert recorder.trace().steps == ()
+    room.began += [2.0, 3.0]
+    assert began(recorder) == [2.0, 3.0] and len(recorder) == recorder.told == 2
+    recorder.clear()
+    room.began += [4.0]
+    assert began(recorder) == [4.0] and recorder.told == 1
+    steps.close()
+    room.began += [5.0]
+    assert began(recorder) == [4.0]
+
+
+def test_steps_of_several_places_are_in_order():
+    recorder, one, other = Recorder(), Room(), Room()
+    recorder.follow(one)
+    recorder.follow(other)
+    one.binding, other.binding = "one", "other"
+    other.began += [2.0, 4.0]
+    Step(("", 3.0, 3.0)).kept_by(recorder)
+    one.began += [1.0, 5.0]
+    assert began(recorder) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert recorder.binding == "one"
+
+
+def test_places_with_too_many_steps_are_still_followed():
+    recorder, rooms = Recorder(limit=10), [Room(), Room()]
+    for room in rooms:
+        recorder.follow(room)
+    for number in range(20):
+        rooms[0].began += [float(number)]
+    Step(("", 20.0, 20.0)).kept_by(recorder)
+    rooms[0].began += [21.0]
+    rooms[1].began += [22.0]
+    trace = recorder.trace()
+    assert began(recorder) == [20.0, 21.0, 22.0]
+    assert (trace.meta["steps"], trace.meta["dropped_steps"]) == (23, 20)

@@ -20,7 +20,8 @@ from dpexec.runtime.memory_use import Life, lives
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Around, Layout, Moved, Ran, StepRecord
 from dpexec.trace.events import Allocation
-from dpexec.trace.recorder import Notes, Row
+from dpexec.trace.live import Keeper
+from dpexec.trace.recorder import Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -141,10 +142,16 @@ class ClusterRecording:
         end = time.perf_counter_ns(), threading.get_ident()
         self._noted = sent, homes, addresses, noted, *end
 
-    def end(self) -> Notes:
-        """The step is over; returns what recorders are to keep."""
+    def end(self, recorders: Sequence[Keeper]) -> None:
+        """The step is over.
+
+        Args:
+            recorders: are to keep what it noted.
+        """
         assert self.layout is not None
-        return _ClusterNotes(self, self.layout, self.began, *self._noted)
+        notes = _ClusterNotes(self, self.layout, [self.began], *self._noted)
+        for recorder in recorders:
+            recorder.keep(notes)
 
     def lives(self) -> list[Life]:
         """The values of a step that take memory, as far as their shapes say."""
@@ -163,7 +170,7 @@ class _ClusterNotes:
     Args:
         recording: of its binding.
         layout: of what workers noted.
-        began: when the step began.
+        began: when the step began, in a list.
         sent: when it had been sent to the workers.
         homes: the device at whose worker each task ran.
         addresses: of the worker of each device.
@@ -174,7 +181,7 @@ class _ClusterNotes:
 
     recording: ClusterRecording
     layout: Layout
-    began: int
+    began: Sequence[float]
     sent: int
     homes: Sequence[int]
     addresses: Sequence[str]
@@ -196,7 +203,7 @@ class _ClusterNotes:
     def record(self, row: int) -> _ClusterRecord:
         """What the step recorded; it is the only one."""
         parts = [self._part(device) for device in range(len(self.addresses))]
-        return _ClusterRecord(parts, (self.began, self.sent, self.end, self.ident))
+        return _ClusterRecord(parts, (self.began[0], self.sent, self.end, self.ident))
 
     def _part(self, device: int) -> StepRecord:
         """What the worker of a device did for it."""
@@ -220,7 +227,7 @@ class _ClusterRecord:
     """
 
     parts: list[StepRecord]
-    times: tuple[int, int, int, int]
+    times: tuple[float, int, int, int]
 
     def rows(self) -> Iterator[Row]:
         """The events; the fetch begins when the last worker is done."""

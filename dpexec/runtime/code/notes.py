@@ -7,6 +7,7 @@ looks at the clock.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from dpexec.runtime.records import Around, Layout, StepRecord, TaskSpans, spans_
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
     from dpexec.runtime.code.step import CodeStep
+    from dpexec.trace.live import Keeper
+    from dpexec.trace.recorder import Steps
 
 __all__ = ["CodeNotes"]
 
@@ -40,24 +43,28 @@ class CodeNotes:
 
     Attributes:
         count: how many runs noted something so far.
-        joined: sums whose size only a run tells.
         most: how many runs there is room for.
-        times: when the step of each run began and was over, in nanoseconds.
+        began: when the step of each run began, in nanoseconds.
+        ended: when it was over.
+        recorders: for whom runs are noted; None: there is no room for more.
     """
 
     __slots__ = (
         "_code",
         "_idents",
+        "_joined",
+        "_kept",
         "_layout",
         "_lives",
         "_rows",
         "_stamps",
+        "began",
         "binding",
         "count",
-        "joined",
+        "ended",
         "most",
+        "recorders",
         "size",
-        "times",
     )
 
     def __init__(
@@ -73,19 +80,42 @@ class CodeNotes:
         width = max(code.schedule.width, 1)
         self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.most, width), np.int64)
-        self.joined = code.joined
+        self._joined = code.joined
+        self._kept: list[Steps] = []
         self._rows = np.empty((self.most, len(code.joined)), np.int64)
-        self.times = memoryview(np.zeros(2 * self.most, np.int64).data)  # makes no objects
+        self.began = array("q", [0]) * self.most  # keeps no objects
+        self.ended = array("q", [0]) * self.most
 
     @property
     def address(self) -> int:
         """Where the next run, and those that follow, are to note something."""
         return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
 
-    def keep_sizes(self) -> None:
-        """Keep how large sums were whose size only a run tells."""
-        for index, joined in enumerate(self.joined):
-            self._rows[self.count, index] = joined.number[0]
+    def follow(self, recorders: tuple[Keeper, ...]) -> None:
+        """Runs are noted for some recorders from now on, and no longer for those before.
+
+        Args:
+            recorders: for whom.
+        """
+        for steps in self._kept:
+            steps.close()
+        self.recorders: tuple[Keeper, ...] | None = recorders
+        self._kept = [recorder.follow(self) for recorder in recorders]
+
+    def add(self, began: int, ended: int) -> None:
+        """A run has noted something, and its step is over.
+
+        Args:
+            began: when the step began, in nanoseconds.
+            ended: when it ended.
+        """
+        row = self.count
+        self.began[row], self.ended[row] = began, ended
+        if self._joined:
+            self._rows[row] = [joined.number[0] for joined in self._joined]
+        self.count = row + 1
+        if row + 1 == self.most:
+            self.recorders = None  # there is no room for more
 
     def record(self, row: int) -> StepRecord:
         """What a step recorded.
@@ -94,16 +124,15 @@ class CodeNotes:
             row: of its run.
         """
         tasks = partial(self._tasks, row)
-        began, ended = self.times[2 * row : 2 * row + 2]
         ran = [when for _, when, _ in tasks()]
         start, stop = min(when[0] for when in ran), max(when[1] for when in ran)
         around: list[Around] = [
-            ("Feed", "feed", began, start, self._idents[0], {}),
-            ("Fetch", "fetch", stop, ended, self._idents[0], {}),
+            ("Feed", "feed", self.began[row], start, self._idents[0], {}),
+            ("Fetch", "fetch", stop, self.ended[row], self._idents[0], {}),
         ]
         moved = {
             joined.node.id: {"bytes": int(count) * joined.row_bytes}
-            for joined, count in zip(self.joined, self._rows[row], strict=True)
+            for joined, count in zip(self._joined, self._rows[row], strict=True)
         }
         return StepRecord(self._layout, self._lives, tasks, (), around, moved=moved)
 

@@ -28,11 +28,11 @@ from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.wire import last_words
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.recording import Recording
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.trainers.choice import party_for
 from dpexec.runtime.trainers.sums import Sum, buckets_of, sparse_rows
+from dpexec.trace.live import Keeper
 
 __all__ = ["TrainerRunner"]
 
@@ -193,7 +193,7 @@ class TrainerRunner(LocalRunner):
         feeds: Feeds,
         shards: Callable[[], list[Shard]],
         merged: bool,
-        recording: Recording | None = None,
+        recorders: tuple[Keeper, ...] = (),
     ) -> list[Any]:
         """Run a step, see :meth:`LocalRunner.step`.
 
@@ -205,9 +205,9 @@ class TrainerRunner(LocalRunner):
         with self._together():
             self.party.steps += 1
             self._step = self._agreed.popleft()
-            results = super().step(binding, feeds, shards, merged, recording)
-        if recording is not None:
-            recording.note_moved(self.group.moved)
+            results = super().step(binding, feeds, shards, merged, recorders)
+        if recorders:  # what they were given is added to
+            binding.recording.note_moved(self.group.moved)
         return results
 
     @contextlib.contextmanager

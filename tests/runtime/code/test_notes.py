@@ -1,10 +1,13 @@
 """Recorded steps of code: every step has its own notes, whatever comes between."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 
 from dpexec import kernels
 from dpexec.runtime.code import notes
+from dpexec.runtime.code.step import CodeStep
 from dpexec.trace import Recorder
 from tests.runtime.code.test_step import Training
 from tests.runtime.nets import AllReduce, Reduce, batches, word_batches
@@ -61,6 +64,28 @@ def test_two_recorders_keep_the_steps_they_saw():
     starts = [event.start for event in always.trace() if event.name == "Feed"]
     seen = [event.start for event in late.trace() if event.name == "Feed"]
     assert seen == [starts[2], starts[3], starts[5]]
+
+
+def test_a_step_that_fails_behind_its_code_is_not_kept(monkeypatch):
+    training = Training()
+    (feed,) = batches(1)
+    for _ in range(3):
+        training.step(feed)
+    recorder = Recorder()
+    training.program._engine.observers.add(recorder)
+    training.step(feed)
+    with monkeypatch.context() as patch:
+        patch.setattr(CodeStep, "commit", Mock(side_effect=OSError("full")))
+        with pytest.raises(OSError, match="full"):
+            training.step(feed)
+    training.step(feed)
+    trace = recorder.trace()
+    assert trace.steps == (0, 1)
+    for step in trace.steps:
+        events = {event.name: event for event in trace if event.step == step}
+        fed, fetched = events.pop("Feed"), events.pop("Fetch")
+        assert fed.stop == min(event.start for event in events.values())
+        assert fetched.start == max(event.stop for event in events.values())
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
