@@ -1,7 +1,7 @@
 """``cupy.RawKernel`` without a GPU: the source as C++, thread after thread.
 
-That shows what the source computes. It needs a C++ compiler, and kernels whose threads do not
-wait for each other.
+That shows what the source computes. It needs a C++ compiler. Threads of a block that wait for each
+other are threads of the host.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +24,19 @@ from tests.fakes.arrays import ndarray
 __all__ = ["COMPILER", "RawKernel"]
 
 COMPILER = shutil.which("g++")
+_one_block = threading.Lock()  # what its threads share is there once
+_MEETING = 4
+"""Threads of a block that wait for each other: a power of two, as kernels join what they have."""
 
 _SHIM = """\
 #include <math.h>
+#include <pthread.h>
 #define __global__
 #define __device__
+#define __shared__ static
+static pthread_barrier_t gate;
+static void __syncthreads() { pthread_barrier_wait(&gate); }
+extern "C" void meet(unsigned threads) { pthread_barrier_init(&gate, nullptr, threads); }
 struct Index { unsigned x; };
 static thread_local Index blockIdx, threadIdx, blockDim, gridDim;
 extern "C" void place(unsigned b, unsigned t, unsigned threads, unsigned blocks) {
@@ -36,6 +46,8 @@ extern "C" void place(unsigned b, unsigned t, unsigned threads, unsigned blocks)
 _TYPES = {
     np.int64: ctypes.c_longlong,
     np.uint64: ctypes.c_ulonglong,
+    np.uint32: ctypes.c_uint,
+    np.int32: ctypes.c_int,
     np.float32: ctypes.c_float,
 }
 
@@ -56,7 +68,7 @@ def _library(source):
 
 
 class RawKernel:
-    """A kernel from its source; every launch runs two blocks of three threads."""
+    """A kernel from its source; every launch runs two blocks of some threads."""
 
     def __init__(self, code, name, options=()):
         self.code, self.name = code, name
@@ -65,6 +77,7 @@ class RawKernel:
 
     def __call__(self, grid, block, args):
         library, given, reads, writes = _library(self.code), [], [], []
+        hosts = [argument._host for argument in args if isinstance(argument, ndarray)]
         for argument, written in zip(args, self._written, strict=True):
             if isinstance(argument, ndarray):
                 if not argument.flags.c_contiguous:
@@ -74,9 +87,20 @@ class RawKernel:
             else:
                 given.append(_TYPES[type(argument)](argument))
 
+        def run(b, t, threads):
+            library.place(b, t, threads, 2)
+            getattr(library, self.name)(*given)
+            assert hosts  # a graph keeps the memory that it works on
+
         def launch():
-            for place in ((b, t) for b in range(2) for t in range(3)):
-                library.place(*place, 3, 2)
-                getattr(library, self.name)(*given)
+            for b in range(2):
+                if "__syncthreads" not in self.code:
+                    for t in range(3):
+                        run(b, t, 3)
+                    continue
+                with _one_block, ThreadPoolExecutor(_MEETING) as pool:
+                    library.meet(_MEETING)
+                    for done in [pool.submit(run, b, t, _MEETING) for t in range(_MEETING)]:
+                        done.result()
 
         ndarray.machine.perform(self.name, reads, writes, launch)

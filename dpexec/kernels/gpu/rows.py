@@ -1,0 +1,39 @@
+"""What kernels share in which the threads of a block work on one row together."""
+
+from __future__ import annotations
+
+__all__ = ["REDUCE", "rows_grid"]
+
+_FEWEST, _MOST = 32, 256
+_MOST_BLOCKS = 65535
+
+REDUCE = """\
+template <class Join> __device__ float joined(float mine, Join join) {
+  __shared__ float parts[256];
+  __syncthreads();  // nobody reads what was joined before
+  parts[threadIdx.x] = mine;
+  for (unsigned half = blockDim.x / 2; half; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= half) continue;
+    parts[threadIdx.x] = join(parts[threadIdx.x], parts[threadIdx.x + half]);
+  }
+  __syncthreads();
+  return parts[0];
+}
+struct Add { __device__ float operator()(float a, float b) const { return a + b; } };
+struct Larger { __device__ float operator()(float a, float b) const { return a < b ? b : a; } };
+__device__ float sum(float mine) { return joined(mine, Add()); }
+__device__ float largest(float mine) { return joined(mine, Larger()); }
+"""
+"""CUDA source: what all threads of a block have, joined in one order; they get it all."""
+
+
+def rows_grid(rows: int, width: int) -> tuple[tuple[int], tuple[int]]:
+    """Blocks and threads for a loop over rows, each of which is one block's at a time.
+
+    Args:
+        rows: how many.
+        width: their elements.
+    """
+    threads = 1 << max(width - 1, 0).bit_length()  # a power of two: they are joined in pairs
+    return (min(rows, _MOST_BLOCKS),), (min(max(threads, _FEWEST), _MOST),)

@@ -1,0 +1,85 @@
+"""Pooling, batch norm, softmax in few launches: as C++ they compute what the operators do."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec.kernels.gpu import kernel_of
+from dpexec.ops.batch_norm import batch_norm
+from dpexec.ops.softmax import softmax
+from tests.fakes.cupy import install
+from tests.ops.test_contract_on_gpus import compared
+from tests.runtime.gpu.programs import trained
+from tests.runtime.nets import AllReduce, Net
+
+
+@pytest.mark.parametrize(
+    ("type", "kernels"),
+    [
+        ("pool2d", {"dp_pool_max", "dp_pool_avg", "dp_pool_max_grad", "dp_pool_avg_grad"}),
+        (
+            "batch_norm",
+            {
+                "dp_batch_norm",
+                "dp_batch_norm_grad",
+                "dp_batch_norm_sums",
+                "dp_batch_norm_grad_sums",
+            },
+        ),
+        ("softmax", {"dp_softmax", "dp_softmax_grad"}),
+    ],
+)
+def test_launches_compute_what_operators_do(monkeypatch, type, kernels):
+    cupy = install(monkeypatch, 1)
+    compared(type, cupy, 1e-5, kernel_of)
+    assert kernels <= {name for *_, name in cupy.machine.log}
+
+
+@pytest.mark.parametrize("width", [1, 3, 9, 33])
+def test_softmax_of_many_rows(monkeypatch, width):
+    cupy = install(monkeypatch, 1)
+    x = 30 * np.random.default_rng(0).standard_normal((7, width)).astype("f")
+    x[3, 0] = np.nan
+    found = kernel_of("softmax", softmax.kernel)(cupy, cupy.asarray(x)).get()
+    expected = softmax.kernel(np, x)
+    np.testing.assert_allclose(found, expected, 1e-5)
+    assert np.isnan(found[3]).all()
+
+
+def test_small_variance_beside_a_large_mean(monkeypatch):
+    cupy = install(monkeypatch, 1)
+    x = (1000 + 0.5 * np.random.default_rng(0).standard_normal((4, 2, 5, 7))).astype("f")
+    weights = [np.ones(2, "f") for _ in range(4)]
+    kernel = kernel_of("batch_norm", batch_norm.kernel)
+    found = [value.get() for value in kernel(cupy, *map(cupy.asarray, [x, *weights]))[:5]]
+    exact = x.astype("f8")
+    np.testing.assert_allclose(found[3], exact.mean((0, 2, 3)), 1e-6)
+    np.testing.assert_allclose(found[4], exact.var((0, 2, 3)) ** -0.5, 1e-4)
+
+
+def images():
+    """A net with pooling of both kinds, batch norm and softmax."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2, 8, 8], "float32")
+        hidden = fluid.layers.batch_norm(fluid.layers.pool2d(x, 3, "max", 2, 1), act="relu")
+        hidden = fluid.layers.pool2d(fluid.layers.conv2d(hidden, 3, 3), 2, "avg")
+        found = fluid.layers.fc(hidden, 4, act="softmax")
+        loss = fluid.layers.mean(fluid.layers.square(found - 0.25))
+        fluid.optimizer.SGD(0.5).minimize(loss)
+    return Net(main, startup, loss, main, None)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_replicas_train(monkeypatch, graphs):
+    cupy, net, rng = install(monkeypatch, 2), images(), np.random.default_rng(0)
+    feeds = [{"x": rng.standard_normal((4, 2, 8, 8), "f4")} for _ in range(4)]
+    expected = trained(net, [fluid.CPUPlace()] * 2, AllReduce, feeds)
+    gpus = [fluid.CUDAPlace(0), fluid.CUDAPlace(1)]
+    found = trained(net, gpus, AllReduce, feeds, allow_cuda_graph_capture=graphs)
+    for name, value in expected[1].items():
+        np.testing.assert_allclose(found[1][name], value, 1e-4, 1e-6, err_msg=name)
+    launched = {name for *_, name in cupy.machine.log}
+    assert {"dp_pool_max", "dp_batch_norm_grad", "dp_softmax_grad"} <= launched
+    assert ("graph" in launched) == graphs
