@@ -8,7 +8,7 @@ from distributed.protocol import deserialize, serialize
 
 import dpexec as fluid
 from dpexec.runtime.cluster import worker as cluster_worker
-from dpexec.runtime.cluster.jobs import Exports
+from dpexec.runtime.cluster.exports import Exports
 from tests.distributed.faults import disturbed
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, batches, train

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dask.sizeof import sizeof
+from distributed import get_worker
 
 from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
+from dpexec.runtime.cluster.exports import Exports, exported
 from dpexec.runtime.cluster.parts import Part, Takes
 from dpexec.runtime.cluster.recording import Noted, noted_on_worker
 from dpexec.runtime.cluster.worker import (
@@ -26,7 +27,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.fetch import host_copy
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Exports", "JobOf", "Storing", "Work", "fetch", "run_jobs"]
+__all__ = ["JobOf", "Storing", "Work", "fetch", "run_jobs"]
 
 
 class Storing(NamedTuple):
@@ -43,20 +44,6 @@ class Storing(NamedTuple):
     fed: Sequence[str]
     own: Sequence[str]
     fetches: bool
-
-
-class Exports(dict[Value, Any]):
-    """What a task hands out.
-
-    As a class of its own it is pickled as a whole, so that a sum that goes to several replicas
-    travels once; of a plain dict dask sends every value by itself.
-    """
-
-
-@sizeof.register(Exports)
-def _size_of(exports: Exports) -> int:
-    """The bytes of what a task hands out, as dask counts them, and traces."""
-    return sum(map(sizeof, {id(value): value for value in exports.values()}.values()))
 
 
 class Work(NamedTuple):
@@ -139,7 +126,7 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
             part.run(replicas, key, step, envs)
         if storing is None:
             made = {(where, name): envs[where][name] for where, name in gives}
-            return Exports(values_on(_HOST, made))
+            return exported(made, replicas.place, get_worker().address)
         _take(replicas, envs, storing.takes, after)
         replicas.commit(plan, step, device, envs[device], storing.fed)
         if storing.fetches:

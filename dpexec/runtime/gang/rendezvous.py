@@ -92,7 +92,12 @@ class Door:
             parts = urlsplit(worker.address)
             if self.host:
                 self._open_unix(f"dpexec-{secrets.token_hex(16)}")
-            if parts.scheme in ("tcp", "tls"):
+            if parts.scheme in (
+                "tcp",
+                "tls",
+                "ucx",
+                "ucxx",
+            ):  # UCX knows hosts by their address, too
                 self._open_tcp(parts.hostname or "", 0)
         else:
             self.host = at.host

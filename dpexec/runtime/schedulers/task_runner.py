@@ -14,6 +14,7 @@ import dask
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.cluster.exports import how_exchanged
 from dpexec.runtime.cluster.worker import StepOf
 from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
@@ -73,6 +74,7 @@ class TaskRunner:
             base = first + index - 1 if graphs else group.complete
             step = StepOf(group.epoch, first + index, base)
             last, plan, feeds = index == len(steps) - 1, wanted.binding.plan, wanted.feeds
+            plan.exchange = how_exchanged(plan.graph.places[0], group.homes.workers)
             jobs, mirrored = self._jobs_of(plan), group.mirrored
             graph = StepGraph(plan, jobs, wanted.key, step, group.homes, mirrored, before, last)
             fed = [Fed.of(self._contact, values) for values in feeds.values]
