@@ -8,13 +8,6 @@ import dpexec as fluid
 clip, layers = fluid.clip, fluid.layers
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def network():
     return layers.mean(layers.fc(fluid.data("x", [None, 4]), 3))
 

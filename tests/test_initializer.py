@@ -8,12 +8,6 @@ from dpexec import initializer as init
 from dpexec.core import VarDesc
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def made(initializer, shape=(6, 4), dtype="float32"):
     attr = fluid.ParamAttr(initializer=initializer)
     fluid.layers.create_parameter(list(shape), dtype, attr=attr)

@@ -7,12 +7,6 @@ import dpexec as fluid
 from dpexec.layer_helper import LayerHelper
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def x(name="x", dtype="float32"):
     return fluid.data(name, [None, 4], dtype)
 

@@ -7,12 +7,6 @@ import dpexec as fluid
 from dpexec import nets
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def x(*shape, name="x"):
     return fluid.data(name, list(shape))
 

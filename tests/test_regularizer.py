@@ -8,13 +8,6 @@ import dpexec as fluid
 layers, regularizer = fluid.layers, fluid.regularizer
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def decayed(param_attr, **options):
     """Parameter, gradient and decayed gradient after one ``minimize`` of sum(table[ids] ** 2)."""
     ids = fluid.data("ids", [None, 1], dtype="int64")

@@ -16,18 +16,6 @@ RECORDED = json.loads((FIXTURES / "training_pieces.json").read_text())["backward
 layers = fluid.layers
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own and runs in a scope of its own."""
-    main, startup = fluid.Program(), fluid.Program()
-    with (
-        fluid.unique_name.guard(),
-        fluid.program_guard(main, startup),
-        fluid.scope_guard(fluid.Scope()),
-    ):
-        yield
-
-
 def data(name="x", shape=(None, 4)):
     var = fluid.data(name, list(shape))
     var.stop_gradient = False

@@ -21,13 +21,6 @@ MODES = ["AllReduce", "Reduce"]
 layers = fluid.layers
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def recompute(checkpoints, optimizer=None):
     found = fluid.optimizer.RecomputeOptimizer(optimizer or fluid.optimizer.SGD(0.1))
     found._set_checkpoints(checkpoints)

@@ -10,13 +10,6 @@ from dpexec.core.lod import Lod
 layers = fluid.layers
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def number(value):
     return layers.fill_constant([1], "int64", value)
 

@@ -23,13 +23,6 @@ OTHER_TEXTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def recorded(name, part):
     prefix = f"{name}/{part}"
     return {key[len(prefix) :]: VALUES[key] for key in VALUES.files if key.startswith(prefix)}

@@ -9,13 +9,6 @@ layers = fluid.layers
 parts = fluid.layers.control_flow
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def run(fetch, **feed):
     executor = fluid.Executor(fluid.CPUPlace())
     return executor.run(feed=feed, fetch_list=fetch, return_numpy=False)

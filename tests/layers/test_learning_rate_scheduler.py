@@ -13,13 +13,6 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED = json.loads((FIXTURES / "training_pieces.json").read_text())["schedules"]
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 @pytest.mark.parametrize("name", training_pieces.SCHEDULES)
 def test_rates_are_the_recorded_ones(name):
     rates = training_pieces.schedule(name, fluid)

@@ -10,13 +10,6 @@ layers = fluid.layers
 parts = fluid.layers.control_flow
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def sequences(lengths, width=2):
     rows = sum(lengths[-1])
     data = np.arange(rows * width, dtype="float32").reshape(rows, width)

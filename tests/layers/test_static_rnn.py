@@ -10,14 +10,6 @@ from tests.fixtures import recurrent_cases
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, train
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    programs = fluid.program_guard(fluid.Program(), fluid.Program())
-    with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
-        yield
-
-
 def run(feed, fetch, program=None):
     executor = fluid.Executor(fluid.CPUPlace())
     if fluid.default_startup_program().global_block().ops:

@@ -8,15 +8,6 @@ import pytest
 import dpexec as fluid
 from dpexec.ir import streams
 
-
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    programs = fluid.program_guard(fluid.Program(), fluid.Program())
-    with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
-        yield
-
-
 VALUES = {
     "a": np.arange(6, dtype="float32").reshape(2, 3),
     "b": np.arange(4, dtype="int64"),

@@ -29,13 +29,6 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
-        yield
-
-
 def network():
     hidden = layers.fc(fluid.data("x", [None, 4]), 3)
     return layers.mean(hidden)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import dpexec as fluid
 from dpexec import cli
 from dpexec.trace import profile
 
@@ -24,10 +23,8 @@ def alone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setattr("sys.argv", [])
-    monkeypatch.setattr(profile, "_active", None)  # one of them leaves its profiler on
-    programs = fluid.program_guard(fluid.Program(), fluid.Program())
-    with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
-        yield
+    yield
+    profile.stop()  # one of them leaves its profiler on
 
 
 @pytest.mark.usefixtures("alone")

@@ -13,14 +13,6 @@ from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, sequenc
 layers = fluid.layers
 
 
-@pytest.fixture(autouse=True)
-def fresh_programs():
-    """Every test builds into programs of its own."""
-    programs = fluid.program_guard(fluid.Program(), fluid.Program())
-    with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
-        yield
-
-
 @pytest.fixture(scope="module")
 def client():
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "set_as_default": False}
