@@ -190,6 +190,7 @@ def ssd_loss(
     losses = reshape(
         softmax_with_cross_entropy(confidence, label), shape=[-1, 0], actual_shape=actual
     )
+    losses.set_spec(losses.spec.replace(shape=matches.shape))  # 0 stands for the one column before
     attrs = {
         "neg_pos_ratio": neg_pos_ratio, "neg_dist_threshold": neg_overlap,
         "mining_type": mining_type, "sample_size": sample_size,
