@@ -57,8 +57,10 @@ def _images(
                 np.tile(numbers[image], (len(part), 1)),
             )
         return
+    if lod is None:
+        raise ValueError("BBoxes must be sequences, one per image, if Scores are (rows, classes)")
     numbers = np.arange(scores.size).reshape(scores.shape)
-    for start, stop in lod.spans() if lod else ():
+    for start, stop in lod.spans():
         rows = slice(start, stop)
         yield boxes[rows].swapaxes(0, 1), scores[rows].T, numbers[rows].T
 
@@ -114,9 +116,9 @@ def _found(
 def multiclass_nms(
     xp: Any,
     boxes: Any,
-    _: Lod | None,
-    scores: Any,
     lod: Lod | None,
+    scores: Any,
+    _: Lod | None,
     *,
     background_label: int = 0,
     score_threshold: float,
@@ -145,7 +147,7 @@ def multiclass_nms(
 
 @passes_on(multiclass_nms.kernel)
 def _with_index(
-    xp: Any, boxes: Any, _: Lod | None, scores: Any, lod: Lod | None, **attrs: Any
+    xp: Any, boxes: Any, lod: Lod | None, scores: Any, _: Lod | None, **attrs: Any
 ) -> tuple[Any, Lod, Any, Lod]:
     """As ``multiclass_nms``, with the number of each box that is found among all boxes.
 
