@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dpexec.core.lod import Lod
+from dpexec.core.lod import NO_SEQUENCES, Lod
 
 __all__ = ["Entry", "TensorArray"]
 
@@ -42,9 +42,9 @@ class TensorArray:
         """
         if index < 0:
             raise ValueError(f"an array of tensors has no entry {index}")
-        entries = [*self.entries, *[None] * (index + 1 - len(self.entries))]
-        entries[index] = (array, lod or Lod())
-        return TensorArray(entries)
+        before = self.entries[:index] + (None,) * (index - len(self.entries))
+        entry = array, lod or NO_SEQUENCES
+        return TensorArray((*before, entry, *self.entries[index + 1 :]))
 
     def entry(self, index: int) -> Entry | None:
         """An entry; None where nothing was written.

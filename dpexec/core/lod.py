@@ -10,7 +10,7 @@ import numpy as np
 
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["LOD_SUFFIX", "Lod", "lod_name"]
+__all__ = ["LOD_SUFFIX", "NO_SEQUENCES", "Lod", "lod_name"]
 
 LOD_SUFFIX = "@LOD"
 """Ends the names of slots, and of variables, that hold the offsets of others."""
@@ -158,3 +158,7 @@ class Lod:
 
     def __repr__(self) -> str:
         return f"Lod({self.to_lists()})"
+
+
+NO_SEQUENCES = Lod()
+"""The offsets of a tensor without sequences."""

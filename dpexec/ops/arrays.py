@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
-from dpexec.core.lod import Lod
+from dpexec.core.lod import NO_SEQUENCES, Lod
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
 from dpexec.ops._tables import levels_of, offsets
 
@@ -114,7 +114,7 @@ def read_from_array(
         return entry
     if like is None:
         raise ValueError(f"the array has {len(x)} entries, but none of number {_number(index)}")
-    return xp.zeros_like(like), lod or Lod()
+    return xp.zeros_like(like), lod or NO_SEQUENCES
 
 
 @read_from_array.grad_maker

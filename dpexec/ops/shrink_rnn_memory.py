@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.lod import Lod
+from dpexec.core.lod import NO_SEQUENCES, Lod
 from dpexec.core.tensors import LoDRankTable
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ops._tables import levels_of, offsets, require_table, some_rows
@@ -37,7 +37,7 @@ def shrink_rnn_memory(
     """
     running = table.longer_than(int(step.item()))
     if not lod:
-        return x[:running], Lod()
+        return x[:running], NO_SEQUENCES
     first, rows = lod.part(0, running)
     return x[rows], first
 

@@ -23,6 +23,11 @@ from dpexec.runtime.steps import Step
 __all__ = ["Fit", "StretchCode"]
 
 
+_Array = np.ndarray[Any, Any]
+_Form = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of an array."""
+
+
 class StretchCode:
     """The code of a stretch, for all numbers of rows that behave alike.
 
@@ -83,6 +88,9 @@ class Fit:
         nowhere = np.zeros(len(buffers), np.int64)
         words = table.words(counts, late, code.memory.ctypes.data, nowhere)
         pairs = np.array(_places(piece, list(inputs)), np.int64)
+        self._dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
+        self._made = [_form(piece, buffer, counts) for buffer in buffers]
+        self._results = [_result(value, buffers, self._made, counts) for value in _values(piece)]
         self._first = len(words) + 3  # of the arrays' identities
         array = np.zeros(self._first + len(inputs) + len(buffers), np.int64)
         start = array.ctypes.data
@@ -92,14 +100,6 @@ class Fit:
         self._kept = code, array, pairs, late  # words are addresses
         self._words = memoryview(array.data)  # written to much faster than an array
         self._numbers = table.numbers
-        self._dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
-        self._made = [_form(piece, buffer, counts) for buffer in buffers]
-        self._results = [
-            (name, buffers.index(value.buffer) if value.buffer in buffers else -1, *form)
-            for name, value in piece.published
-            if isinstance(value, Value)
-            for form in [_closed(value, counts)]
-        ]
         self._operators = [
             (steps[0].node.name, end - piece.first + 1) for steps, end in piece.steps
         ]
@@ -130,10 +130,8 @@ class Fit:
         end = len(self._table)
         if (run(self._table, 0, end) if env.record is None else self._recorded(env.record)) != end:
             return False
-        for name, number, shape, dtype in self._results:
-            array = made[number] if number >= 0 else np.empty(shape, dtype)
-            exact = array.shape == shape and array.dtype == dtype
-            env[name] = array if exact else np.ndarray(shape, dtype, array)
+        for name, number, view in self._results:
+            env[name] = made[number] if view is None else view(made)
         return True
 
     def _recorded(self, note: Callable[[str, float, float], None]) -> int:
@@ -156,16 +154,39 @@ def _places(piece: Piece, reads: Sequence[str]) -> list[tuple[int, int]]:
     return pairs + [(at, len(reads) + number) for at, number in table.results]
 
 
-def _form(piece: Piece, buffer: Buffer, counts: Counts) -> tuple[Any, Any]:
+def _values(piece: Piece) -> list[Value]:
+    return [value for _, value in piece.published if isinstance(value, Value)]
+
+
+def _form(piece: Piece, buffer: Buffer, counts: Counts) -> _Form:
     """Shape and type of the array for a buffer: those of a value that fills it."""
-    nbytes = at(buffer.nbytes, counts)
-    for _, value in piece.published:
-        if isinstance(value, Value) and value.buffer is buffer:
-            shape, dtype = _closed(value, counts)
-            if at(value.nbytes, counts) == nbytes:
-                return shape, dtype
-    return (nbytes,), np.dtype(np.uint8)
+    for value in _values(piece):
+        if value.buffer is buffer and value.nbytes == buffer.nbytes and not value.channels_last:
+            return _closed(value, counts)
+    return (at(buffer.nbytes, counts),), np.dtype(np.uint8)
 
 
-def _closed(value: Value, counts: Counts) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _result(
+    value: Value, buffers: Sequence[Buffer], forms: Sequence[_Form], counts: Counts
+) -> tuple[str, int, Callable[[Sequence[_Array]], _Array] | None]:
+    """Name of a value, and the number of the array that it is, or what gives it by all arrays."""
+    shape, dtype = _closed(value, counts)
+    if value.buffer not in buffers:  # it is empty, and no kernel needs it
+        return value.name, -1, lambda made: np.empty(shape, dtype)
+    number = buffers.index(value.buffer)
+    if value.channels_last:
+        batch, channels, *size = shape
+        return (
+            value.name,
+            number,
+            lambda made: np.ascontiguousarray(
+                np.moveaxis(np.ndarray((batch, *size, channels), dtype, made[number]), -1, 1)
+            ),
+        )
+    if (shape, dtype) == forms[number]:
+        return value.name, number, None
+    return value.name, number, lambda made: np.ndarray(shape, dtype, made[number])
+
+
+def _closed(value: Value, counts: Counts) -> _Form:
     return tuple(at(size, counts) for size in value.shape), value.dtype

@@ -85,9 +85,9 @@ def test_what_ran_before_changes_no_bits():
             np.testing.assert_array_equal(ours, theirs)
 
 
-def looped(body, rounds=3):
-    """The last value of what starts with a feed of 4 columns, and goes from round to round."""
-    x = fluid.data("x", [None, 4], "float32")
+def looped(body, rounds=3, width=4):
+    """The last value of what starts with a feed, and goes from round to round."""
+    x = fluid.data("x", [None, width], "float32")
     number, end = (layers.fill_constant([1], "int64", value) for value in (0, rounds))
     _, out = layers.while_loop(
         lambda i, h: layers.less_than(i, end),
@@ -142,3 +142,17 @@ def test_recorded_operators_have_their_own_times():
     assert names.count("tanh") == names.count("tanh_grad") == 2 * 4
     ((expected, *_),) = run(fetch, feed)
     np.testing.assert_array_equal(found, expected)
+
+
+def test_images_lie_as_their_shapes_say():
+    def body(h):
+        images = layers.reshape(h, [-1, 2, 6, 6])
+        made = layers.conv2d(images, 2, 3, padding=1, act="relu", param_attr="w", bias_attr="b")
+        return layers.reshape(layers.batch_norm(made, use_global_stats=True), [-1, 72])
+
+    fluid.default_startup_program().random_seed = 3
+    fetch = looped(body, width=72)
+    x = np.random.default_rng(0).normal(size=(3, 72)).astype("float32")
+    ((found,),) = run(fetch, {"x": x})
+    ((expected,),) = run(fetch, {"x": x}, native=False)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
