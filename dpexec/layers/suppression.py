@@ -41,7 +41,8 @@ def multiclass_nms(
     """The boxes of each class that no better box of the class covers.
 
     Args:
-        bboxes: ``(N, M, 4)``, or ``(rows, classes, 4)`` with sequences: the images.
+        bboxes: ``(N, M, 4)``, or ``(rows, classes, 4)`` with sequences: the images; or polygons of
+            4, 8, 12 or 16 corners, ``(N, M, 2 * corners)``.
         scores: ``(N, classes, M)``, or ``(rows, classes)`` with the same sequences.
         score_threshold: boxes with this score or less are left out.
         nms_top_k: boxes of a class that come into question; -1 for all.
@@ -53,8 +54,8 @@ def multiclass_nms(
         name: prefix of names.
 
     Returns:
-        Rows of label, score and box, ``(found, 6)``; the images are its sequences. One row of
-        one number, -1, if nothing is found. Source: Paddle op ``multiclass_nms``.
+        Rows of label, score and box, ``(found, 6)``, or polygon; the images are its sequences. One
+        row of one number, -1, if nothing is found. Source: Paddle op ``multiclass_nms``.
     """
     attrs = {
         "background_label": background_label,
@@ -132,7 +133,7 @@ def locality_aware_nms(
     """The best boxes after neighbours that cover each other have become one.
 
     Args:
-        bboxes: ``(N, M, 4)``.
+        bboxes: ``(N, M, 4)``, or polygons as for :func:`multiclass_nms`.
         scores: ``(N, 1, M)``; there is one class.
         score_threshold: boxes with this score or less are left out.
         nms_top_k: boxes that come into question; -1 for all.

@@ -10,17 +10,28 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Spec, dims_match, require
 from dpexec.ops._boxes import Numbers, overlaps, sides
+from dpexec.ops._polygons import polygon_overlaps
 from dpexec.ops._sequences import offsets_spec
 from dpexec.ops._shapes import require_float
 
+_WIDTHS = (4, 8, 16, 24, 32)
+"""Numbers per box: two corners of an upright one, or all corners of a polygon."""
 
-def infer_found(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
-    """The specs of what is found: rows of label, score and box, and their offsets."""
+
+def infer_found(boxes: Spec, scores: Spec, polygons: bool = True) -> tuple[Spec, Spec]:
+    """The specs of what is found: rows of label, score and box, and their offsets.
+
+    Args:
+        boxes: what they are found among.
+        scores: of these.
+        polygons: whether boxes may be polygons.
+    """
     for name, spec in (("BBoxes", boxes), ("Scores", scores)):
         require_float(spec, name)
+    known = _WIDTHS if polygons and scores.rank == 3 else _WIDTHS[:1]
     require(
-        boxes.rank == 3 and dims_match(boxes.shape[2], 4),
-        f"BBoxes {boxes} must be (N, M, 4): corners of polygons are not supported",
+        boxes.rank == 3 and any(dims_match(boxes.shape[2], width) for width in known),
+        f"BBoxes {boxes} must have {' or '.join(map(str, known))} numbers per box, in 3 dimensions",
     )
     place = 1 if scores.rank == 2 else 2
     require(
@@ -31,7 +42,8 @@ def infer_found(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
         f"(rows, classes, 4), but BBoxes are {boxes}",
     )
     sequences = scores.shape[0] if scores.rank == 3 else -1
-    return Spec((-1, 6), boxes.dtype, lod_level=1), offsets_spec(sequences)
+    columns = boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1
+    return Spec((-1, columns), boxes.dtype, lod_level=1), offsets_spec(sequences)
 
 
 def index_spec(found: Spec) -> Spec:
@@ -44,6 +56,17 @@ def candidates(scores: Numbers, threshold: float, limit: int) -> Numbers:
     above = np.flatnonzero(scores > threshold)
     order = above[np.argsort(-scores[above], kind="stable")]
     return order[:limit] if limit > -1 else order
+
+
+def shared_parts(boxes: Numbers, box: Numbers, extra: float) -> Numbers:
+    """Shared by covered area of boxes, or polygons, and another one.
+
+    Args:
+        boxes: ``(M, width)``.
+        box: ``(width,)``; 4 are left, top, right and bottom, more are corners.
+        extra: 1 where the last pixel belongs to a box; does not matter to polygons.
+    """
+    return jaccard(boxes, box, extra) if len(box) == 4 else polygon_overlaps(boxes, box)
 
 
 def jaccard(boxes: Numbers, others: Numbers, extra: float) -> Numbers:
@@ -69,7 +92,7 @@ def suppressed(
     """The boxes that no better one covers by more than a threshold.
 
     Args:
-        boxes: ``(M, 4)``.
+        boxes: ``(M, width)``, as for :func:`shared_parts`.
         order: which of them to look at, best first.
         threshold: shared by covered area.
         eta: below 1 the threshold is multiplied with it after each box, until it is 0.5.
@@ -86,7 +109,7 @@ def suppressed(
         kept[position] = True
         rest = slice(position + 1, None)
         with np.errstate(invalid="ignore"):
-            np.maximum(worst[rest], jaccard(chosen[rest], box, extra), out=worst[rest])
+            np.maximum(worst[rest], shared_parts(chosen[rest], box, extra), out=worst[rest])
         if eta < 1 and threshold > 0.5:
             threshold *= eta
     return order[kept]

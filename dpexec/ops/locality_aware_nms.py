@@ -9,7 +9,8 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._boxes import Numbers, to_host
-from dpexec.ops._nms import best, candidates, gathered, infer_found, jaccard, suppressed
+from dpexec.ops._nms import best, candidates, gathered, infer_found, shared_parts, suppressed
+from dpexec.ops.multiclass_nms import quadrangles
 
 
 def _infer(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
@@ -31,6 +32,7 @@ def _samples(r: Any) -> list[Sample]:
         Sample(inputs, attrs),
         Sample(inputs, attrs | every),
         Sample(inputs, attrs | {"nms_threshold": 0.8, "nms_eta": 0.7}),
+        Sample(inputs | {"BBoxes": quadrangles(boxes)}, attrs | {"nms_threshold": 0.2}),
     ]
 
 
@@ -44,7 +46,7 @@ def _merged(
     """
     boxes, scores = boxes.copy(), scores.copy()
     for last in range(1, len(boxes)):
-        if jaccard(boxes[last - 1], boxes[last], extra) > threshold:
+        if shared_parts(boxes[last - 1 : last], boxes[last], extra) > threshold:
             both = scores[last - 1 : last + 1]
             boxes[last] = (boxes[last - 1 : last + 1] * both[:, None]).sum(axis=0) / both.sum()
             scores[last] = both.sum()
@@ -75,12 +77,12 @@ def locality_aware_nms(
 ) -> tuple[Any, Lod]:
     """Rows of label, score and box of every image; scores of boxes that became one add up.
 
-    If nothing is found, there is one row of one number, -1. Source: Paddle op
-    ``locality_aware_nms``; Zhou and others, 2017 (EAST).
+    Boxes may be polygons, as for ``multiclass_nms``. If nothing is found, there is one row of one
+    number, -1. Source: Paddle op ``locality_aware_nms``; Zhou and others, 2017 (EAST).
     """
     extra, parts = 0.0 if normalized else 1.0, []
     for places, classes in zip(to_host(boxes), to_host(scores), strict=True):
-        rows = [np.zeros((0, 6))]
+        rows = [np.zeros((0, places.shape[1] + 2))]
         if background_label != 0:
             merged, sums = _merged(places, classes[0], nms_threshold, extra)
             order = candidates(sums, score_threshold, nms_top_k)

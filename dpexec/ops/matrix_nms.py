@@ -14,7 +14,7 @@ from dpexec.ops._nms import candidates, index_spec, infer_found, jaccard
 
 def _infer(boxes: Spec, scores: Spec) -> tuple[Spec, Spec, Spec, Spec]:
     require(scores.rank == 3, f"Scores {scores} must be (N, classes, M)")
-    found, lod = infer_found(boxes, scores)
+    found, lod = infer_found(boxes, scores, polygons=False)
     return found, lod, index_spec(found), lod
 
 

@@ -26,6 +26,13 @@ def _infer_with_index(
     return found, lod, index_spec(found), lod
 
 
+def quadrangles(boxes: Numbers) -> Numbers:
+    """Polygons in boxes ``(..., 4)``: their left, top, right and bottom at a third of the sides."""
+    left, top, right, bottom = np.moveaxis(boxes, -1, 0)
+    across, down = left + (right - left) / 3, top + (bottom - top) / 3
+    return np.stack([left, down, across, top, right, down, across, bottom], axis=-1)
+
+
 def _samples(r: Any) -> list[Sample]:
     low = r.uniform(0, 6, (2, 9, 2))
     boxes = np.concatenate([low, low + r.uniform(3, 6, (2, 9, 2))], axis=-1)
@@ -40,6 +47,7 @@ def _samples(r: Any) -> list[Sample]:
         Sample(images, attrs),
         Sample(images, attrs | every | adaptive),
         Sample(rows, attrs | {"background_label": -1}),
+        Sample(images | {"BBoxes": quadrangles(boxes)}, attrs),
     ]
 
 
@@ -94,7 +102,7 @@ def _found(
     """Of every image rows of label, score and box, and the numbers of these boxes."""
     parts, indices = [], []
     for places, values, numbers in _images(to_host(boxes), to_host(scores), lod):
-        rows, chosen = [np.zeros((0, 6))], [np.zeros(0, np.int32)]
+        rows, chosen = [np.zeros((0, boxes.shape[2] + 2))], [np.zeros(0, np.int32)]
         for label, kept in _of_image(places, values, **attrs):
             kept = np.sort(kept) if scores.ndim == 2 else kept
             labels = np.full(len(kept), float(label))
@@ -130,10 +138,11 @@ def multiclass_nms(
 ) -> tuple[Any, Lod]:
     """Rows of label, score and box, for every image those that no better box of the class covers.
 
-    Scores are ``(N, classes, M)`` of boxes ``(N, M, 4)``; or ``(rows, classes)`` of boxes ``(rows,
-    classes, 4)``, whose sequences are the images. Of each class come the ``nms_top_k`` boxes with
-    scores above ``score_threshold`` into question; an image keeps the ``keep_top_k`` best of all
-    classes. If nothing is found, there is one row of one number, -1. Source: Paddle op
+    Scores are ``(N, classes, M)`` of boxes ``(N, M, 4)``, or of polygons of 4, 8, 12 or 16 corners,
+    ``(N, M, 2 * corners)``; or ``(rows, classes)`` of boxes ``(rows, classes, 4)``, whose sequences
+    are the images. Of each class come the ``nms_top_k`` boxes with scores above
+    ``score_threshold`` into question; an image keeps the ``keep_top_k`` best of all classes. If
+    nothing is found, there is one row of one number, -1. Source: Paddle op
     ``multiclass_nms``.
     """
     parts, _indices = _found(

@@ -121,3 +121,29 @@ def test_a_slanted_region_becomes_upright():
     np.testing.assert_allclose(found[0, 0], [[4, 24, 44], [20, 40, 60], [36, 56, 76]], rtol=1e-4)
     assert inside.all() and matrices.shape == (1, 9)
     np.testing.assert_allclose(d_x.sum(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("threshold", "kept"), [(0.2, [0.9, 0.8]), (0.6, [0.9, 0.8, 0.7])])
+def test_polygons_cover_each_other_by_their_areas(threshold, kept):
+    cup = [[0, 0], [9, 0], [9, 9], [6, 9], [6, 3], [3, 3], [3, 9], [0, 9]]
+    hollow = [[3.5, 4], [5.5, 4], [5.5, 8], [5, 8], [4.5, 8], [4, 8], [3.5, 8], [3.5, 6]]
+    slanted = [
+        [4.5, -4],
+        [13, 4.5],
+        [4.5, 13],
+        [4, 12.5],
+        [3, 11.5],
+        [2, 10.5],
+        [1, 9.5],
+        [-4, 4.5],
+    ]
+    boxes, scores = fluid.data("boxes", [1, 3, 16]), fluid.data("scores", [1, 1, 3])
+    out = layers.multiclass_nms(
+        boxes, scores, 0.1, -1, -1, nms_threshold=threshold, background_label=-1
+    )
+    feed = {
+        "boxes": np.array([cup, hollow, slanted], "float32").reshape(1, 3, 16),
+        "scores": np.array([[[0.9, 0.8, 0.7]]], "float32"),
+    }
+    (found,) = run(feed, out, return_numpy=False)
+    assert np.array(found)[:, 1].tolist() == pytest.approx(kept)
