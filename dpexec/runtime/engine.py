@@ -22,7 +22,7 @@ from dpexec.runtime.bindings import Bindings
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitter import Splitter
 from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
-from dpexec.runtime.fetch import SEQUENCES_FETCHED, in_sequences
+from dpexec.runtime.fetch import FetchedOffsets, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
@@ -78,7 +78,7 @@ class Engine:
         keep_freed_memory()
         self.label = program if label is None else label
         sequences = with_offsets(program)
-        self.program, self.offsets = sequences.program, sequences.offsets
+        self.program, self.offsets = sequences.program, FetchedOffsets(sequences)
         self.version = self.label._version
         self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
         self.scheduler: Any = "sync"  # or "threads", or a Client of dask
@@ -209,27 +209,10 @@ class Engine:
         self, batches: Sequence[Feeds], fetch: Sequence[str], merged: bool
     ) -> list[Any]:
         """Run steps, and fetch the offsets of what holds sequences, too."""
-        declared = self.program.global_block().vars
-        offsets = {name: self.offsets[name] for name in fetch if name in self.offsets}
-        for name, offset in list(offsets.items()):
-            if declared[offset].is_data and not _fed(batches, offset):
-                del offsets[name]
+        offsets = self.offsets.of(batches, fetch)
         wanted = tuple(dict.fromkeys([*fetch, *offsets.values()]))
         found: dict[Any, Any] = dict(zip(wanted, self._run(batches, wanted, merged), strict=True))
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
-
-    def refuse_sequences(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> None:
-        """Refuse to make arrays of variables that hold sequences.
-
-        Args:
-            batches: what will be run.
-            fetch: names that will be fetched as arrays.
-
-        Raises:
-            RuntimeError: one holds sequences that are fed.
-        """
-        if any(_fed(batches, self.offsets[name]) for name in fetch if name in self.offsets):
-            raise RuntimeError(SEQUENCES_FETCHED)
 
     def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
         self.local.begin()
@@ -399,7 +382,3 @@ class Engine:
         if self.recorder is None:
             raise RuntimeError("nothing was recorded: set ExecutionStrategy.trace = True first")
         return trace_of(self, self.recorder)
-
-
-def _fed(batches: Sequence[Feeds], name: str) -> bool:
-    return any(name in values for feeds in batches for values in feeds.values)

@@ -133,8 +133,8 @@ class Executor:
         return_numpy: bool,
         merged: bool,
     ) -> list[Any]:
-        if return_numpy and engine.offsets:
-            engine.refuse_sequences(batches, names)
+        if return_numpy:
+            engine.offsets.refuse(batches, names)
         if remote is None:
             return engine.run(batches, names, merged)
         self._servers.add(remote.servers)

@@ -10,18 +10,20 @@ import numpy as np
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows
+from dpexec.graph.lods import Sequences
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
+from dpexec.runtime.feeds.splitting import Feeds
 
-SEQUENCES_FETCHED = (
+_SEQUENCES_FETCHED = (
     "Some of your fetched tensors hold LoD information. They can not be completely cast to Python "
     "ndarray. Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself "
     "directly."
 )
 
 __all__ = [
-    "SEQUENCES_FETCHED",
+    "FetchedOffsets",
     "Later",
     "as_arrays",
     "as_tensors",
@@ -199,6 +201,53 @@ def in_sequences(array: Any, lod: Any) -> Any:
     return tensor
 
 
+class FetchedOffsets:
+    """Which offsets are fetched with variables that hold sequences.
+
+    Args:
+        sequences: a program in which offsets are variables.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        self._offsets = sequences.offsets
+        self._declared = sequences.program.global_block().vars
+
+    def __bool__(self) -> bool:
+        """Whether anything holds sequences."""
+        return bool(self._offsets)
+
+    def of(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> dict[str, str]:
+        """The offsets of what will be fetched, by its name, but for those that nobody feeds.
+
+        Args:
+            batches: what will be run.
+            fetch: names that will be fetched.
+        """
+        offsets = {name: self._offsets[name] for name in fetch if name in self._offsets}
+        return {
+            name: offset
+            for name, offset in offsets.items()
+            if not self._declared[offset].is_data or _fed(batches, offset)
+        }
+
+    def refuse(self, batches: Sequence[Feeds], fetch: Sequence[str]) -> None:
+        """Refuse to make arrays of variables that hold sequences.
+
+        Args:
+            batches: what will be run.
+            fetch: names that will be fetched as arrays.
+
+        Raises:
+            RuntimeError: one holds sequences that are fed.
+        """
+        if any(_fed(batches, self._offsets[name]) for name in fetch if name in self._offsets):
+            raise RuntimeError(_SEQUENCES_FETCHED)
+
+
+def _fed(batches: Sequence[Feeds], name: str) -> bool:
+    return any(name in values for feeds in batches for values in feeds.values)
+
+
 def as_arrays(results: list[Any]) -> list[Any]:
     """The same results when all of them are there.
 
@@ -214,7 +263,7 @@ def _as_array(value: Any) -> Any:
     if isinstance(value, TensorArray):
         return as_arrays(_tensors(value, lambda array: array))
     if isinstance(value, LoDTensor):
-        raise RuntimeError(SEQUENCES_FETCHED)
+        raise RuntimeError(_SEQUENCES_FETCHED)
     return value
 
 
