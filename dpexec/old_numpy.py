@@ -1,4 +1,4 @@
-"""Names that NumPy had when fluid programs were written, for `dpexec run`."""
+"""NumPy as it was when fluid programs were written, for `dpexec run`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["REMOVED", "old_numpy_names"]
+__all__ = ["CHANGED", "REMOVED", "old_numpy_names"]
 
 REMOVED: dict[str, Any] = {
     "Inf": np.inf,
     "NAN": np.nan,
     "NaN": np.nan,
     "alltrue": np.all,
+    "asfarray": lambda a, dtype=np.float64: np.asarray(a, dtype),
     "asscalar": lambda a: a.item(),
     "complex": complex,
     "complex_": np.complex128,
@@ -24,19 +25,62 @@ REMOVED: dict[str, Any] = {
     "in1d": lambda ar1, ar2, **options: np.isin(np.ravel(ar1), ar2, **options),
     "infty": np.inf,
     "int": int,
+    "int0": np.intp,
+    "msort": lambda a: np.sort(a, axis=0),
     "object": object,
     "product": np.prod,
+    "round_": np.round,
     "row_stack": np.vstack,
     "sometrue": np.any,
     "str": str,
     "string_": np.bytes_,
+    "trapz": np.trapezoid,
+    "unicode": str,
     "unicode_": np.str_,
 }
+"""What is gone."""
+
+_array, _fromstring, _reshape = np.array, np.fromstring, np.reshape
+
+
+def _array_of_anything(object: Any, dtype: Any = None, **options: Any) -> Any:
+    """``np.array``; rows of different lengths, as of texts, become an array of lists.
+
+    ``copy=False`` copies where it has to.
+    """
+    if options.get("copy") is False:
+        options["copy"] = None
+    try:
+        return _array(object, dtype, **options)
+    except ValueError as error:
+        if dtype is not None or "inhomogeneous" not in str(error):
+            raise
+        return _array(object, np.object_, **options)
+
+
+def _numbers_in(string: Any, dtype: Any = float, count: int = -1, sep: str = "") -> Any:
+    """``np.fromstring``, also of bytes, as readers of images do."""
+    if sep:
+        return _fromstring(string, dtype, count, sep=sep)
+    return np.frombuffer(string, dtype, count).copy()
+
+
+def _reshaped(a: Any, newshape: Any = None, order: Any = "C", **options: Any) -> Any:
+    """``np.reshape``, whose second argument was called ``newshape``."""
+    return _reshape(a, options.pop("shape", newshape), order, **options)
+
+
+CHANGED: dict[str, Any] = {
+    "array": _array_of_anything,
+    "fromstring": _numbers_in,
+    "reshape": _reshaped,
+}
+"""What takes less than it took."""
 
 
 @contextmanager
 def old_numpy_names() -> Iterator[None]:
-    """Give NumPy, inside the with block, those of the names in `REMOVED` that it lacks.
+    """Give NumPy, inside the with block, what it lacks of `REMOVED`, and what is in `CHANGED`.
 
     Example:
         >>> with old_numpy_names():
@@ -44,10 +88,11 @@ def old_numpy_names() -> Iterator[None]:
         dtype('float64')
     """
     missing = [name for name in REMOVED if name not in vars(np)]
-    for name in missing:
-        setattr(np, name, REMOVED[name])
+    now = {name: getattr(np, name) for name in CHANGED}
+    vars(np).update({name: REMOVED[name] for name in missing}, **CHANGED)
     try:
         yield
     finally:
+        vars(np).update(now)
         for name in missing:
             delattr(np, name)

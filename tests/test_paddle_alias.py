@@ -97,6 +97,24 @@ def test_removed_names_of_numpy_are_there_for_a_while():
     assert {"int", "asscalar", "Inf"}.isdisjoint(vars(np))
 
 
+def test_functions_of_numpy_take_what_they_took_for_a_while():
+    reshape = np.reshape
+    with old_numpy_names():
+        ragged = np.array([[1], [2, 3]])
+        assert ragged.dtype == object and ragged[1] == [2, 3]
+        assert np.array([[1], [2]], "float32").shape == (2, 1)
+        assert np.array([1], copy=False).tolist() == [1]
+        with pytest.raises(ValueError, match="inhomogeneous"):
+            np.array([[1], [2, 3]], "float32")
+        pixels = np.fromstring(b"\x01\x02", dtype="uint8")
+        pixels += 1
+        assert pixels.tolist() == [2, 3]
+        assert np.fromstring("1 2", sep=" ").tolist() == [1.0, 2.0]
+        assert np.reshape(pixels, newshape=[2, 1]).shape == (2, 1)
+        assert np.reshape(pixels, (1, 2)).shape == np.reshape(pixels, shape=(1, 2)).shape
+    assert np.reshape is reshape
+
+
 @pytest.mark.usefixtures("alias")
 def test_module_that_is_called_like_a_layer_does_not_take_its_name():
     import paddle.fluid.data
