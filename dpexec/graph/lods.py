@@ -8,7 +8,7 @@ an input. From here on offsets are values like others, which plans, tasks and fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dpexec.core.dtypes import VarType
@@ -85,8 +85,12 @@ class _Rewriter:
             if var.is_data and var.lod_level:
                 known[var.name] = _declare(var)
         for op in list(block.ops):
-            if op.definition.by_executor:
-                _refuse_dividing(op, known)
+            if op.type == "parallel_do":
+                self._divided(op, known)
+            elif op.type == "parallel_do_grad":
+                self._divided_gradients(op, known)
+            elif op.definition.by_executor:
+                _refuse(op, op.input_arg_names, known, "it takes no sequences, such as {}")
             elif op.bodies:
                 self._bodies(op, known)
             _fill(op, known)
@@ -103,16 +107,40 @@ class _Rewriter:
             inside = self._block(body, known)
             known.update({name: inside[name] for name in written if name in inside})
 
+    def _divided(self, op: Operator, known: Known) -> None:
+        """Rewrite what a ParallelDo runs on every device.
 
-def _refuse_dividing(op: Operator, known: Known) -> None:
-    """A ParallelDo divides rows among devices, which are no samples of sequences."""
-    name = next((name for name in op.input_arg_names if name in known), None)
+        What it divides has offsets there that nothing shares with what it does not divide.
+        """
+        ahead = op.attrs.get("pre_fetch") or []
+        _refuse(op, ahead, known, "pre_fetch cannot divide the sequences of {}; use read_input")
+        (body,) = op.bodies
+        parameters = op.inputs.get("parameters", [])
+        for name in (*op.inputs["inputs"], *parameters):
+            if name in known:
+                _copy_before(op, known, name)
+        op.inputs["parameters"] = [*parameters, *(known[n] for n in parameters if n in known)]
+        inside = self._block(body, known)
+        for name in op.outputs["outputs"]:
+            op.block.vars[name].lod_level = max(body.vars[name].lod_level, int(name in inside))
+            own = _declare(body.vars[name]) if name in inside else ""
+            if own and inside[name] != own:
+                body.ops.append(_copy(op, inside[name], own, body))
+
+    def _divided_gradients(self, op: Operator, known: Known) -> None:
+        """Rewrite the gradients of what a ParallelDo runs."""
+        (block,) = op.bodies
+        forward = self._at_end[block.forward_block_idx]
+        parts = {n: forward[n] for n in op.inputs["outputs"] if n in forward}
+        self._block(block, known | {roles.part_of_grad(n): o for n, o in parts.items()})
+        known.update(_of_gradients(op, known))
+
+
+def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:
+    """Refuse sequences in some variables of an operator."""
+    name = next((name for name in names if name in known), None)
     if name is not None:
-        problem = (
-            f"it cannot divide {name}, which holds sequences, among its devices; "
-            "CompiledProgram.with_data_parallel and ParallelExecutor can"
-        )
-        raise op_error(op, problem, {})
+        raise op_error(op, problem.format(name), {})
 
 
 def _declare(var: Variable) -> str:
@@ -138,10 +166,10 @@ def _copy_before(op: Operator, known: Known, name: str) -> None:
         known[name] = own
 
 
-def _copy(op: Operator, source: str, target: str) -> Operator:
+def _copy(op: Operator, source: str, target: str, block: Block | None = None) -> Operator:
     attrs = {roles.ROLE: op.role}
     slots = {"X": [source]}, {"Out": [target]}
-    return Operator(op.block, "copy_lod", *slots, attrs, op.callsite)
+    return Operator(block or op.block, "copy_lod", *slots, attrs, op.callsite)
 
 
 def _fill(op: Operator, known: Known) -> None:

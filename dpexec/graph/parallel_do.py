@@ -1,10 +1,10 @@
 """ParallelDo in the SSA graph: its operators taken apart into nodes on its devices.
 
-The program around runs on device 0. Going in, the rows of inputs are split and parameters are
-broadcast (CPUs share them: nothing to do); the operators of the body come once per device; going
-out, the rows of outputs are merged. The gradient goes the same way back: rows of the outputs'
-gradients are split, those of the inputs' gradients merged, parameters' gradients reduced in the
-order of the devices, or all-reduced where every device keeps parameters of its own.
+The program around runs on device 0. Going in, the rows (or sequences) of inputs are split and
+parameters are broadcast (CPUs share them: nothing to do); the operators of the body come once per
+device; going out, the rows of outputs are merged. The gradient goes the same way back: rows of the
+outputs' gradients are split, those of the inputs' gradients merged, parameters' gradients reduced
+in the order of the devices, or all-reduced where every device keeps parameters of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from dpexec.core.lod import lod_name
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, cpu_places, cuda_places
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir import roles
@@ -173,17 +174,27 @@ class ParallelDos:
         ahead = self.graph.pre_fetched[body.idx] = op.attrs.get("pre_fetch") or []
         for name in op.inputs["inputs"]:
             if name not in ahead:
-                targets = [(name, device) for device in devices]
-                self.graph.add_collective("split", [(name, 0)], targets, op, body.idx)
+                self._split(name, op, body.idx)
         for name in op.inputs.get("parameters", []):
             self._give(name, devices, home)
         for inner in body.ops:
             for device in devices:
                 self.graph.add_compute(inner, device, body.idx)
         self._bring_back(op, body, home)
-        for name in op.outputs["outputs"]:
+        for name in (*op.outputs["outputs"], *op.outputs.get("outputs@LOD", [])):
             self._collect("merge", name, name, op, body.idx)
             home[name] = 0
+
+    def _split(self, name: str, op: Operator, body: int) -> None:
+        """Divide an input; if it holds sequences, these, and then its rows as they say."""
+        devices, lod = self.graph.bodies[body], lod_name(name)
+        sources = [(name, 0)]
+        if lod in op.inputs.get("inputs@LOD", []):
+            parts = [(lod, device) for device in devices]
+            self.graph.add_collective("split", [(lod, 0)], parts, op, body)
+            sources += parts
+        targets = [(name, device) for device in devices]
+        self.graph.add_collective("split", sources, targets, op, body)
 
     def _give(self, name: str, devices: list[int], home: dict[str, int]) -> None:
         """Let the devices have the whole of a variable."""

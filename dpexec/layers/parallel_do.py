@@ -57,11 +57,12 @@ def _places(attrs: dict[str, Any]) -> Variable:
 class ParallelDo:
     """Runs the layers of a ``with`` block on several devices, each with a part of the rows.
 
-    Rows of what ``read_input`` names are split as evenly as possible, and everything else that
-    the block reads is there as a whole on every device. The rows of what ``write_output`` names
-    are put together again, so a mean of shape (1,) comes out as one number per device. Gradients
-    flow through: those of parameters are added up in the order of the devices, those of the
-    inputs are put together. Nothing is scaled. With fewer rows than devices some stay idle.
+    Rows of what ``read_input`` names (or its sequences, if it holds some) are split as evenly as
+    possible, and everything else that the block reads is there as a whole on every device. The rows
+    of what ``write_output`` names are put together again, so a mean of shape (1,) comes out as one
+    number per device. Gradients flow through: those of parameters are added up in the order of the
+    devices, those of the inputs are put together. Nothing is scaled. With fewer rows than devices
+    some stay idle.
 
     The layers before and after run where the Executor does, so a program may use several kinds of
     devices. Variables that outlive a run and that the block writes (statistics of ``batch_norm``,
@@ -238,6 +239,7 @@ class ParallelDo:
                 name=var.name,
                 shape=[-1, *var.shape[1:]],
                 dtype=var.dtype,
+                lod_level=var.lod_level,
                 stop_gradient=var.stop_gradient,
             )
         scopes = around.create_var(

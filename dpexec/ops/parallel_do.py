@@ -30,14 +30,16 @@ def get_places(xp: Any) -> None:
 
 @op(
     "parallel_do",
-    inputs="inputs?[] parameters?[] places",
-    outputs="outputs[] parallel_scopes?",
+    inputs="inputs?[] inputs@LOD?[] parameters?[] places",
+    outputs="outputs[] outputs@LOD?[] parallel_scopes?",
     infer=None,
     attrs={"use_nccl": False},
     by_executor=True,
 )
-def parallel_do(xp: Any, inputs: Any, parameters: Any, places: Any) -> None:
+def parallel_do(xp: Any, inputs: Any, lods: Any, parameters: Any, places: Any) -> None:
     """Run the attribute ``sub_block`` on every place with a part of the rows of ``inputs``.
+
+    Of sequences every place gets whole ones.
 
     ``parameters`` are whole everywhere, ``outputs`` are the rows of all places together.
     ``pre_fetch`` names the inputs that are split when they are fed; with ``keep_parameters``

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.copies import value_on
+from dpexec.core.lod import Lod
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.tensors import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
@@ -96,16 +97,27 @@ def _bind_split(
     def call(envs: Sequence[Env]) -> None:
         value = envs[home][name]
         if like:
-            counts = [len(envs[device][like]) for device in devices]
+            counts = [_rows(envs[device][like]) for device in devices]
         else:
-            counts = even_rows(len(value), len(devices))
+            samples = value.sequences if isinstance(value, Lod) else len(value)
+            counts = even_rows(samples, len(devices))
         first = 0
         for device, count in zip(devices, counts, strict=True):
-            part = value[first : first + count]
+            part = _part(value, first, count)
             envs[device][made] = on_place(part, places[home], places[device])
             first += count
 
     return call
+
+
+def _rows(value: Any) -> int:
+    """Rows of an array, or of what offsets belong to."""
+    return value.rows if isinstance(value, Lod) else len(value)
+
+
+def _part(value: Any, first: int, count: int) -> Any:
+    """Some rows of an array, or the offsets of some sequences."""
+    return value.part(first, count)[0] if isinstance(value, Lod) else value[first : first + count]
 
 
 def _bind_merge(
@@ -116,6 +128,9 @@ def _bind_merge(
 
     def call(envs: Sequence[Env]) -> None:
         parts = [on_place(envs[device][name], places[device], home) for device in devices]
+        if isinstance(parts[0], Lod):
+            envs[target][made] = Lod.merged(parts)
+            return
         with on_device(home):
             together = array_module(home).concatenate(parts) if len(parts) > 1 else parts[0]
         envs[target][made] = together

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from dpexec.core.dtypes import VarType
+from dpexec.core.lod import lod_name
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
 from dpexec.runtime.feeds.splitting import even_rows
 
-__all__ = ["follow_collective"]
+__all__ = ["follow_collective", "samples_of"]
 
 Specs = Sequence[dict[str, Spec]]
 Stored = Callable[[Operator, str, int], Spec]
@@ -49,42 +51,63 @@ def _follow_split(
     node: OpNode, specs: Specs, sources: list[VarNode], targets: list[VarNode]
 ) -> None:
     whole, *like = (specs[var.device][var.name] for var in sources)
-    counts = [spec.shape[0] for spec in like]
+    counts = [-1 if spec.kind == VarType.RAW else spec.shape[0] for spec in like]
     if not like:
-        counts = even_rows(_rows(node, sources[0].name, whole, specs), len(targets))
+        counts = even_rows(_samples(node, sources[0].name, whole, specs), len(targets))
     for out, count in zip(targets, counts, strict=True):
-        specs[out.device][out.name] = whole.replace(shape=(count, *whole.shape[1:]))
+        specs[out.device][out.name] = _with_samples(whole, count)
 
 
-def _rows(node: OpNode, name: str, whole: Spec, specs: Specs) -> int:
-    """The rows of an input of a ParallelDo: as many as those of its other inputs."""
+def samples_of(spec: Spec) -> int:
+    """Rows of an array, or sequences that offsets say; -1 if it is unknown, 0 without dimensions.
+
+    Args:
+        spec: of the array, or the offsets.
+    """
+    return max(spec.shape[0] - int(spec.kind == VarType.RAW), -1) if spec.rank else 0
+
+
+def _with_samples(spec: Spec, count: int) -> Spec:
+    if spec.kind != VarType.RAW:
+        return spec.replace(shape=(count, *spec.shape[1:]))
+    return spec.replace(shape=(count + 1 if count >= 0 else -1, *(-1 for _ in spec.shape[1:])))
+
+
+def _samples(node: OpNode, name: str, whole: Spec, specs: Specs) -> int:
+    """The rows, or sequences, of an input of a ParallelDo: as many as those of its other inputs."""
     assert node.op is not None
     found = {name: whole}
-    if not whole.rank or whole.shape[0] < 1:
-        known = "no rows to split" if not whole.rank or not whole.shape[0] else "unknown rows"
+    count = samples_of(whole)
+    if count < 1:
+        known = "no rows to split" if not count else "unknown rows"
         raise op_error(node.op, f"input {name} of shape {list(whole.shape)} has {known}", found)
+    offsets = node.op.inputs.get("inputs@LOD", [])
     for other in node.op.inputs["inputs"]:
+        holder = lod_name(other) if lod_name(other) in offsets else other
         parts = [specs[var.device].get(other) for var in node.outputs]
-        spec = specs[0].get(other)
-        rows = spec.shape[0] if spec else sum(part.shape[0] for part in parts if part)
-        if rows not in (0, whole.shape[0]):
+        spec = specs[0].get(holder)
+        rows = samples_of(spec) if spec else sum(part.shape[0] for part in parts if part)
+        if rows not in (0, count):
             problem = (
-                f"its inputs must have the same number of rows, but {name} has "
-                f"{whole.shape[0]} and {other} has {rows}"
+                f"its inputs must have the same number of rows (or sequences), but {name} has "
+                f"{count} and {other} has {rows}"
             )
-            raise op_error(node.op, problem, found if spec is None else {**found, other: spec})
-    return whole.shape[0]
+            raise op_error(node.op, problem, found if spec is None else {**found, holder: spec})
+    return count
 
 
 def _follow_merge(node: OpNode, specs: Specs, sources: list[VarNode], target: VarNode) -> None:
     parts = [specs[var.device][var.name] for var in sources]
     first = parts[0]
+    counts = [samples_of(part) for part in parts]
+    rows = -1 if min(counts) < 0 else sum(counts)
+    if first.kind == VarType.RAW:
+        specs[target.device][target.name] = _with_samples(first, rows)
+        return
     if not first.rank or any(part.shape[1:] != first.shape[1:] for part in parts):
         assert node.op is not None
         shapes = ", ".join(str(list(part.shape)) for part in parts)
         name = sources[0].name
         problem = f"{name} has shapes {shapes} on the devices, whose rows cannot be put together"
         raise op_error(node.op, problem, {})
-    counts = [part.shape[0] for part in parts]
-    rows = -1 if min(counts) < 0 else sum(counts)
-    specs[target.device][target.name] = first.replace(shape=(rows, *first.shape[1:]))
+    specs[target.device][target.name] = _with_samples(first, rows)

@@ -15,6 +15,7 @@ from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.check import array_spec, check_run
 from dpexec.runtime.collectives import on_place
 from dpexec.runtime.feeds.splitting import Feeds, SplitTensor, even_rows
+from dpexec.runtime.follow import samples_of
 from dpexec.runtime.partition import Busy, live_nodes
 from dpexec.runtime.replicas import Replicas
 
@@ -106,7 +107,7 @@ def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, i
             return rows
         known = [{name: array_spec(a) for name, a in values.items()} for values in feeds.values]
         specs = check_run(graph, nodes[: end + 1], missing, known, replicas)
-        rows[nodes[end].body] = specs[0][nodes[end].inputs[0].name].shape[0]
+        rows[nodes[end].body] = samples_of(specs[0][nodes[end].inputs[0].name])
 
 
 def busy_devices(graph: SSAGraph, rows: Mapping[int, int]) -> Busy:

@@ -109,16 +109,6 @@ def test_other_depths_are_refused(program):
         run([program[2]], fed={"words": fed})
 
 
-def test_a_parallel_do_cannot_divide_sequences():
-    with fluid.program_guard(fluid.Program(), fluid.Program()):
-        words = fluid.data("words", [None, 2], lod_level=1)
-        loop = fluid.layers.ParallelDo(fluid.layers.get_places(2))
-        with loop.do():
-            loop.write_output(fluid.layers.sequence_pool(loop.read_input(words), "sum"))
-        with pytest.raises(EnforceNotMet, match="cannot divide words, which holds sequences"):
-            run([loop()])
-
-
 def test_users_do_not_see_offsets(program):
     run([program[2]])
     main = fluid.default_main_program()
