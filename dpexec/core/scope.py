@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from dpexec.core.tensors import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows, moved
+from dpexec.core.rank_table import LoDRankTable
+from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows, moved
 
 __all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from dpexec.core.places import CPUPlace, Place, array_module, on_device
 from dpexec.core.runs import add_runs
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["LoDRankTable", "LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
+__all__ = ["LoDTensor", "LoDTensorArray", "SelectedRows", "Tensor"]
 
 _clock = itertools.count(1)
 last_write = 0
@@ -254,53 +253,6 @@ Tensor = LoDTensor
 
 class LoDTensorArray(list[LoDTensor]):
     """A growing list of tensors."""
-
-
-class LoDRankTable(list[tuple[int, int]]):
-    """Sequences by their lengths, the longest first: (number of the sequence, its length).
-
-    Attributes:
-        coarse: offsets of the levels above the sequences.
-        numbers: the numbers of the sequences.
-        lengths: their lengths.
-    """
-
-    coarse = Lod()
-    numbers = lengths = np.zeros(0, np.int64)
-
-    @classmethod
-    def of(cls, lod: Lod, level: int) -> LoDRankTable:
-        """Rank the sequences of one level; equally long ones stay in their order.
-
-        Args:
-            lod: the offsets.
-            level: which of its levels.
-        """
-        lengths = np.diff(lod.levels[level])
-        numbers = np.argsort(-lengths, kind="stable")
-        table = cls(zip(numbers.tolist(), lengths[numbers].tolist(), strict=True))
-        table.coarse = Lod(lod.levels[:level])
-        table.numbers, table.lengths = numbers, lengths[numbers]
-        return table
-
-    @property
-    def level(self) -> int:
-        """The level of the sequences."""
-        return len(self.coarse.levels)
-
-    @functools.cached_property
-    def running(self) -> list[int]:
-        """How many sequences run in every time step of the longest one."""
-        steps = np.arange(self.lengths[0] if self else 0)
-        return np.searchsorted(-self.lengths, -steps, side="left").tolist()
-
-    def longer_than(self, step: int) -> int:
-        """How many sequences are longer than ``step``, which counts from 0."""
-        return self.running[max(step, 0)] if step < len(self.running) else 0
-
-    def items(self) -> list[tuple[int, int]]:
-        """The content as a plain list."""
-        return list(self)
 
 
 class SelectedRows:

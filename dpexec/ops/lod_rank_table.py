@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import LoDRankTable
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ops._tables import levels_of, require_table
 

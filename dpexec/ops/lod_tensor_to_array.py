@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import LoDRankTable
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
 from dpexec.ops._tables import levels_of, offsets, picked, require_table, some_rows
 

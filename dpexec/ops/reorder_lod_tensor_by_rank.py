@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import LoDRankTable
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op
 from dpexec.ops._tables import Ints, offsets, picked, require_table
 

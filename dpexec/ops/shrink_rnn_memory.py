@@ -6,7 +6,7 @@ from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import NO_SEQUENCES, Lod
-from dpexec.core.tensors import LoDRankTable
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ops._tables import levels_of, offsets, require_table, some_rows
 
