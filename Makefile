@@ -2,9 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := -m pip install --quiet --disable-pip-version-check
+
+# CUDA's major version that the driver has, and the GPU peers of the benchmarks for it.
+DRIVER = $(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA.*Version: *\([0-9]*\).*/\1/p')
+CUDA = $(if $(filter 12,$(DRIVER)),12,13)
+PEER_torch ?= torch
+PEER_jax ?= "jax[cuda$(CUDA)]"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab test gpu notebooks browser page pictures lint format chaos bench clean
+.PHONY: help demo lab test gpu gpubench notebooks browser page pictures lint format chaos bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -19,8 +26,12 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 test: lint browser ## lint, types and tests
 	$(BIN)/python -m pytest
 
-gpu: $(VENV)/test.stamp $(VENV)/gpu.stamp ## test what needs a GPU (CUDA 13); says what it skipped
+gpu: $(VENV)/test.stamp $(VENV)/cuda.stamp ## test what needs a GPU; says what it skipped
 	$(BIN)/python -m pytest -rs tests/gpu || [ $$? = 5 ]  # 5: without a GPU there is no test
+
+gpubench: $(VENV)/cuda.stamp $(VENV)-torch/stamp $(VENV)-jax/stamp ## compare with PyTorch and JAX on a GPU; e.g. ARGS="W1 --json w1.json"
+	DPEXEC_PEER_TORCH=$(VENV)-torch/bin/python DPEXEC_PEER_JAX=$(VENV)-jax/bin/python \
+	  $(BIN)/python -m tests.benchmarks --device gpu $(ARGS)
 
 lint: $(VENV)/test.stamp ## ruff and mypy
 	$(BIN)/ruff check .
@@ -55,12 +66,23 @@ bench: $(VENV)/test.stamp ## compare with other frameworks; e.g. ARGS="W1 --agai
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: ## remove the environment, caches and what runs wrote
-	rm -rf $(VENV) build dist *.egg-info demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist *.egg-info demo-out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp says that the extras of that name are installed; it is redone when pyproject.toml changes.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	$(BIN)/python $(PIP) -e ".[$*]"
+	@touch $@
+
+# CuPy, and where there is a driver the libraries that it works with.
+$(VENV)/cuda.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) -e ".[gpu$(filter 12,$(CUDA))]" $(if $(DRIVER),\
+	  "cupy-cuda$(CUDA)x[ctk]" nvidia-nccl-cu$(CUDA) nvidia-cudnn-cu$(CUDA) nvidia-cudnn-frontend)
+	@touch $@
+
+$(VENV)-%/stamp: | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python $(PIP) numpy $(PEER_$*)
 	@touch $@
 
 $(BIN)/python:

@@ -170,8 +170,9 @@ class Entry:
     def environment(self) -> dict[str, str]:
         """The environment variables: as many threads as there are processors, where one can say."""
         threads = max(1, CPUS // self.shares)
-        gpus = range(self.shares) if self.device == "gpu" else [-1]
-        chosen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.shares)))
+        gpus = visible.split(",")[: self.shares] if self.device == "gpu" else ["-1"]
+        chosen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         if self.kind.script == "train_fluid.py":
             chosen["CPU_NUM"] = str(self.shares)
         if self.kind.package == "paddle.fluid":
@@ -179,7 +180,8 @@ class Entry:
             chosen["FLAGS_initial_cpu_memory_in_mb"] = "16"  # else memory says nothing below 500 MB
         if self.kind.package == "torch":
             chosen |= {"OMP_NUM_THREADS": str(threads), "GLOO_SOCKET_IFNAME": "lo"}
-            chosen["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else processes that only take memory
+            if self.device == "cpu":  # else processes that only take memory
+                chosen["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         if self.kind.package == "jax":
             flag = f"--xla_force_host_platform_device_count={self.shares}"
             on_gpus = {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -177,7 +177,7 @@ def update(value, slope, moments, steps):
 
 def main():
     if request.on_gpu:
-        names = {"tf32": "tensorfloat32"}
+        names = {"tf32": "tensorfloat32", "bfloat16": "BF16_BF16_F32"}  # "bfloat16" is TF32 there
         precision = names.get(request.precision, request.precision)
         jax.config.update("jax_default_matmul_precision", precision)
     net = request.spec["net"]
