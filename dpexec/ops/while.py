@@ -116,13 +116,13 @@ def while_grad(
     values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
     owners = [variable_name(grad) for grad in original_output_grad]
     flowing = dict(zip(owners, d_outputs, strict=True))
-    totals: dict[str, Total] = {}
+    totals = {name: Total(xp) for name in wanted if name not in flowing}
     for left in reversed(rounds):
         there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
         here = body(left, dict(zip(original_output_grad, there, strict=True)))
         made = {name: here[grad_name(name)] for name in wanted}
-        for name in made.keys() - flowing.keys():
-            totals.setdefault(name, Total(xp)).add(made[name])
+        for name, total in totals.items():
+            total.add(made[name])
         flowing = {n: dense(xp, made[n]) if n in made else _before(g) for n, g in flowing.items()}
     found = {**{name: total.whole for name, total in totals.items()}, **flowing}
     return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]

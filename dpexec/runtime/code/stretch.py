@@ -11,6 +11,7 @@ change from round to round.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -62,15 +63,23 @@ def stretches(parts: Sequence[Plain]) -> list[Part]:
             seen = set()
         groups[-1].append(part)
         seen.update(part.op.reads, part.op.writes)
-    return [p for group in groups for p in ([Stretch(group)] if len(group) >= _LEAST else group)]
+    return [p for group in groups for p in ([Stretch(group)] if _pays(group) else group)]
 
 
 def _may_be_code(op: Operator) -> bool:
     if op.definition.inplace or op.bodies or lowering.find(op.type) is None:
         return False
-    names = (*op.input_arg_names, *op.output_arg_names)
-    found = (op.block._find_var_recursive(name) for name in names if name)
+    found = map(op.block._find_var_recursive, (*op.input_arg_names, *op.output_arg_names))
     return all(var is None or var.type == VarType.LOD_TENSOR for var in found)
+
+
+def _pays(parts: Sequence[Plain]) -> bool:
+    """Whether code is faster: a call of it takes as long as two operators on single numbers."""
+    return len(parts) >= _LEAST and any(
+        var is not None and math.prod(var.shape) != 1
+        for part in parts
+        for var in map(part.op.block._find_var_recursive, part.op.writes)
+    )
 
 
 class Stretch:
