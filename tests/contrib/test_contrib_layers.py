@@ -75,6 +75,27 @@ def test_an_addition_and_its_activation():
         contrib.fused_elemwise_activation(var, var, "relu")
 
 
+def test_images_of_different_sizes_train_their_filters():
+    words = [fluid.data(name, [None, 3], lod_level=1) for name in ("x", "y")]
+    layers = fluid.layers
+    scores, _ = contrib.match_matrix_tensor(*words, channel_num=2)
+    maps = contrib.var_conv_2d(scores, *words, 2, 3, [3, 2], act="relu")
+    loss = layers.mean(contrib.sequence_topk_avg_pooling(maps, *words, [2], 3))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    rng = np.random.default_rng(0)
+    feed = {
+        name: fluid.create_lod_tensor(
+            rng.normal(size=(sum(lengths), 3)).astype("float32"), [lengths], fluid.CPUPlace()
+        )
+        for name, lengths in (("x", [3, 2]), ("y", [4, 5]))
+    }
+    (first,) = run(feed, loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    (found,) = exe.run(feed=feed, fetch_list=[maps], return_numpy=False)
+    assert found.lod() == [[0, 3 * 3 * 4, 3 * 3 * 4 + 3 * 2 * 5]]
+    assert exe.run(feed=feed, fetch_list=[loss])[0] < first
+
+
 def test_what_is_refused_says_what_to_use():
     with pytest.raises(AttributeError, match=r"tree_conv is not supported: .*layers\.gather"):
         contrib.tree_conv  # noqa: B018

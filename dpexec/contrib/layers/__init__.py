@@ -10,7 +10,7 @@ from dpexec.contrib.layers.nn import (
     partial_sum,
 )
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
-from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling
+from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
 from dpexec.contrib.layers.suppression import multiclass_nms2
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "partial_concat",
     "partial_sum",
     "sequence_topk_avg_pooling",
+    "var_conv_2d",
 ]
 
 _TREES = "trees of a deep retrieval model; sample with layers.sampled_softmax_with_cross_entropy"
@@ -36,7 +37,6 @@ _REFUSED = {
     "tdm_child": _TREES,
     "tdm_sampler": _TREES,
     "tree_conv": "convolutions on trees; build them from layers.gather and layers.fc",
-    "var_conv_2d": "convolutions on images of different sizes; pad them for layers.conv2d",
 }
 
 

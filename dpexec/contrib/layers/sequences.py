@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from dpexec.checks import pair
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
-__all__ = ["sequence_topk_avg_pooling"]
+__all__ = ["sequence_topk_avg_pooling", "var_conv_2d"]
 
 
 def sequence_topk_avg_pooling(
@@ -37,3 +39,59 @@ def sequence_topk_avg_pooling(
         attrs={"topks": list(topks), "channel_num": channel_num},
     )
     return out
+
+
+def var_conv_2d(
+    input: Variable,
+    row: Variable,
+    col: Variable,
+    input_channel: int,
+    output_channel: int,
+    filter_size: int | Sequence[int],
+    stride: int | Sequence[int] = 1,
+    param_attr: Any = None,
+    act: str | None = None,
+    dtype: str = "float32",
+    name: str | None = None,
+) -> Variable:
+    """A convolution of images that have different sizes.
+
+    Args:
+        input: ``(numbers, 1)``; a sequence is an image of ``input_channel`` channels, with a row
+            for every row of the sequence of ``row`` and a column for every row of that of ``col``.
+        row: only its sequences count.
+        col: only its sequences count.
+        input_channel: channels of the images.
+        output_channel: channels of the results.
+        filter_size: of the window, down and across; its middle lies on every place.
+        stride: from a place to the next, down and across.
+        param_attr: attributes of the filters.
+        act: name of an activation.
+        dtype: of the filters.
+        name: prefix of names.
+
+    Returns:
+        ``(numbers, 1)``; its sequences are images of ``output_channel`` channels. Source: Paddle
+        op ``var_conv_2d``.
+    """
+    assert len(input.shape) == 2, f"input {input.shape} must be (numbers, 1)"
+    helper = LayerHelper("var_conv_2d", param_attr=param_attr, act=act, name=name)
+    kernel, strides = pair(filter_size, "filter_size"), pair(stride, "stride")
+    shape = [output_channel, input_channel * kernel[0] * kernel[1]]
+    weight = helper.create_parameter(helper.param_attr, shape, dtype)
+    out = helper.create_variable_for_type_inference(dtype)
+    read = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+    helper.append_op(
+        type="var_conv_2d",
+        inputs={"X": input, "ROW": row, "COLUMN": col, "W": weight},
+        outputs={"Out": out, "Col": read},
+        attrs={
+            "InputChannel": input_channel,
+            "OutputChannel": output_channel,
+            "StrideH": strides[0],
+            "StrideW": strides[1],
+            "KernelH": kernel[0],
+            "KernelW": kernel[1],
+        },
+    )
+    return helper.append_activation(out)
