@@ -10,7 +10,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, bucket_of
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.mirrors import Mirroring
-from dpexec.runtime.gang.nccl import ByNccl, divided
+from dpexec.runtime.gang.nccl_sums import ByNccl, divided
 from dpexec.runtime.gang.reducers import Reducer, reducer_of
 from dpexec.runtime.gang.side_by_side import Stretch, stretches
 from dpexec.runtime.gang.staged import Staged

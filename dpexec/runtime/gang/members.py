@@ -65,7 +65,7 @@ class GangRunOf(NamedTuple):
     rank: int
     limit: float
     mirrored: Sequence[Collection[str]]
-    by_nccl: bool = False
+    by_nccl: bool
 
 
 @dataclass(frozen=True)

@@ -15,24 +15,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core.places import CUDAPlace, array_module, on_device
-from dpexec.runtime.collectives import add_in_order
-from dpexec.runtime.env import Env
-from dpexec.runtime.gang.buckets import Bucket, Sum
-from dpexec.runtime.gang.payload import checked
 from dpexec.runtime.gang.wire import GangError, Tag, into
 from dpexec.runtime.gpu.nccl import TYPES, library
 
 if TYPE_CHECKING:
     from dpexec.runtime.gang.group import Group
-    from dpexec.runtime.gang.reducers import Reducer
 
-__all__ = ["ByNccl", "Exchange", "divided"]
+__all__ = ["Exchange", "NcclCall"]
 
 _NUMBER = (1 << 32) + 2  # behind those of collectives, of the barrier and of mirrors
 _ID_BYTES = 128
@@ -41,11 +36,11 @@ _GRACE = 5.0  # seconds that aborting may take
 
 
 @dataclass(frozen=True)
-class _Call:
+class NcclCall:
     """What this member gives to a sum, and where it gets it.
 
     Args:
-        kind: name of the method of CuPy's communicator.
+        kind: ``"broadcast"``, ``"reduce"`` or ``"allReduce"``.
         given: an array.
         made: another one, or the same; None if it goes to another member.
         root: rank of the member that has the value, or gets the sum.
@@ -57,13 +52,21 @@ class _Call:
     root: int
 
     def enqueue(self, nccl: Any, communicator: Any, stream: int) -> None:
-        """Make the call."""
-        to = 0 if self.made is None else self.made.data.ptr
-        how = [getattr(nccl, TYPES[self.given.dtype.name])]
-        how += [nccl.NCCL_SUM] if self.kind != "broadcast" else []
-        how += [self.root] if self.kind != "allReduce" else []
-        call = getattr(communicator, self.kind)
-        call(self.given.data.ptr, to, self.given.size, *how, stream)
+        """Make the call.
+
+        Args:
+            nccl: the module.
+            communicator: of this member.
+            stream: address of its stream.
+        """
+        where = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
+        what = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
+        if self.kind == "broadcast":
+            communicator.broadcast(*where, *what, self.root, stream)
+        elif self.kind == "reduce":
+            communicator.reduce(*where, *what, nccl.NCCL_SUM, self.root, stream)
+        else:
+            communicator.allReduce(*where, *what, nccl.NCCL_SUM, stream)
 
 
 class Exchange:
@@ -86,10 +89,10 @@ class Exchange:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._communicator: Any = None
         self._left: list[Future[Any]] = []  # the last one gives the event at its end
-        self._held: list[_Call] = []  # whose arrays the stream may still use
+        self._held: list[NcclCall] = []  # whose arrays the stream may still use
         self._met = self._closed = False
 
-    def enqueue(self, calls: Sequence[_Call], tag: Tag) -> None:
+    def enqueue(self, calls: Sequence[NcclCall], tag: Tag) -> None:
         """Let NCCL do something, behind what is on the current stream.
 
         Args:
@@ -162,7 +165,7 @@ class Exchange:
         members, rank = len(self._group.members), self._group.rank
         self._communicator = self._nccl.NcclCommunicator(members, unique, rank)
 
-    def _launch(self, ready: Any, calls: Sequence[_Call]) -> Any:
+    def _launch(self, ready: Any, calls: Sequence[NcclCall]) -> Any:
         """Enqueue calls as one group; gives the event at their end."""
         self._stream.wait_event(ready)
         self._nccl.groupStart()
@@ -217,88 +220,3 @@ class Exchange:
             if time.monotonic() > deadline:
                 raise GangError(f"GPUs did not end what NCCL does for {limit:g} s at {tag}")
             time.sleep(_LOOK)
-
-
-# ---- buckets
-
-
-def divided(bucket: Bucket, group: Group) -> tuple[Bucket, Bucket]:
-    """The part of a bucket that NCCL serves, and the rest.
-
-    Args:
-        bucket: a collective task.
-        group: the gang.
-    """
-    served = tuple(total for total in bucket.sums if _is_served(total, group))
-    rest = tuple(total for total in bucket.sums if total not in served)
-    return replace(bucket, sums=served), replace(bucket, sums=rest)
-
-
-def _is_served(total: Sum, group: Group) -> bool:
-    """Whether it is dense, and all members take part, for all of them or for one."""
-    sources, targets = _ranks(total.sources, group), _ranks(total.targets, group)
-    everybody = {*range(len(group.members))}
-    if total.height is not None or total.dtype.name not in TYPES:
-        return False
-    if len(sources) == 1:
-        return targets == sources or targets | sources == everybody
-    return sources == everybody and (len(targets) == 1 or targets == everybody)
-
-
-def _ranks(devices: Sequence[int], group: Group) -> set[int]:
-    return {group.home[device] for device in devices}
-
-
-class ByNccl:
-    """Adds up dense values on the GPUs; what replicas of a member have, the member adds up first.
-
-    Args:
-        group: the gang.
-        bucket: what; NCCL serves all of it, see :func:`divided`.
-        exchange: makes the calls.
-        place: the GPU of this member.
-        rest: adds up what else belongs to the same task; None: there is nothing else.
-    """
-
-    def __init__(
-        self,
-        group: Group,
-        bucket: Bucket,
-        exchange: Exchange,
-        place: CUDAPlace,
-        rest: Reducer | None,
-    ) -> None:
-        self._group, self._bucket, self._exchange = group, bucket, exchange
-        self._place, self._rest = place, rest
-        self._mine = group.members[group.rank].devices
-
-    def run(self, envs: Sequence[Env], tag: Tag) -> None:
-        """Begin to add up the bucket; the sums are there when :meth:`Exchange.finish` returns."""
-        calls: list[_Call] = []
-        with on_device(self._place):
-            for total in self._bucket.sums:
-                made = self._begun(total, envs, calls)
-                for device in total.targets:
-                    if device in self._mine:
-                        envs[device][total.made] = made
-        if calls:
-            self._exchange.enqueue(calls, tag)
-        if self._rest is not None:
-            self._rest.run(envs, tag)
-
-    def _begun(self, total: Sum, envs: Sequence[Env], calls: list[_Call]) -> Any:
-        """The array in which this member gets a sum; the call that writes it is added to some."""
-        xp, rank = array_module(self._place), self._group.rank
-        sources, targets = _ranks(total.sources, self._group), _ranks(total.targets, self._group)
-        found = [checked(envs[d], total, d) for d in total.sources if d in self._mine]
-        given = xp.ascontiguousarray(add_in_order(found, xp)) if found else None
-        if len(sources) == 1:
-            if targets == sources:
-                return given
-            (root,), kind = sources, "broadcast"
-            given = made = xp.empty(total.shape, total.dtype) if given is None else given
-        else:
-            root, kind = min(targets), "reduce" if len(targets) == 1 else "allReduce"
-            made = xp.empty_like(given) if rank in targets else None
-        calls.append(_Call(kind, given, made, root))
-        return made
