@@ -69,7 +69,8 @@ def test_sparse_gradients_take_few(network):
 def test_the_speed_of_links_is_measured(narrow):
     contact = Contact(narrow, limit=10)
     link = link_between(contact, HomeTable(contact.workers()))
-    assert 0.3 * FEW_MEGABITS < link.bandwidth * 8e-6 < FEW_MEGABITS
+    # a quarter of the bytes that are sent may pass at once, if nothing passed before
+    assert 0.3 * FEW_MEGABITS < link.bandwidth * 8e-6 < 1.4 * FEW_MEGABITS
 
 
 def test_hosts_divide_sums_whose_bytes_take_longer_than_more_tasks(network):
