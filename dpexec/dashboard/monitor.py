@@ -33,8 +33,8 @@ INTERVAL = 0.5
 
 _SAMPLE_EVERY = 1.0  # seconds
 _SAMPLE_SHARE = 0.003  # of the time: what a page may spend on reading samples
-_LOSSES = 256  # kept for who asks: when there are more,
-_LOSS_EVERY = 0.01  # only one in so many seconds
+_LOSSES = 256  # kept for who asks: when there are so many,
+_LOOK_EVERY = 0.01  # only one in so many seconds
 _LOSSES_SENT = 50  # points of a report
 _SMALL = 64  # elements: a larger fetch is no loss
 
@@ -115,7 +115,7 @@ class Monitor:
         self._sums = _Sums()
         self._sparse = 0  # bytes
         self._losses: deque[tuple[int, Any]] = deque(maxlen=_LOSSES)
-        self._loss_due = 0.0
+        self._look_at = 0.0  # seconds: from then on, steps that end are looked at
         self._facts: WeakKeyDictionary[Any, tuple[int, int, int | None]] = WeakKeyDictionary()
         self._binding: Any = None
         self._loss_at: int | None = None
@@ -141,22 +141,31 @@ class Monitor:
         if results is None:
             self._failed += 1
             return
-        if self._following is not None:
-            self.keep(self._following.notes)
         if samples is not self._samples:
             self._count(samples)
         self._steps += 1
         self._seconds += ended - self.began
-        if ended >= self._loss_due:
-            self._keep_loss(results, ended)
+        if ended >= self._look_at:
+            self._look(results, ended)
+
+    def _look(self, results: Sequence[Any], now: float) -> None:
+        """Do what need not be done after each of many short steps."""
+        loss = None if self._loss_at is None else results[self._loss_at]
+        if loss is not None:
+            self._losses.append((self._steps, loss))
+        if self._following is not None:
+            self.keep(self._following.notes)
         if self._most_sparse:
             self._sparse += self._read_sparse()
         if self.listener is not None:
             self.listener()
+        elif not self._most_sparse and (self._loss_at is None or len(self._losses) == _LOSSES):
+            self._look_at = now + _LOOK_EVERY
 
     def follow(self, notes: Notes) -> Steps:
         """See :class:`dpexec.trace.live.Keeper`."""
         self._following = Steps(notes, notes.count)
+        self._look_at = 0.0
         return self._following
 
     def keep(self, notes: Notes) -> None:
@@ -166,7 +175,8 @@ class Monitor:
             notes: what it noted, as the latest one.
         """
         began, now = self.began, time.perf_counter()
-        self._taken = Taken(self._steps + 1, began, now, notes, notes.count - 1)
+        number = self._steps + (began > self.ended)  # it may be counted already
+        self._taken = Taken(number, began, now, notes, notes.count - 1)
         self._due = now + _SAMPLE_EVERY
         self._following = None
         self._observers.remove(self)
@@ -180,14 +190,6 @@ class Monitor:
         self._samples = samples
         counted = samples if self._all_count else [samples[device] for device in self._replicas]
         self._sums = self._sums.after(self._steps, sum(counted), self._sums.dense)
-
-    def _keep_loss(self, results: Sequence[Any], now: float) -> None:
-        """Keep the losses of the first steps, and then as many as a curve can show."""
-        loss = None if self._loss_at is None else results[self._loss_at]
-        if loss is not None:
-            self._losses.append((self._steps, loss))
-        if self._loss_at is None or len(self._losses) == _LOSSES:
-            self._loss_due = now + _LOSS_EVERY
 
     def _read_sparse(self) -> int:
         """The bytes of sparse values that the step added up; where nobody knows, at most."""
@@ -206,6 +208,8 @@ class Monitor:
             small = (at for at in found[:1] if abs(specs[0][plan.fetch[at]].size) <= _SMALL)
             self._facts[binding] = *read, next(small, None)
         dense, self._most_sparse, self._loss_at = self._facts[binding]
+        if self._most_sparse:
+            self._look_at = 0.0
         self._sums = self._sums.after(self._steps, self._sums.batch, dense)
         self._binding = binding
 

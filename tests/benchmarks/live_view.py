@@ -32,14 +32,19 @@ from dpexec.dashboard.monitor import INTERVAL
 BATCH, HIDDEN = 64, 200
 BLOCK = 100  # steps with or without recording
 VIEWER = """
-import os, sys, time
-from bokeh.client import pull_session
+import asyncio, os, sys
+from bokeh.util.token import generate_jwt_token, generate_session_id
+from tornado.websocket import websocket_connect
+
+async def follow(url):
+    token = generate_jwt_token(generate_session_id())
+    page = await websocket_connect(f"ws{url[4:]}/ws", subprotocols=["bokeh", token])
+    print("open", flush=True)
+    while await page.read_message():
+        pass
+
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # it may be on another machine
-session = pull_session(url=sys.argv[1])
-print("open", flush=True)
-while session.connected:
-    session.force_roundtrip()
-    time.sleep(0.2)
+asyncio.run(follow(sys.argv[1]))
 """
 
 

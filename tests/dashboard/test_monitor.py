@@ -148,7 +148,7 @@ def test_losses_of_many_steps_are_thinned_and_bounded(hub):
         assert len(seen._losses) <= monitor._LOSSES
     points = seen.report(told, False)["loss"]
     assert len(points) <= monitor._LOSSES_SENT and all(step == loss for step, loss in points)
-    time.sleep(monitor._LOSS_EVERY)
+    time.sleep(monitor._LOOK_EVERY)
     seen.begin(seen._binding)
     seen.end([3, 3], [np.float32([-1])])
     assert seen.report(told, False)["loss"] == [[10_001, -1.0]]
