@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import model, prediction, registry, report, scaling
+from tests.benchmarks import gpu_kernels, model, prediction, registry, report, scaling
 from tests.benchmarks.driver import measure
 from tests.benchmarks.peers.workloads import WORKLOADS
 from tests.benchmarks.registry import AbsentError, Entry
+from tests.fakes.cupy import install
 
 ROOT = Path(__file__).parents[1]
 
@@ -190,3 +191,13 @@ def test_prediction_on_two_replicas_is_compared_with_one(net):
     one, two, ratio, *_ = (float(text.replace(",", "")) for text in numbers)
     assert (name, rows) == (net, "2")
     assert ratio == pytest.approx(two / one, rel=0.02, abs=0.006)  # it has two decimals
+
+
+def test_kernels_for_gpus_are_compared(monkeypatch, capsys):
+    install(monkeypatch, 1)
+    monkeypatch.setattr(gpu_kernels, "CALLS", 1)
+    monkeypatch.setattr(gpu_kernels, "BLOCKS", 1)
+    assert gpu_kernels.main([(2, 3, 6, 6)], [(3, 5)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 4 + 2 + 2
+    assert all("dpexec" in line and "fastest:" in line for line in lines)
