@@ -96,7 +96,28 @@ def test_images_of_different_sizes_train_their_filters():
     assert exe.run(feed=feed, fetch_list=[loss])[0] < first
 
 
+def test_convolutions_over_trees_train():
+    layers = fluid.layers
+    nodes, edges = fluid.data("nodes", [None, 4, 3]), fluid.data("edges", [None, 3, 2], "int32")
+    hidden = contrib.tree_conv(nodes, edges, 5, 2)
+    assert hidden.shape == (-1, 4, 5, 2)
+    out = contrib.tree_conv(layers.reshape(hidden, [0, 4, 10]), edges, 2, max_depth=3, act=None)
+    loss = layers.mean(layers.square(out - 1.0))
+    fluid.optimizer.SGD(0.2).minimize(loss)
+    feed = {
+        "nodes": np.random.default_rng(0).normal(size=(2, 4, 3)).astype("float32"),
+        "edges": np.array([[[1, 2], [1, 3], [3, 4]], [[1, 2], [0, 0], [0, 0]]], "int32"),
+    }
+    (first,) = run(feed, loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    later = [exe.run(feed=feed, fetch_list=[loss])[0] for _ in range(5)]
+    assert later[-1] < first
+    feed["edges"][0, 0] = [1, 5]
+    with pytest.raises(fluid.core.EnforceNotMet, match="nodes from 1 to 4"):
+        exe.run(feed=feed, fetch_list=[loss])
+
+
 def test_what_is_refused_says_what_to_use():
-    with pytest.raises(AttributeError, match=r"tree_conv is not supported: .*layers\.gather"):
-        contrib.tree_conv  # noqa: B018
+    with pytest.raises(AttributeError, match=r"rank_attention is not supported: .*layers\.gather"):
+        contrib.rank_attention  # noqa: B018
     assert not hasattr(contrib, "nobody")

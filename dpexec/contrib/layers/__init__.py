@@ -12,6 +12,7 @@ from dpexec.contrib.layers.nn import (
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
 from dpexec.contrib.layers.suppression import multiclass_nms2
+from dpexec.contrib.layers.trees import tree_conv
 
 __all__ = [
     "BasicGRUUnit",
@@ -25,6 +26,7 @@ __all__ = [
     "partial_concat",
     "partial_sum",
     "sequence_topk_avg_pooling",
+    "tree_conv",
     "var_conv_2d",
 ]
 
@@ -36,7 +38,6 @@ _REFUSED = {
     "shuffle_batch": "use fluid.io.shuffle on the reader",
     "tdm_child": _TREES,
     "tdm_sampler": _TREES,
-    "tree_conv": "convolutions on trees; build them from layers.gather and layers.fc",
 }
 
 
