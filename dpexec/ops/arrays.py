@@ -57,9 +57,9 @@ def write_to_array(
         before: what the array held so far.
         backward: whether this is a backward pass.
     """
-    array, number = before or TensorArray(), _number(index)
-    entry = array.entry(number)
-    return array.written(number, x + entry[0] if backward and entry else x, lod)
+    array, number = TensorArray() if before is None else before, _number(index)
+    entry = array.entry(number) if backward else None
+    return array.written(number, x if entry is None else x + entry[0], lod)
 
 
 @write_to_array.grad_maker
