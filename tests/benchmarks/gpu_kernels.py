@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from dpexec.ir import opdef
 from dpexec.kernels.gpu import convolutions, kernel_of
 
 assert dpexec.ops
-IMAGES = [(256, 64, 56, 56), (256, 256, 14, 14), (256, 16, 32, 32), (32, 64, 8, 8)]
-ROWS = [(65536, 128), (4096, 1024), (64, 10), (4096, 30000)]
+Shapes: TypeAlias = "list[tuple[int, ...]]"
+IMAGES: Shapes = [(256, 64, 56, 56), (256, 256, 14, 14), (256, 16, 32, 32), (32, 64, 8, 8)]
+ROWS: Shapes = [(65536, 128), (4096, 1024), (64, 10), (4096, 30000)]
 POOLS = [(3, 2, 1), (2, 2, 0)]
 CALLS, BLOCKS = 20, 7
 Work = Callable[[], Any]
@@ -55,7 +56,7 @@ def both(xp: Any, type: str, *values: Any, **attrs: Any) -> dict[str, Work]:
     }
 
 
-def pools(xp: Any, images: list[tuple[int, ...]]) -> Cases:
+def pools(xp: Any, images: Shapes) -> Cases:
     """Pooling and its gradients."""
     for shape in images:
         x = xp.asarray(np.random.default_rng(0).standard_normal(shape, "f4"))
@@ -73,7 +74,7 @@ def pools(xp: Any, images: list[tuple[int, ...]]) -> Cases:
                 yield f"{name} gradient", backward, 2 * (x.nbytes + out.nbytes)
 
 
-def norms(xp: Any, images: list[tuple[int, ...]]) -> Cases:
+def norms(xp: Any, images: Shapes) -> Cases:
     """Batch norm in training, and its gradient."""
     cudnn = convolutions.library()
     for shape in images:
@@ -88,7 +89,7 @@ def norms(xp: Any, images: list[tuple[int, ...]]) -> Cases:
         yield f"batch norm {shape} gradient", backward, 5 * x.nbytes
 
 
-def softmaxes(xp: Any, rows: list[tuple[int, ...]]) -> Cases:
+def softmaxes(xp: Any, rows: Shapes) -> Cases:
     """Softmax of rows, and its gradient."""
     for shape in rows:
         x = xp.asarray(np.random.default_rng(0).standard_normal(shape, "f4"))
@@ -163,7 +164,7 @@ def row(xp: Any, name: str, works: dict[str, Work], size: int) -> str:
     return f"{name:44s} {shown}  traffic {bound:9.4f}  fastest: {fastest}"
 
 
-def main(images: list[tuple[int, ...]] = IMAGES, rows: list[tuple[int, ...]] = ROWS) -> int:
+def main(images: Shapes = IMAGES, rows: Shapes = ROWS) -> int:
     """Measure and print.
 
     Args:

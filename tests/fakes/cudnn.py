@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-__all__ = ["Cudnn"]
+__all__ = ["NAMES", "Cudnn"]
+
+NAMES = json.loads((Path(__file__).parents[1] / "fixtures/cudnn_names.json").read_text())
+"""What the real one takes; ``fixtures/record_cudnn.py`` asked it."""
 
 
 class NotSupportedError(RuntimeError):
@@ -51,6 +56,7 @@ class _Graph:
 
     def _one(self, kind, operands, how):
         assert set(how) == {"pre_padding", "post_padding", "stride", "dilation"}
+        assert set(how) < set(NAMES["operators"][kind])
         self._kind, self._operands, self._how, self._out = kind, operands, how, _Tensor()
         return self._out
 
@@ -61,7 +67,7 @@ class _Graph:
     def build_operation_graph(self):
         self._stage.append("built")
 
-    def create_execution_plans(self, modes):
+    def create_execution_plans(self, heuristics):
         self._stage.append("planned")
 
     def deselect_numeric_notes(self, notes):
@@ -79,11 +85,11 @@ class _Graph:
     def get_workspace_size(self):
         return 64
 
-    def execute(self, given, workspace, handle):
+    def execute(self, tensor_dict, workspace, handle):
         machine = self._module.machine
         stream = machine.stream_at(handle.stream)
         assert stream is machine.stream() and handle.device == machine.current.device
-        arrays = [given[tensor] for tensor in (*self._operands, self._out)]
+        arrays = [tensor_dict[tensor] for tensor in (*self._operands, self._out)]
         for tensor, array in zip((*self._operands, self._out), arrays, strict=True):
             assert list(array.shape) == tensor.dim
             assert [step // 4 for step in array.strides] == tensor.stride

@@ -1,13 +1,18 @@
 """The GPUs that do not exist find what would be wrong on real ones."""
 
 import gc
+import inspect
 
 import numpy as np
 import pytest
 
 from tests.fakes.arrays import NAMES
+from tests.fakes.cudnn import NAMES as KNOWN
+from tests.fakes.cudnn import Cudnn
 from tests.fakes.cupy import make_cupy
 from tests.fakes.streams import CaptureError, Race
+
+TYPES_OF_A_GRAPH = ("io_data_type", "intermediate_data_type", "compute_data_type")
 
 
 @pytest.fixture
@@ -185,3 +190,18 @@ def test_ranks_of_nccl_meet_in_a_group(cupy):
     cupy.cuda.nccl.groupEnd()
     with cupy.cuda.Device(1):
         assert arrays[1].get().tolist() == [2, 2]
+
+
+def test_cudnn_takes_nothing_that_the_real_one_does_not():
+    module = Cudnn(None)
+    graph = module.pygraph(handle=None, **dict.fromkeys(TYPES_OF_A_GRAPH, module.data_type.FLOAT))
+    tensor = graph.tensor([1] * 4, [1] * 4, module.data_type.FLOAT)
+    assert {name for name in dir(tensor) if name.startswith("set_")} <= set(KNOWN["tensor"])
+    assert {"handle", *TYPES_OF_A_GRAPH} <= set(KNOWN["pygraph"])
+    known = KNOWN["methods"] | KNOWN["operators"]
+    for name in (name for name in vars(type(graph)) if not name.startswith("_")):
+        takes = inspect.signature(getattr(graph, name)).parameters
+        assert set(takes) - {"how"} <= set(known[name]), name
+    for name, members in KNOWN["enums"].items():
+        assert set(vars(getattr(module, name))) <= set(members)
+    assert KNOWN["absent"] == ["resample", "pooling", "softmax"]  # else ours could be compared
