@@ -49,3 +49,36 @@ def standardized_grad(d_out: Any, out: Any, inverse: Any) -> Any:
     d_out -= out
     d_out *= inverse
     return d_out
+
+
+def standardized_grad_grad(
+    normal: Any, inverse: Any, d_y: Any, ddx: Any, scales: tuple[Any, Any, Any]
+) -> tuple[Any, Any, Any]:
+    """What the gradients of x, scale and bias give back, of values normalised along the last axis.
+
+    With h for the normalised x, v for the inverse deviation, e for ``scale * d_y`` and means over
+    the axis, the gradient of x is ``v * (e - mean(e) - h * mean(e * h))``.
+
+    Args:
+        normal: h.
+        inverse: v, one element along the axis.
+        d_y: gradient of the result.
+        ddx: what flows into the gradient of x.
+        scales: the scale, and what flows into its gradient and into that of the bias.
+
+    Returns:
+        Gradients of x; of the scale, to be added up over all that it scales; and of ``d_y``.
+    """
+    scale, ddscale, ddbias = scales
+
+    def mean(a: Any) -> Any:
+        return a.mean(axis=-1, keepdims=True)
+
+    def centred(a: Any) -> Any:
+        return a - mean(a) - normal * mean(a * normal)
+
+    e, spread = d_y * scale, centred(ddx) * inverse
+    d_normal = ddscale * d_y - inverse * (mean(e * normal) * ddx + mean(ddx * normal) * e)
+    d_inverse = mean(ddx * centred(e))
+    d_x = inverse * (centred(d_normal) - d_inverse * inverse * normal)
+    return d_x, d_y * spread, scale * spread + ddscale * normal + ddbias

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpexec.ir.opdef import Kernel, OpDef, Sample, SampleRng, Spec, op
+from dpexec.ir.opdef import (
+    GradContext,
+    GradOp,
+    Kernel,
+    OpDef,
+    Sample,
+    SampleRng,
+    Spec,
+    op,
+    passes_on,
+)
 from dpexec.ops._shapes import require_float
 
 LIBRARIES = {"use_mkldnn": False, "use_cudnn": False}
@@ -59,3 +69,40 @@ def unary(
 
     infer = _infer_any if integers else _infer_float
     return op(type, inputs="X", outputs="Out", infer=infer, attrs=attrs, samples=samples)
+
+
+def bends_nowhere(gradient: OpDef) -> None:
+    """Make a gradient operator its own gradient: ``d_out`` times a slope that jumps at most.
+
+    Args:
+        gradient: operator that makes ``X@GRAD`` of ``Out@GRAD``.
+    """
+
+    def maker(context: GradContext) -> list[GradOp]:
+        inputs = context.op.inputs | {"Out@GRAD": context.output_grads["X@GRAD"]}
+        outputs = {"X@GRAD": context.input_grads["Out@GRAD"]}
+        return [GradOp(gradient.type, inputs, outputs, context.op.plain_attrs())]
+
+    gradient.grad_maker(maker)
+
+
+def bends(gradient: OpDef, source: str = "X") -> Callable[[Kernel], OpDef]:
+    """Declare the gradient of a gradient ``d_out * slope(x)``; decorates the slope's derivative.
+
+    Args:
+        gradient: operator of X (or Out) and the gradient of Out, element by element.
+        source: which of these two the slope is computed from.
+    """
+
+    def decorate(bend: Kernel) -> OpDef:
+        @passes_on(bend)
+        def kernel(xp: Any, x: Any, d_out: Any, ddx: Any, **attrs: Any) -> tuple[Any, Any]:
+            return d_out * ddx * bend(xp, x, **attrs), gradient(xp, x, ddx, **attrs)
+
+        kernel.__doc__ = bend.__doc__
+        slots, outputs = (source, "DOut", "DDX"), f"{source}@GRAD DDOut"
+        return gradient.double_grad(
+            *slots, outputs=outputs, infer=lambda x, d_out, ddx: (x, d_out)
+        )(kernel)
+
+    return decorate

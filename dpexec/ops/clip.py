@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._optimizers import scalar
+from dpexec.ops._unary import bends_nowhere
 
 
 def _infer(x: Spec, low: Spec | None, high: Spec | None) -> Spec:
@@ -66,6 +67,9 @@ def clip_grad(
     """The gradient passes strictly between the bounds."""
     least, most = _bounds(x, low, high, min, max)
     return d_out * ((x > least) & (x < most))
+
+
+bends_nowhere(clip_grad)
 
 
 @op(

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, merge_dim, op, require
+from dpexec.ir.opdef import (
+    GradContext,
+    GradOp,
+    Sample,
+    Spec,
+    dims_match,
+    merge_dim,
+    op,
+    require,
+)
 from dpexec.ops._shapes import product, require_axis, require_same_dtype
 
 
@@ -75,3 +84,17 @@ def concat_grad(
         grads.append(d_out[section] if wanted else None)
         start = stop
     return (grads,)
+
+
+@concat_grad.grad_maker
+def concat_grad_grad(context: GradContext) -> list[GradOp]:
+    """What flows into the gradients of all inputs, one after another; zeros where nothing does."""
+    (flow,) = context.input_grads["Out@GRAD"]
+    made, parts = [], []
+    flows = zip(context.op.inputs["X"], context.output_grads["X@GRAD"], strict=True)
+    for number, (name, grad) in enumerate(flows):
+        parts.append(grad if grad in context.flowing else f"{flow}@ZEROS@{number}")
+        if parts[-1] != grad:
+            made.append(GradOp("fill_zeros_like", {"X": [name]}, {"Out": [parts[-1]]}))
+    inputs = {"X": parts, "AxisTensor": context.op.inputs.get("AxisTensor", [])}
+    return [*made, GradOp("concat", inputs, {"Out": [flow]}, context.op.plain_attrs())]

@@ -333,5 +333,5 @@ conv3d, _conv3d_grad = _declare(
     _OF_VOLUMES,
 )
 
-for _gradient in (_conv2d_grad, _conv3d_grad):
+for _gradient in (_conv2d_grad, _depthwise_conv2d_grad, _conv3d_grad):
     _with_double_gradient(_gradient)

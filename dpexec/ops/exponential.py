@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, unary
 
 
 @unary(
@@ -74,3 +74,9 @@ def log1p(xp: Any, x: Any) -> Any:
 def log1p_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``d_out / (1 + x)``."""
     return d_out / (1 + x)
+
+
+@bends(log1p_grad)
+def log1p_grad_grad(xp: Any, x: Any) -> Any:
+    """``-d_out * ddx / (1 + x)**2`` for X and ``ddx / (1 + x)`` for ``d_out``."""
+    return -1 / (1 + x) ** 2

@@ -113,3 +113,6 @@ def gather_nd_grad(xp: Any, x: Any, index: Any, d_out: Any) -> Any:
     depth = index.shape[-1]
     merged = (math.prod(x.shape[:depth]), *x.shape[depth:])
     return added_rows(xp, flat_positions(xp, x.shape, index), d_out, merged).reshape(x.shape)
+
+
+gather_nd_grad.grad_is(gather_nd)

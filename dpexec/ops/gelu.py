@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ops import _erf
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, unary
 
 _TANH_SCALE, _TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 
@@ -72,3 +72,15 @@ def gelu_grad(xp: Any, x: Any, d_out: Any, *, approximate: bool = False) -> Any:
     else:
         density = xp.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
     return d_out * (distribution + x * density)
+
+
+@bends(gelu_grad)
+def gelu_grad_grad(xp: Any, x: Any, *, approximate: bool = False) -> Any:
+    """``d_out * ddx * (2 * p + x * q)`` for X, with ``q`` the derivative of ``p``."""
+    if not approximate:
+        return xp.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)) * (2 - x * x)
+    distribution = _distribution(xp, x, True)
+    inner = _TANH_SCALE * (1 + 3 * _TANH_CUBE * x * x)
+    density = 2 * distribution * (1 - distribution) * inner
+    slope = 6 * _TANH_SCALE * _TANH_CUBE * x / inner + 2 * (1 - 2 * distribution) * inner
+    return density * (2 + x * slope)

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._norms import check_epsilon, inverse_deviation, standardized, standardized_grad
+from dpexec.ops._norms import (
+    check_epsilon,
+    inverse_deviation,
+    standardized,
+    standardized_grad,
+    standardized_grad_grad,
+)
 
 
 def _check_channels(x: Spec, channels: int, **weights: Spec | None) -> None:
@@ -139,40 +145,18 @@ def instance_norm_grad_grad(
     ddx: Any,
     ddscale: Any,
     ddbias: Any,
-    *,
-    needs: Sequence[bool] = (True, True, True),
 ) -> tuple[Any, Any, Any]:
-    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``.
-
-    With h for the normalised x, v for the inverse deviation and means over a plane, the gradient
-    of X is ``scale * v * (d_y - mean(d_y) - h * mean(d_y * h))``.
-    """
+    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``."""
     planes, channels = (x.shape[0], x.shape[1], -1), (1, x.shape[1], 1)
-    mean, v = mean.reshape(planes), inverse.reshape(planes)
-    h = (x.reshape(planes) - mean) * v
-    d_y, ddx = (xp.zeros_like(h) if a is None else a.reshape(planes) for a in (d_y, ddx))
-    gamma, ddgamma, ddbeta = (
+    inverse = inverse.reshape(planes)
+    normal = (x.reshape(planes) - mean.reshape(planes)) * inverse
+    d_y, ddx = (xp.zeros_like(normal) if a is None else a.reshape(planes) for a in (d_y, ddx))
+    scales = (
         xp.full(channels, missing, x.dtype) if a is None else a.reshape(channels)
         for a, missing in ((scale, 1), (ddscale, 0), (ddbias, 0))
     )
-
-    def centred(a: Any) -> Any:
-        return a - a.mean(axis=2, keepdims=True) - h * (a * h).mean(axis=2, keepdims=True)
-
-    d_x = d_scale = ddy = None
-    inner = centred(d_y)
-    if needs[0]:
-        count = h.shape[2]
-        flow = (ddx * h).sum(axis=2, keepdims=True)
-        share = (d_y * h).mean(axis=2, keepdims=True)
-        d_h = ddgamma * d_y - gamma * v * (share * ddx + flow * d_y / count)
-        d_v = gamma * (ddx * inner).sum(axis=2, keepdims=True)
-        d_x = (v * centred(d_h) - d_v * v * v * h / count).reshape(x.shape)
-    if needs[1]:
-        d_scale = (ddx * v * inner).sum(axis=(0, 2))
-    if needs[2]:
-        ddy = (gamma * v * centred(ddx) + ddgamma * h + ddbeta).reshape(x.shape)
-    return d_x, d_scale, ddy
+    d_x, d_scale, ddy = standardized_grad_grad(normal, inverse, d_y, ddx, tuple(scales))
+    return d_x.reshape(x.shape), d_scale.sum(axis=(0, 2)), ddy.reshape(x.shape)
 
 
 def _channel_axis(rank: int, layout: str) -> int:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._norms import check_epsilon, inverse_deviation, standardized, standardized_grad
+from dpexec.ops._norms import (
+    check_epsilon,
+    inverse_deviation,
+    standardized,
+    standardized_grad,
+    standardized_grad_grad,
+)
 
 
 def _product(dims: Sequence[int]) -> int:
@@ -101,3 +107,39 @@ def layer_norm_grad(
         d_x = d_rows * scale if scale is not None else d_rows.copy()
         d_x = standardized_grad(d_x, normal, inverse).reshape(x.shape)
     return d_x, d_scale, d_bias
+
+
+def _infer_double(
+    x: Spec, scale: Spec | None, mean: Spec, variance: Spec, d_y: Spec, *flows: Spec | None
+) -> tuple[Spec, Spec | None, Spec]:
+    return x, scale, d_y
+
+
+@layer_norm_grad.double_grad(
+    "X", "Scale?", "Mean", "Variance", "DY", "DDX?", "DDScale?", "DDBias?",
+    outputs="DX DScale DDY", infer=_infer_double,
+)  # fmt: skip
+def layer_norm_grad_grad(
+    xp: Any,
+    x: Any,
+    scale: Any,
+    mean: Any,
+    variance: Any,
+    d_y: Any,
+    ddx: Any,
+    ddscale: Any,
+    ddbias: Any,
+    *,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> tuple[Any, Any, Any]:
+    """What the gradients of X, Scale and Bias give back to X, to Scale and to ``d_y``."""
+    inverse = inverse_deviation(xp, variance, epsilon)[:, None]
+    normal = (_rows(x, begin_norm_axis) - mean[:, None]) * inverse
+    d_y, ddx = (xp.zeros_like(normal) if a is None else a.reshape(normal.shape) for a in (d_y, ddx))
+    scales = (
+        xp.full(normal.shape[1:], missing, x.dtype) if a is None else a
+        for a, missing in ((scale, 1), (ddscale, 0), (ddbias, 0))
+    )
+    d_x, d_scale, ddy = standardized_grad_grad(normal, inverse, d_y, ddx, tuple(scales))
+    return d_x.reshape(x.shape), d_scale.sum(axis=0), ddy.reshape(x.shape)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
-from dpexec.core.lod import Lod
+from dpexec.core.lod import NO_SEQUENCES, Lod
 from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
+from dpexec.ops._sequences import rows_of
 from dpexec.ops._tables import levels_of, offsets, picked, require_table, some_rows
 
 
@@ -57,7 +59,8 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
     inner = Lod(lod.levels[table.level + 1 :])
     chosen, rows = picked(inner, level[table.numbers][ranks] + steps)
     whole = x[xp.asarray(rows)]
-    parts = (chosen.part(end - count, count) for end, count in zip(ends, running, strict=True))
+    places = zip(ends.tolist(), table.running, strict=True)
+    parts = (chosen.part(end - count, count) for end, count in places)
     return TensorArray((whole[part], own) for own, part in parts)
 
 
@@ -101,7 +104,7 @@ def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[A
     lengths[table.numbers] = table.lengths
     places[table.numbers] = np.arange(len(table))
     first = np.cumsum([0, *running[:-1]])  # of each step, among all
-    steps = np.concatenate([np.arange(length) for length in lengths])
+    steps = rows_of(np.zeros_like(lengths), lengths)
     inner, rows = picked(merged, first[steps] + np.repeat(places, lengths))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     values = xp.concatenate([array for array, _ in entries])
@@ -114,9 +117,10 @@ def _entries(xp: Any, x: TensorArray, running: list[int]) -> list[tuple[Any, Lod
     if like is None or len(x) > len(running):
         raise ValueError(f"the array has {len(x)} entries for {len(running)} time steps")
     found = []
-    for step, count in enumerate(running):
-        entry = x.entry(step) or (xp.zeros((count, *like.shape[1:]), like.dtype), Lod())
-        sequences = entry[1].sequences if entry[1] else len(entry[0])
+    for step, (count, entry) in enumerate(itertools.zip_longest(running, x)):
+        entry = entry or (xp.zeros((count, *like.shape[1:]), like.dtype), NO_SEQUENCES)
+        array, lod = entry
+        sequences = lod.sequences if lod.levels else len(array)
         if sequences != count:
             raise ValueError(
                 f"entry {step} of the array has {sequences} sequences, but {count} of the table "

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, unary
 
 
 @unary(
@@ -81,6 +81,12 @@ def rsqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
     return d_out * -0.5 * out * out * out
 
 
+@bends(rsqrt_grad, "Out")
+def rsqrt_grad_grad(xp: Any, out: Any) -> Any:
+    """``-1.5 * d_out * ddx * out**2`` for Out and ``-ddx * out**3 / 2`` for ``d_out``."""
+    return -1.5 * out * out
+
+
 @unary(
     "reciprocal",
     lambda r: r.away_from(0.0, (3, 4), 0.5),
@@ -96,6 +102,12 @@ def reciprocal(xp: Any, x: Any) -> Any:
 def reciprocal_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``-d_out * out**2``."""
     return -d_out * out * out
+
+
+@bends(reciprocal_grad, "Out")
+def reciprocal_grad_grad(xp: Any, out: Any) -> Any:
+    """``-2 * d_out * ddx * out`` for Out and ``-ddx * out**2`` for ``d_out``."""
+    return -2 * out
 
 
 def _infer_pow(x: Spec, exponent: Spec | None) -> Spec:
@@ -144,3 +156,19 @@ def pow_grad(xp: Any, x: Any, exponent: Any, d_out: Any, *, factor: float = 1.0)
     if factor == 0:
         return xp.zeros_like(x)
     return d_out * (factor * x ** (factor - 1))
+
+
+@pow_grad.double_grad(
+    "X", "FactorTensor?", "DOut", "DDX", outputs="X@GRAD DDOut",
+    infer=lambda x, exponent, d_out, ddx: (x, d_out),
+)  # fmt: skip
+def pow_grad_grad(
+    xp: Any, x: Any, exponent: Any, d_out: Any, ddx: Any, *, factor: float = 1.0
+) -> tuple[Any, Any]:
+    """``d_out * ddx * factor * (factor - 1) * x**(factor - 2)`` for X; for ``d_out`` as for X."""
+    if exponent is None and factor == 0:
+        return xp.zeros_like(x), xp.zeros_like(x)
+    power = factor if exponent is None else exponent.reshape(())
+    less = None if exponent is None else exponent - 1
+    bend = power * pow_grad(xp, x, less, ddx, factor=factor - 1)
+    return d_out * bend, pow_grad(xp, x, exponent, ddx, factor=factor)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import same_as
-from dpexec.ops._unary import unary
+from dpexec.ops._unary import bends_nowhere, unary
 
 
 @unary(
@@ -51,6 +51,9 @@ def relu6_grad(xp: Any, out: Any, d_out: Any, *, threshold: float = 6.0) -> Any:
     return d_out * ((out > 0) & (out < threshold))
 
 
+bends_nowhere(relu6_grad)
+
+
 @unary(
     "brelu",
     lambda r: r.distinct((3, 4)) - 0.55,
@@ -66,6 +69,9 @@ def brelu(xp: Any, x: Any, *, t_min: float = 0.0, t_max: float = 24.0) -> Any:
 def brelu_grad(xp: Any, x: Any, d_out: Any, *, t_min: float = 0.0, t_max: float = 24.0) -> Any:
     """The gradient passes where nothing was cut off."""
     return d_out * ((x > t_min) & (x < t_max))
+
+
+bends_nowhere(brelu_grad)
 
 
 @unary(
@@ -134,3 +140,6 @@ def thresholded_relu(xp: Any, x: Any, *, threshold: float = 1.0) -> Any:
 def thresholded_relu_grad(xp: Any, x: Any, d_out: Any, *, threshold: float = 1.0) -> Any:
     """The gradient passes where ``x`` is above ``threshold``."""
     return d_out * (x > threshold)
+
+
+bends_nowhere(thresholded_relu_grad)

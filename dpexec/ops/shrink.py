@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ops._unary import unary
+from dpexec.ops._unary import bends_nowhere, unary
 
 
 @unary(
@@ -24,6 +24,9 @@ def softshrink(xp: Any, x: Any, *, lambda_: float = 0.5) -> Any:
 def softshrink_grad(xp: Any, x: Any, d_out: Any, *, lambda_: float = 0.5) -> Any:
     """The gradient passes where ``x`` is further from 0 than ``lambda``."""
     return d_out * (xp.abs(x) > lambda_)
+
+
+bends_nowhere(softshrink_grad)
 
 
 @unary(
@@ -44,3 +47,6 @@ def hard_shrink(xp: Any, x: Any, *, threshold: float = 0.5) -> Any:
 def hard_shrink_grad(xp: Any, x: Any, d_out: Any, *, threshold: float = 0.5) -> Any:
     """The gradient passes where ``x`` is further from 0 than ``threshold``."""
     return d_out * (xp.abs(x) > threshold)
+
+
+bends_nowhere(hard_shrink_grad)

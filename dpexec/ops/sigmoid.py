@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, bends_nowhere, unary
 
 
 def sigmoid_array(xp: Any, x: Any) -> Any:
@@ -62,6 +62,13 @@ def logsigmoid_grad(xp: Any, x: Any, d_out: Any) -> Any:
     return d_out * sigmoid_array(xp, -x)
 
 
+@bends(logsigmoid_grad)
+def logsigmoid_grad_grad(xp: Any, x: Any) -> Any:
+    """``-d_out * ddx * s * (1 - s)`` with ``s = sigmoid(x)`` for X; for ``d_out`` as for X."""
+    s = sigmoid_array(xp, x)
+    return s * (s - 1)
+
+
 @unary(
     "hard_sigmoid",
     lambda r: r.distinct((3, 4)) - 0.55,
@@ -77,6 +84,9 @@ def hard_sigmoid(xp: Any, x: Any, *, slope: float = 0.2, offset: float = 0.5) ->
 def hard_sigmoid_grad(xp: Any, out: Any, d_out: Any, *, slope: float = 0.2) -> Any:
     """``slope`` where nothing was cut off."""
     return d_out * ((out > 0) & (out < 1)) * slope
+
+
+bends_nowhere(hard_sigmoid_grad)
 
 
 @unary(
@@ -98,6 +108,13 @@ def swish_grad(xp: Any, x: Any, d_out: Any, *, beta: float = 1.0) -> Any:
     """``d_out * (s + beta * x * s * (1 - s))`` with ``s = sigmoid(beta * x)``."""
     s = sigmoid_array(xp, x * beta)
     return d_out * s * (1 + beta * x * (1 - s))
+
+
+@bends(swish_grad)
+def swish_grad_grad(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
+    """``d_out * ddx * b * s * (1 - s) * (2 + b * x * (1 - 2 * s))`` with ``s = sigmoid(b * x)``."""
+    s = sigmoid_array(xp, x * beta)
+    return beta * s * (1 - s) * (2 + beta * x * (1 - 2 * s))
 
 
 @unary(

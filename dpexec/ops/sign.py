@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import GradContext, GradOp
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends_nowhere, unary
 
 
 @unary(
@@ -26,6 +26,9 @@ def abs(xp: Any, x: Any) -> Any:
 def abs_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """The gradient times the sign of ``x``, 0 at 0."""
     return d_out * xp.sign(x)
+
+
+bends_nowhere(abs_grad)
 
 
 @unary(

@@ -54,3 +54,15 @@ def softmax_grad(xp: Any, out: Any, d_out: Any, *, axis: int = -1) -> Any:
     total = product.sum(axis=axis, keepdims=True)
     product -= out * total
     return product
+
+
+@softmax_grad.double_grad(
+    "Out", "DOut", "DDX", outputs="Out@GRAD DDOut", infer=lambda out, d_out, ddx: (out, d_out)
+)
+def softmax_grad_grad(
+    xp: Any, out: Any, d_out: Any, ddx: Any, *, axis: int = -1
+) -> tuple[Any, Any]:
+    """``ddx * (d_out - sum(out * d_out)) - d_out * sum(out * ddx)`` for Out; for d_out as for X."""
+    first = (out * d_out).sum(axis=axis, keepdims=True)
+    second = (out * ddx).sum(axis=axis, keepdims=True)
+    return ddx * (d_out - first) - d_out * second, softmax_grad(xp, out, ddx, axis=axis)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, unary
 from dpexec.ops.sigmoid import sigmoid_array
 
 
@@ -29,6 +29,13 @@ def softplus(xp: Any, x: Any) -> Any:
 def softplus_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``d_out * sigmoid(x)``."""
     return d_out * sigmoid_array(xp, x)
+
+
+@bends(softplus_grad)
+def softplus_grad_grad(xp: Any, x: Any) -> Any:
+    """``d_out * ddx * s * (1 - s)`` with ``s = sigmoid(x)`` for X and ``ddx * s`` for ``d_out``."""
+    s = sigmoid_array(xp, x)
+    return s * (1 - s)
 
 
 @unary(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import dpexec as fluid
 from dpexec.autodiff import gradients
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef
@@ -98,3 +99,16 @@ def test_gradient_of_gradient_matches_finite_differences(type):
 def test_every_second_gradient_is_checked():
     made = {type.removesuffix("_grad_grad") for type in opdef.registered() if "_grad_grad" in type}
     assert made <= set(TYPES)
+
+
+def test_parts_that_no_gradient_flows_into_are_zeros():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x, constant = fluid.data("x", [2, 3]), fluid.data("constant", [2, 1])
+        x.stop_gradient = False
+        whole = fluid.layers.concat([constant, x], axis=1)
+        (slope,) = fluid.gradients(fluid.layers.reduce_sum(whole * whole), x)
+        (bend,) = fluid.gradients(fluid.layers.reduce_sum(slope * slope), x)
+    feed = {"x": np.arange(6, dtype="float32").reshape(2, 3), "constant": np.ones((2, 1), "f4")}
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(main, feed=feed, fetch_list=[bend])
+    assert np.array_equal(found, 8 * feed["x"])
