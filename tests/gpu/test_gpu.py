@@ -56,7 +56,7 @@ def test_training_gives_what_it_gives_on_processors(name, mode, count):
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
-@pytest.mark.parametrize("name", [name for name in NETS if "sparse" not in name])
+@pytest.mark.parametrize("name", NETS)
 def test_same_run_gives_the_same_bits(name, mode, monkeypatch):
     monkeypatch.setenv("FLAGS_cudnn_deterministic", "1")
     net, feeds = NETS[name](), feeds_of(name)
