@@ -124,6 +124,8 @@ class Lod:
             Their offsets, and their rows.
         """
         start, stop, levels = first, first + count, []
+        if not self.levels:
+            return self, slice(start, stop)
         for level in self.levels:
             own = level[start : stop + 1]
             start, stop = int(own[0]), int(own[-1])
