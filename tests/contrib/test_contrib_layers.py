@@ -117,6 +117,34 @@ def test_convolutions_over_trees_train():
         exe.run(feed=feed, fetch_list=[loss])
 
 
+def constant(values):
+    return fluid.ParamAttr(initializer=fluid.initializer.NumpyArrayInitializer(values))
+
+
+def test_children_of_nodes_of_a_tree():
+    tree = [[0, 0, 0, 1, 2], [0, 1, 0, 3, 4], [0, 1, 0, 5, 0], [4, 2, 1, 0, 0], [1, 2, 1, 0, 0],
+            [2, 2, 2, 0, 0]]  # fmt: skip
+    nodes = fluid.data("nodes", [None, 1], "int64")
+    made = contrib.tdm_child(nodes, 6, 2, constant(np.array(tree, "int32")))
+    children, leaves = run({"nodes": np.array([[1], [2], [5]])}, *made)
+    assert children.tolist() == [[[3, 4]], [[5, 0]], [[0, 0]]]
+    assert leaves.tolist() == [[[1, 1]], [[1, 0]], [[0, 0]]]
+
+
+def test_nodes_of_every_level_are_drawn_with_the_one_that_leads_to_an_item():
+    items = fluid.data("items", [None, 1], "int64")
+    travel = constant(np.array([[1, 3], [1, 4], [2, 5], [2, 0]], "int32"))
+    layer = constant(np.array([[1], [2], [3], [4], [5]], "int32"))
+    made = contrib.tdm_sampler(items, [1, 2], [2, 3], 4, travel, layer, dtype="int64")
+    feed = {"items": np.array([[0], [3]] * 20)}
+    top, bottom, label, _, _, mask = run(feed, *[part for parts in made for part in parts])
+    assert top.shape == (40, 2, 1) and bottom.shape == (40, 3, 1)
+    assert top[:2, :, 0].tolist() == [[1, 2], [2, 1]]
+    assert (bottom[::2, 0] == 3).all() and not bottom[1::2].any()
+    assert {tuple(row) for row in bottom[::2, 1:, 0].tolist()} == {(4, 5), (5, 4)}
+    assert (label == [[1], [0]]).all() and mask[:2, :, 0].tolist() == [[1, 1, 1], [0, 0, 0]]
+
+
 def test_what_is_refused_says_what_to_use():
     with pytest.raises(AttributeError, match=r"rank_attention is not supported: .*layers\.gather"):
         contrib.rank_attention  # noqa: B018

@@ -12,7 +12,7 @@ from dpexec.contrib.layers.nn import (
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
 from dpexec.contrib.layers.suppression import multiclass_nms2
-from dpexec.contrib.layers.trees import tree_conv
+from dpexec.contrib.layers.trees import tdm_child, tdm_sampler, tree_conv
 
 __all__ = [
     "BasicGRUUnit",
@@ -26,18 +26,17 @@ __all__ = [
     "partial_concat",
     "partial_sum",
     "sequence_topk_avg_pooling",
+    "tdm_child",
+    "tdm_sampler",
     "tree_conv",
     "var_conv_2d",
 ]
 
-_TREES = "trees of a deep retrieval model; sample with layers.sampled_softmax_with_cross_entropy"
 _REFUSED = {
     "ctr_metric_bundle": "sums inside of the program; use fluid.metrics",
     "rank_attention": "an operator for GPUs alone; build it from layers.matmul and layers.gather",
     "search_pyramid_hash": "hashed n-grams; use layers.hash and layers.embedding",
     "shuffle_batch": "use fluid.io.shuffle on the reader",
-    "tdm_child": _TREES,
-    "tdm_sampler": _TREES,
 }
 
 

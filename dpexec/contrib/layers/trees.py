@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
+from dpexec.core.dtypes import as_var_type
+from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.indexing import slice
+from dpexec.layers.manipulation import reshape
 
-__all__ = ["tree_conv"]
+__all__ = ["tdm_child", "tdm_sampler", "tree_conv"]
 
 
 def tree_conv(
@@ -55,3 +61,114 @@ def tree_conv(
         attrs={"max_depth": max_depth},
     )
     return helper.append_activation(helper.append_bias_op(out))
+
+
+def tdm_child(
+    x: Variable, node_nums: int, child_nums: int, param_attr: Any = None, dtype: Any = "int32"
+) -> tuple[Variable, Variable]:
+    """The children of nodes of a tree that indexes items.
+
+    Args:
+        x: numbers of nodes, int32 or int64.
+        node_nums: how many nodes there are.
+        child_nums: how many children a node has at most.
+        param_attr: attributes of the tree ``(node_nums, 3 + child_nums)``: of every node its item
+            (0 if it is no leaf), its level, its parent, and its children, 0 for missing ones.
+        dtype: of the results, int32 or int64.
+
+    Returns:
+        The children, one more dimension than ``x``, and 1 for each of them that is a leaf. Source:
+        Paddle op ``tdm_child``; Zhu and others, 2018 (tree-based deep models).
+    """
+    helper = LayerHelper("tdm_child", param_attr=param_attr)
+    shape = [node_nums, 3 + child_nums]
+    tree = helper.create_parameter(helper.param_attr, shape, dtype, default_initializer=Constant(0))
+    tree.stop_gradient = True
+    child, leaf = (
+        helper.create_variable_for_type_inference(dtype, stop_gradient=True) for _ in range(2)
+    )
+    helper.append_op(
+        type="tdm_child",
+        inputs={"X": x, "TreeInfo": tree},
+        outputs={"Child": child, "LeafMask": leaf},
+        attrs={"child_nums": child_nums, "dtype": as_var_type(dtype)},
+    )
+    return child, leaf
+
+
+def tdm_sampler(
+    x: Variable,
+    neg_samples_num_list: Sequence[int],
+    layer_node_num_list: Sequence[int],
+    leaf_node_num: int,
+    tree_travel_attr: Any = None,
+    tree_layer_attr: Any = None,
+    output_positive: bool = True,
+    output_list: bool = True,
+    seed: int = 0,
+    tree_dtype: Any = "int32",
+    dtype: Any = "int32",
+) -> tuple[Any, Any, Any]:
+    """On every level of a tree the node that leads to an item, and others, drawn at random.
+
+    Args:
+        x: numbers of items, int32 or int64 ``(samples, 1)``.
+        neg_samples_num_list: for every level how many others to draw.
+        layer_node_num_list: for every level how many nodes it has.
+        leaf_node_num: how many items there are.
+        tree_travel_attr: attributes of the paths to all items, ``(leaf_node_num, levels)``; 0 where
+            one has ended.
+        tree_layer_attr: attributes of the nodes, level after level, ``(nodes, 1)``.
+        output_positive: whether the nodes that lead to the item come with the others.
+        output_list: whether to return a list with an entry for every level.
+        seed: not 0 if the same are to be drawn in every run.
+        tree_dtype: of the paths and nodes, int32 or int64.
+        dtype: of the results, int32 or int64.
+
+    Returns:
+        Nodes; 1 for those that lead to the item; 0 where its path has ended: a list of ``(samples,
+        drawn, 1)`` each, or ``(samples, all drawn)``. Source: Paddle op ``tdm_sampler``.
+
+    Raises:
+        ValueError: the lists do not have the same length.
+    """
+    helper = LayerHelper("tdm_sampler")
+    if len(neg_samples_num_list) != len(layer_node_num_list):
+        raise ValueError(
+            "neg_samples_num_list and layer_node_num_list must have an entry for every level, but "
+            f"have {len(neg_samples_num_list)} and {len(layer_node_num_list)}"
+        )
+    offsets = list(itertools.accumulate(layer_node_num_list, initial=0))
+    shapes = ([leaf_node_num, len(layer_node_num_list)], [offsets[-1], 1])
+    travel, layer = (
+        helper.create_parameter(attr, shape, tree_dtype, default_initializer=Constant(0))
+        for attr, shape in zip((tree_travel_attr, tree_layer_attr), shapes, strict=True)
+    )
+    outputs = {
+        slot: helper.create_variable_for_type_inference(dtype, stop_gradient=True)
+        for slot in ("Out", "Labels", "Mask")
+    }
+    attrs = {
+        "neg_samples_num_list": list(neg_samples_num_list),
+        "output_positive": output_positive,
+        "layer_offset_lod": offsets,
+        "seed": seed,
+        "dtype": as_var_type(dtype),
+    }
+    inputs = {"X": x, "Travel": travel, "Layer": layer}
+    helper.append_op(type="tdm_sampler", inputs=inputs, outputs=outputs, attrs=attrs)
+    if not output_list:
+        return outputs["Out"], outputs["Labels"], outputs["Mask"]
+    widths = [count + output_positive for count in neg_samples_num_list]
+    nodes, labels, mask = (_by_level(made, widths) for made in outputs.values())
+    return nodes, labels, mask
+
+
+def _by_level(made: Variable, widths: Sequence[int]) -> list[Variable]:
+    """The columns of every level, ``(samples, columns, 1)``."""
+    levels = []
+    for start, stop in itertools.pairwise(itertools.accumulate(widths, initial=0)):
+        part = slice(made, axes=[1], starts=[start], ends=[stop])
+        levels.append(reshape(part, [-1, stop - start, 1]))
+        levels[-1].stop_gradient = True
+    return levels
