@@ -24,7 +24,7 @@ from dpexec.dashboard.boxes import boxes, collective_bytes, loss_names
 from dpexec.dashboard.reports import Current, Report, Sample
 from dpexec.dashboard.samples import Taken
 from dpexec.graph.describe import task_key
-from dpexec.trace.recorder import Notes, Steps
+from dpexec.trace.recorder import Notes, OpenNotes, Steps
 
 __all__ = ["INTERVAL", "Monitor", "Told"]
 
@@ -162,7 +162,7 @@ class Monitor:
         elif not self._most_sparse and (self._loss_at is None or len(self._losses) == _LOSSES):
             self._look_at = now + _LOOK_EVERY
 
-    def follow(self, notes: Notes) -> Steps:
+    def follow(self, notes: OpenNotes) -> Steps:
         """See :class:`dpexec.trace.live.Keeper`."""
         self._following = Steps(notes, notes.count)
         self._look_at = 0.0

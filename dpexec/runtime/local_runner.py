@@ -308,7 +308,10 @@ class LocalRunner:
     def _make_room(self, code: CodeStep, crew: Crew) -> CodeNotes | None:
         """Let runs of code note something for other recorders, or where there is room."""
         assert self.binding is not None
-        recorders = self._recorders
-        notes = self.binding.recording.make_room(code, crew, recorders) if recorders else None
+        code.note(None)
+        if not self._recorders:
+            return None
+        notes = self.binding.recording.room(code, crew)
+        notes.follow(self._recorders)
         code.note(notes)
         return notes

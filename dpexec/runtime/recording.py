@@ -115,18 +115,16 @@ class Recording:
         self._stamps[first : first + len(ends)] = ends
         self._ran[number] = start, ends[-1], lane
 
-    def make_room(self, code: CodeStep, crew: Crew, recorders: tuple[Keeper, ...]) -> CodeNotes:
-        """Where the next runs of the step's code are to note something.
+    def room(self, code: CodeStep, crew: Crew) -> CodeNotes:
+        """Where the next runs of the step's code can note something.
 
         Args:
             code: the step.
             crew: the threads that run it.
-            recorders: for whom.
         """
         crew.idents[0] = threading.get_ident()
         if self._room is None or self._room.count == self._room.most:
             self._room = CodeNotes(self.binding, self.layout, self.lives, code, crew.idents)
-        self._room.follow(recorders)
         self._ran = []
         return self._room
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from dpexec.trace.recorder import Notes, Steps
+from dpexec.trace.recorder import Notes, OpenNotes, Steps
 
 __all__ = [
     "Counter",
@@ -38,7 +38,7 @@ class Keeper(Protocol):
             notes: where it noted that, as the latest one.
         """
 
-    def follow(self, notes: Notes) -> Steps:
+    def follow(self, notes: OpenNotes) -> Steps:
         """Steps are going to note something; it is not said when each of them ends.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from dpexec.trace.events import Allocation, Event, Trace
 
-__all__ = ["EVENTS_KEPT", "Notes", "Recorded", "Recorder", "Row", "Steps"]
+__all__ = ["EVENTS_KEPT", "Notes", "OpenNotes", "Recorded", "Recorder", "Row", "Steps"]
 
 EVENTS_KEPT = 200_000
 """How many events a recorder keeps; when there are more it forgets the oldest steps."""
@@ -56,6 +56,13 @@ class Notes(Protocol):
         """
 
 
+class OpenNotes(Notes, Protocol):
+    """Notes of steps of which more may come."""
+
+    def release(self) -> None:
+        """Close the steps of all recorders; they are asked to follow again if more will come."""
+
+
 @dataclass(eq=False, slots=True)
 class Steps:
     """Some steps that noted one after another in one place.
@@ -98,7 +105,7 @@ class Recorder:
         self._limit = limit
         self._lock = threading.Lock()
         self._steps: deque[Steps] = deque()
-        self._growing: list[Steps] = []  # those of them that may not have ended
+        self._growing: dict[Steps, OpenNotes] = {}  # those that were open when last looked at
         self._size = 0  # events of the others
         self._dropped = 0
 
@@ -108,37 +115,37 @@ class Recorder:
         Args:
             notes: where it noted that, as the latest one.
         """
-        self._add(Steps(notes, notes.count - 1, notes.count))
+        steps = Steps(notes, notes.count - 1, notes.count)
+        with self._lock:
+            self._size += steps.size
+            self._add(steps)
 
-    def follow(self, notes: Notes) -> Steps:
+    def follow(self, notes: OpenNotes) -> Steps:
         """Keep what steps are going to note, see :class:`dpexec.trace.live.Keeper`."""
         steps = Steps(notes, notes.count)
-        self._add(steps)
+        with self._lock:
+            self._growing[steps] = notes
+            self._add(steps)
         return steps
 
     def _add(self, steps: Steps) -> None:
-        with self._lock:
-            self._steps.append(steps)
-            self._growing.append(steps)
-            while self._count() > self._limit and self._steps[0] is not steps:
-                self._forget(self._steps.popleft())
+        self._steps.append(steps)
+        while self._count() > self._limit and self._steps[0] is not steps:
+            self._forget(self._steps.popleft())
 
     def _count(self) -> int:
         """The number of events."""
         for steps in [steps for steps in self._growing if steps.end is not None]:
-            self._growing.remove(steps)
+            del self._growing[steps]
             self._size += steps.size
         return self._size + sum(steps.size for steps in self._growing)
 
     def _forget(self, steps: Steps) -> None:
-        """Drop the steps so far; those that may follow are kept."""
-        stop = steps.stop
-        self._dropped += stop - steps.first
         if steps in self._growing:
-            steps.first = stop
-            self._steps.append(steps)
-        else:
-            self._size -= steps.size
+            self._growing[steps].release()
+            self._count()
+        self._size -= steps.size
+        self._dropped += steps.stop - steps.first
 
     def __len__(self) -> int:
         """The number of events."""

@@ -247,12 +247,23 @@ class Room:
 
     binding, size = None, 1
 
-    def __init__(self) -> None:
+    def __init__(self, recorder) -> None:
         self.began: list[float] = []
+        self.recorder = recorder
+        self.steps = None
 
     @property
     def count(self) -> int:
         return len(self.began)
+
+    def add(self, *times: float) -> None:
+        if self.steps is None:
+            self.steps = self.recorder.follow(self)
+        self.began += times
+
+    def release(self) -> None:
+        self.steps.close()
+        self.steps = None
 
     def record(self, row):
         return Step((str(self.began[row]), self.began[row], self.began[row]))
@@ -263,41 +274,43 @@ def began(recorder):
 
 
 def test_followed_steps_are_kept_until_they_are_no_longer():
-    recorder, room = Recorder(), Room()
+    recorder = Recorder()
+    room = Room(recorder)
     room.began += [1.0]
-    steps = recorder.follow(room)
+    room.add()
     assert recorder.trace().steps == ()
-    room.began += [2.0, 3.0]
+    room.add(2.0, 3.0)
     assert began(recorder) == [2.0, 3.0] and len(recorder) == recorder.told == 2
     recorder.clear()
-    room.began += [4.0]
+    room.add(4.0)
     assert began(recorder) == [4.0] and recorder.told == 1
-    steps.close()
+    room.release()
     room.began += [5.0]
-    assert began(recorder) == [4.0]
+    room.add(6.0)
+    assert began(recorder) == [4.0, 6.0]
 
 
 def test_steps_of_several_places_are_in_order():
-    recorder, one, other = Recorder(), Room(), Room()
-    recorder.follow(one)
-    recorder.follow(other)
+    recorder = Recorder()
+    one, other = Room(recorder), Room(recorder)
     one.binding, other.binding = "one", "other"
-    other.began += [2.0, 4.0]
+    one.add(1.0)
+    other.add(2.0, 4.0)
     Step(("", 3.0, 3.0)).kept_by(recorder)
-    one.began += [1.0, 5.0]
+    one.add(5.0)
     assert began(recorder) == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert recorder.binding == "one"
 
 
-def test_places_with_too_many_steps_are_still_followed():
-    recorder, rooms = Recorder(limit=10), [Room(), Room()]
-    for room in rooms:
-        recorder.follow(room)
-    for number in range(20):
-        rooms[0].began += [float(number)]
-    Step(("", 20.0, 20.0)).kept_by(recorder)
-    rooms[0].began += [21.0]
-    rooms[1].began += [22.0]
+def test_places_are_forgotten_with_their_steps_and_followed_again_if_more_come():
+    recorder = Recorder(limit=10)
+    one, other = Room(recorder), Room(recorder)
+    other.add(0.5)
+    one.add(*map(float, range(1, 21)))
+    Step(("", 21.0, 21.0)).kept_by(recorder)
+    assert one.steps is other.steps is None
+    one.add(22.0)
+    other.add(23.0)
     trace = recorder.trace()
-    assert began(recorder) == [20.0, 21.0, 22.0]
-    assert (trace.meta["steps"], trace.meta["dropped_steps"]) == (23, 20)
+    assert began(recorder) == [21.0, 22.0, 23.0] and len(recorder) == 3
+    assert (trace.meta["steps"], trace.meta["dropped_steps"]) == (24, 21)

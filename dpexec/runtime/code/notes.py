@@ -46,7 +46,7 @@ class CodeNotes:
         most: how many runs there is room for.
         began: when the step of each run began, in nanoseconds.
         ended: when it was over.
-        recorders: for whom runs are noted; None: there is no room for more.
+        recorders: for whom the next run will be noted; None: that has to be found out again.
     """
 
     __slots__ = (
@@ -81,6 +81,7 @@ class CodeNotes:
         self.count, self.most = 0, max(1, min(_ROWS, _WORDS // width))
         self._stamps = np.empty((self.most, width), np.int64)
         self._joined = code.joined
+        self.recorders: tuple[Keeper, ...] | None = None
         self._kept: list[Steps] = []
         self._rows = np.empty((self.most, len(code.joined)), np.int64)
         self.began = array("q", [0]) * self.most  # keeps no objects
@@ -92,15 +93,19 @@ class CodeNotes:
         return self._stamps.ctypes.data + self.count * self._stamps.strides[0]
 
     def follow(self, recorders: tuple[Keeper, ...]) -> None:
-        """Runs are noted for some recorders from now on, and no longer for those before.
+        """Note the next runs for some recorders.
 
         Args:
             recorders: for whom.
         """
+        self.recorders = recorders
+        self._kept = [recorder.follow(self) for recorder in recorders]
+
+    def release(self) -> None:
+        """Note no more runs for the recorders."""
         for steps in self._kept:
             steps.close()
-        self.recorders: tuple[Keeper, ...] | None = recorders
-        self._kept = [recorder.follow(self) for recorder in recorders]
+        self.recorders, self._kept = None, []
 
     def add(self, began: int, ended: int) -> None:
         """A run has noted something, and its step is over.
@@ -115,7 +120,7 @@ class CodeNotes:
             self._rows[row] = [joined.number[0] for joined in self._joined]
         self.count = row + 1
         if row + 1 == self.most:
-            self.recorders = None  # there is no room for more
+            self.release()
 
     def record(self, row: int) -> StepRecord:
         """What a step recorded.

@@ -187,6 +187,8 @@ class CodeStep:
         Args:
             notes: where, from its next row on; None: not any more.
         """
+        if self.notes is not None:
+            self.notes.release()
         self.schedule.note(0 if notes is None else notes.address)
         self.notes = notes
 
