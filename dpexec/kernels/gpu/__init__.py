@@ -2,9 +2,9 @@
 
 The text of an expression (:class:`~dpexec.kernels.generate.Pointwise`) or of an optimizer's update
 becomes the body of a CUDA kernel, which CuPy compiles when it first runs. Convolutions are cuDNN's
-where it is installed; pooling, batch norm and softmax are kernels of a few lines. An operator that
-has no such kernel, or whose values it does not take, runs as it is declared in :mod:`dpexec.ops`,
-on CuPy.
+where it is installed; pooling, batch norm, layer norm and softmax are kernels of a few lines. An
+operator that has no such kernel, or whose values it does not take, runs as it is declared in
+:mod:`dpexec.ops`, on CuPy.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dpexec import kernels
 from dpexec.kernels.gpu.batch_norm import batch_norm_of
 from dpexec.kernels.gpu.convolutions import convolution_of
 from dpexec.kernels.gpu.dropout import dropout
+from dpexec.kernels.gpu.layer_norm import layer_norm_of
 from dpexec.kernels.gpu.pooling import pooling_of
 from dpexec.kernels.gpu.softmax import softmax_of
 
 __all__ = ["kernel_of"]
 
-_WRITTEN = (pooling_of, batch_norm_of, softmax_of)
+_WRITTEN = (pooling_of, batch_norm_of, layer_norm_of, softmax_of)
 """Kernels whose source is written here; their sums are in another order than NumPy's."""
 
 

@@ -1,4 +1,4 @@
-"""Pooling, batch norm, softmax in few launches: as C++ they compute what the operators do."""
+"""Pooling, norms, softmax in few launches: as C++ they compute what the operators do."""
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ from tests.runtime.nets import AllReduce, Net
                 "dp_batch_norm_grad_sums",
             },
         ),
+        ("layer_norm", {"dp_layer_norm", "dp_layer_norm_grad", "dp_layer_norm_columns"}),
         ("softmax", {"dp_softmax", "dp_softmax_grad"}),
     ],
 )
