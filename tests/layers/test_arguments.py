@@ -166,8 +166,8 @@ def test_unknown_activation_names_the_nearest():
 
 
 def test_missing_layer_names_the_nearest():
-    with pytest.raises(AttributeError, match=r"layers.filter_by_instag is not supported"):
-        layers.filter_by_instag(x(), x(), x(), True)
+    with pytest.raises(AttributeError, match=r"layers.in_no_fluid is not supported"):
+        layers.in_no_fluid(x())
     with pytest.raises(AttributeError, match="similar: reshape"):
         layers.reshapes(x(), [4])
 
