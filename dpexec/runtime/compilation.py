@@ -128,7 +128,7 @@ class Compilation:
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
-            captured=_captured(strategy, places, collectives is not None),
+            captured=_captured(strategy, places),
             branches=_has_free_cores(places, options, collectives),
             native=bool(native),
         )
@@ -231,15 +231,12 @@ def _bucket_bytes(
     return exchange.bucket_bytes
 
 
-def _captured(strategy: BuildStrategy, places: Sequence[Place], on_cluster: bool) -> bool:
+def _captured(strategy: BuildStrategy, places: Sequence[Place]) -> bool:
     """Whether GPUs are to launch CUDA graphs; says if there are none that could."""
-    if not strategy.allow_cuda_graph_capture:
-        return False
-    if on_gpus(places) and not on_cluster:
-        return True
-    why = "workers of a cluster capture none" if on_cluster else "no replica is on a GPU"
+    if not strategy.allow_cuda_graph_capture or on_gpus(places):
+        return strategy.allow_cuda_graph_capture
     warnings.warn(
-        f"BuildStrategy.allow_cuda_graph_capture has no effect: {why}",
+        "BuildStrategy.allow_cuda_graph_capture has no effect: no replica is on a GPU",
         stacklevel=2,
     )
     return False

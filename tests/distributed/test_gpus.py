@@ -159,6 +159,39 @@ def test_a_gpu_that_is_too_old_is_named(gpus):
         trained("mlp", gpus, 2, product_precision="tf32")
 
 
-def test_graphs_are_for_one_process(gpus):
-    with pytest.warns(UserWarning, match="has no effect: workers of a cluster capture none"):
-        trained("mlp", gpus, 2, steps=1, allow_cuda_graph_capture=True)
+def graphs_launched():
+    from dpexec.core import places
+
+    return [name for _, _, name in places._cupy().machine.log].count("graph")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "collectives"),
+    [("mlp", Reduce, "tasks"), ("mlp", AllReduce, "gang"), ("images", Reduce, "gang")],
+    ids=str,
+)
+def test_graphs_give_the_same_bits(gpus, name, mode, collectives):
+    options = {"collectives": collectives, "allow_cuda_graph_capture": True}
+    assert_same_bits(trained(name, gpus, 2, mode, **options), expected(name, 2))
+    # two steps of three are captured: at least forward and backward, and the updates
+    assert all(count >= 4 for count in gpus.run(graphs_launched).values())
+
+
+def test_graphs_look_at_labels_before_updates(gpus):
+    net, feeds = NETS["mlp"](4)
+    build, execution = strategies(
+        scheduler=gpus, native_kernels=False, allow_cuda_graph_capture=True
+    )
+    feeds[2] = {**feeds[2], "y": np.full_like(feeds[2]["y"], 99)}
+    losses = []
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(fluid.CUDAPlace(0))
+        exe.run(net.startup)
+        program = fluid.CompiledProgram(net.main).with_data_parallel(
+            net.loss.name, build, execution, places=[fluid.CUDAPlace(0)] * 2
+        )
+        losses += (exe.run(program, feed, [net.loss])[0] for feed in feeds[:2])
+        with pytest.raises(fluid.core.EnforceNotMet, match="cross_entropy"):
+            exe.run(program, feeds[2], [net.loss])
+        losses += exe.run(program, NETS["mlp"]()[1][2], [net.loss])
+    np.testing.assert_array_equal(losses, expected("mlp", 2).losses)

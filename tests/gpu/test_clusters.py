@@ -49,14 +49,24 @@ def trained(name, mode, scheduler, **options):
     return train(*NETS[name](), WORKERS, mode, fluid.CUDAPlace(0), scheduler=scheduler, **options)
 
 
+def assert_close(found, expected):
+    for variable, value in expected.state.items():
+        np.testing.assert_allclose(found.state[variable], value, 1e-4, 1e-6, err_msg=variable)
+
+
 @pytest.mark.parametrize("collectives", ["tasks", "gang"])
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 @pytest.mark.parametrize("name", NETS)
 def test_training_gives_what_one_process_gives(client, name, mode, collectives):
-    expected = trained(name, mode, "threads")
     found = trained(name, mode, client, collectives=collectives)
-    for variable, value in expected.state.items():
-        np.testing.assert_allclose(found.state[variable], value, 1e-4, 1e-6, err_msg=variable)
+    assert_close(found, trained(name, mode, "threads"))
+
+
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+@pytest.mark.parametrize("name", NETS)
+def test_graphs_give_what_single_launches_give(client, name, collectives):
+    options = {"collectives": collectives, "allow_cuda_graph_capture": True}
+    assert_close(trained(name, Reduce, client, **options), trained(name, Reduce, "threads"))
 
 
 def test_gangs_use_nccl_between_gpus_of_their_own(client):

@@ -21,7 +21,7 @@ from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import Place
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
-from dpexec.runtime.cluster.gpus import run_timed
+from dpexec.runtime.cluster.gpus import Graphs, run_timed
 from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.held import put_together
@@ -29,7 +29,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.schedulers.local import one_kernel_thread
-from dpexec.runtime.steps import Env, Shard, run_steps
+from dpexec.runtime.steps import Env, Shard
 
 BINDINGS_KEPT = 64
 """How many bindings of a runner its workers and the client remember."""
@@ -97,6 +97,7 @@ class WorkerReplicas:
         place: the device of the replicas.
         stores: the persistable variables of the replicas.
         mirrors: of replicas on other workers, what nobody else has.
+        graphs: what runs tasks that are not recorded.
         running: how many tasks run now.
     """
 
@@ -109,6 +110,7 @@ class WorkerReplicas:
         self.graph, _ = spec.graph()
         self.stores: dict[int, Versions] = {}
         self.mirrors: dict[int, Versions] = {}
+        self.graphs = Graphs()
         self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
         self._bindings: Kept[int, Binding] = Kept(BINDINGS_KEPT)
@@ -212,7 +214,7 @@ class WorkerReplicas:
         self._make_room(binding.plan, number, envs)
         with one_kernel_thread():
             if recording is None:
-                run_steps(binding.steps[number], envs)
+                self.graphs.run(binding, number, envs)
             else:
                 run_timed(recording, number, envs, self.place)
 

@@ -38,7 +38,6 @@ from dpexec.runtime.gang.side_by_side import Stretch, helpers, side_by_side
 from dpexec.runtime.gang.wire import GangError, last_words
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.local import one_kernel_thread
-from dpexec.runtime.steps import run_steps
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster.recording import Noted
@@ -236,8 +235,7 @@ def _walk(
     pool: ThreadPoolExecutor | None,
 ) -> None:
     """Run the tasks of a member, which overwrite arrays in which the step will be stored."""
-    group, plan, steps = bound.group, bound.plan, bound.binding.steps
-    assert steps is not None
+    group, plan = bound.group, bound.plan
     recording = bound.binding.recording if step.recorded else None
     if recording is not None:
         recording.begin()
@@ -246,7 +244,7 @@ def _walk(
     def run(numbers: Sequence[int]) -> None:
         for number in numbers:
             if recording is None:
-                run_steps(steps[number], envs)
+                replicas.graphs.run(bound.binding, number, envs)
             else:
                 run_timed(recording, number, envs, replicas.place)
 

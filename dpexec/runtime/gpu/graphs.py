@@ -35,7 +35,9 @@ Begin = Callable[[Check, Step, Env], None]
 Pieces: TypeAlias = "list[GraphPiece | Sequence[Step]]"
 
 
-def pieces_of(plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> Pieces:
+def pieces_of(
+    plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool = False
+) -> Pieces:
     """A task as pieces that are captured, and steps between them that are not.
 
     Checks of values come to an end in front of the first step that overwrites a parameter, so a
@@ -46,11 +48,13 @@ def pieces_of(plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> P
         device: where it runs.
         steps: of the task.
         begin: begins a check of a step, whose inputs it is told.
+        moving: whether variables that the plan keeps are elsewhere at every step: they are copied
+            then like anything else that pieces read.
     """
     pieces: Pieces = []
     for fits, found in _split(plan, steps):
         if fits and len(found) >= _FEWEST_STEPS:
-            pieces.append(GraphPiece(plan, device, found, begin))
+            pieces.append(GraphPiece(plan, device, found, begin, moving))
         else:
             pieces.append(found)
     return pieces
@@ -86,6 +90,7 @@ class GraphPiece:
         device: where they run.
         steps: the steps.
         begin: begins a check of a step, whose inputs it is told.
+        moving: see :func:`pieces_of`.
 
     Attributes:
         steps: the same.
@@ -95,13 +100,16 @@ class GraphPiece:
         updates: whether they overwrite something that the plan keeps.
     """
 
-    def __init__(self, plan: Plan, device: int, steps: Sequence[Step], begin: Begin) -> None:
+    def __init__(
+        self, plan: Plan, device: int, steps: Sequence[Step], begin: Begin, moving: bool
+    ) -> None:
         self.steps = steps
         self.xp = array_module(plan.graph.places[device])
         self._reads, self.writes = _names(steps)
         self.overwritten = {name for _, name in plan.overwritten}
         self._staged = {name for number, name in plan.commits if number == device}
-        self._kept = {*self.overwritten, *plan.reads[device]} - self._staged
+        kept = () if moving else (*self.overwritten, *plan.reads[device])
+        self._kept = {*kept} - self._staged
         self.updates = any(_updates(plan, step) for step in steps)
         self._sums = {
             var.name
