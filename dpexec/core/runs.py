@@ -19,7 +19,8 @@ __all__ = ["add_runs"]
 _TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long"}
 _SOURCE = """\
 extern "C" __global__ void dp_add_runs(long long count, long long width, const long long* keys, \
-const long long* order, const long long* targets, const {type}* value, {type}* out) {{
+const long long* order, const long long* targets, const {type}* value, const {type}* factor, \
+{type}* out) {{
   long long n = count * width, stride = (long long)blockDim.x * gridDim.x;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
     long long row = i / width, column = i % width, key = keys[row];
@@ -27,14 +28,17 @@ const long long* order, const long long* targets, const {type}* value, {type}* o
     {type} rest = 0;
     for (long long next = row + 1; next < count && keys[next] == key; ++next)
       rest += value[order[next] * width + column];
-    out[targets[row] * width + column] += value[order[row] * width + column] + rest;
+    {type} total = value[order[row] * width + column] + rest;
+    out[targets[row] * width + column] += {total};
   }}
 }}
 """
 """The first row comes last, as in NumPy: up to eight rows have the same sum there, bit for bit."""
 
 
-def add_runs(xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any) -> None:
+def add_runs(
+    xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any, factor: Any = None
+) -> None:
     """Add up rows whose keys are neighbours and equal, one after another, and add that to ``out``.
 
     For each run ``keys[i:j]`` of equal keys, ``out[targets[i]]`` grows by the sum of
@@ -47,6 +51,7 @@ def add_runs(xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any)
         order: integers, ``(count,)``: rows of ``value``.
         targets: integers, ``(count,)``: rows of ``out``; where runs begin, none comes twice.
         value: array ``(rows, width...)`` of the same type.
+        factor: an array of one element, of the same type, that the sums are multiplied with.
     """
     if not value.size:
         return
@@ -54,16 +59,18 @@ def add_runs(xp: Any, out: Any, keys: Any, order: Any, targets: Any, value: Any)
     if type != value.dtype or not out.flags.c_contiguous:
         apart = xp.zeros(out.shape, type)
         add_runs(xp, apart, keys, order, targets, value.astype(type))
-        out += apart.astype(out.dtype)
+        out += apart.astype(out.dtype) if factor is None else factor * apart.astype(out.dtype)
         return
     count, width = keys.size, value.size // len(value)
     numbers = (xp.ascontiguousarray(array, np.int64) for array in (keys, order, targets))
-    given = (*numbers, xp.ascontiguousarray(value), out)
-    _compiled(xp, _TYPES[type.name])(
-        *grid(count * width), (np.int64(count), np.int64(width), *given)
-    )
+    value = xp.ascontiguousarray(value)
+    scale = value if factor is None else factor.astype(type, copy=False)  # without one: not read
+    kernel = _compiled(xp, _TYPES[type.name], factor is not None)
+    sizes = np.int64(count), np.int64(width)
+    kernel(*grid(count * width), (*sizes, *numbers, value, scale, out))
 
 
 @functools.cache
-def _compiled(xp: Any, type: str) -> Any:
-    return xp.RawKernel(_SOURCE.format(type=type), "dp_add_runs")
+def _compiled(xp: Any, type: str, scaled: bool) -> Any:
+    total = "factor[0] * total" if scaled else "total"
+    return xp.RawKernel(_SOURCE.format(type=type, total=total), "dp_add_runs")

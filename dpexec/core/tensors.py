@@ -329,14 +329,20 @@ class SelectedRows:
             self.add_to(xp, dense)
         return dense
 
-    def add_to(self, xp: Any, dense: Any) -> None:
-        """Add the rows to a full matrix, repeated ones after they were added up in order."""
+    def add_to(self, xp: Any, dense: Any, factor: Any = None) -> None:
+        """Add the rows to a full matrix, repeated ones after they were added up in order.
+
+        Args:
+            xp: ``numpy`` or ``cupy``.
+            dense: the matrix.
+            factor: what the sums are multiplied with, an array of one element.
+        """
         if xp is np:
             rows, value = self._sum_repeated()
-            dense[rows] += value
+            dense[rows] += value if factor is None else factor * value
         else:
             order, rows = self._sorted(xp)
-            add_runs(xp, dense, rows, order, rows, self.value)
+            add_runs(xp, dense, rows, order, rows, self.value, factor)
 
     def merged(self, xp: Any = np) -> SelectedRows:
         """Equal content with sorted rows, each once; repetitions added in order of appearance.

@@ -35,8 +35,7 @@ from dpexec.ops._optimizers import drawn, like_inputs, scalar
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
     """``param -= rate * grad``; of a sparse gradient, only its rows. Source: Paddle op ``sgd``."""
     if isinstance(grad, SelectedRows):
-        rows, value = grad.totals(xp)
-        param[rows] -= scalar(rate) * value
+        grad.add_to(xp, param, -scalar(rate))
     else:
         param -= scalar(rate) * grad
     return param

@@ -43,10 +43,11 @@ def test_rows_are_added_to_a_matrix_in_any_layout(layout):
     cupy = make_cupy(1)
     gradient, on_gpu = both(cupy)
     start = np.asarray(np.random.default_rng(1).standard_normal((HEIGHT, 3)), "f", order=layout)
-    expected, found = start.copy(layout), cupy.ndarray(start.copy(layout))
-    gradient.add_to(np, expected)
-    on_gpu.add_to(cupy, found)
-    np.testing.assert_array_equal(found.get(), expected)
+    for factor in (None, np.float32([-0.3])):
+        expected, found = start.copy(layout), cupy.ndarray(start.copy(layout))
+        gradient.add_to(np, expected, factor)
+        on_gpu.add_to(cupy, found, None if factor is None else cupy.asarray(factor))
+        np.testing.assert_array_equal(found.get(), expected)
 
 
 @pytest.mark.parametrize("rows", [ROWS, np.array([1, 1]), np.array([2]), np.zeros(0, np.int64)])
