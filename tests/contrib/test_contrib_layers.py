@@ -145,6 +145,22 @@ def test_nodes_of_every_level_are_drawn_with_the_one_that_leads_to_an_item():
     assert (label == [[1], [0]]).all() and mask[:2, :, 0].tolist() == [[1, 1, 1], [0, 0, 0]]
 
 
+def test_figures_of_click_through_rates_add_up_over_batches():
+    rates, clicks = fluid.data("rates", [None, 1]), fluid.data("clicks", [None, 1])
+    sums = contrib.ctr_metric_bundle(rates, clicks)
+    rng = np.random.default_rng(0)
+    given, happened = rng.uniform(size=(7, 1)), rng.integers(0, 2, (7, 1))
+    for part in (slice(0, 4), slice(4, 7)):
+        feed = {"rates": given[part].astype("float32"), "clicks": happened[part].astype("float32")}
+        exe = fluid.Executor(fluid.CPUPlace())
+        if not part.start:
+            exe.run(fluid.default_startup_program())
+        found = exe.run(feed=feed, fetch_list=list(sums))
+    errors, q = given - happened, 1 / (1 + np.exp(-given))
+    expected = [(errors**2).sum(), abs(errors).sum(), given.sum(), q.sum(), happened.sum(), 7]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5)
+
+
 def test_what_is_refused_says_what_to_use():
     with pytest.raises(AttributeError, match=r"rank_attention is not supported: .*layers\.gather"):
         contrib.rank_attention  # noqa: B018

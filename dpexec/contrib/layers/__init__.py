@@ -2,6 +2,7 @@
 
 from typing import NoReturn
 
+from dpexec.contrib.layers.metric_op import ctr_metric_bundle
 from dpexec.contrib.layers.nn import (
     fused_elemwise_activation,
     fused_embedding_seq_pool,
@@ -19,6 +20,7 @@ __all__ = [
     "BasicLSTMUnit",
     "basic_gru",
     "basic_lstm",
+    "ctr_metric_bundle",
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
     "match_matrix_tensor",
@@ -33,7 +35,6 @@ __all__ = [
 ]
 
 _REFUSED = {
-    "ctr_metric_bundle": "sums inside of the program; use fluid.metrics",
     "rank_attention": "an operator for GPUs alone; build it from layers.matmul and layers.gather",
     "search_pyramid_hash": "hashed n-grams; use layers.hash and layers.embedding",
     "shuffle_batch": "use fluid.io.shuffle on the reader",

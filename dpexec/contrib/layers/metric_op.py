@@ -1,0 +1,45 @@
+"""Figures of click-through rates that programs add up themselves."""
+
+from __future__ import annotations
+
+from dpexec.initializer import Constant
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
+from dpexec.layers.constants import fill_constant_batch_size_like
+from dpexec.layers.math import reduce_sum
+
+__all__ = ["ctr_metric_bundle"]
+
+
+def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
+    """Sums over all batches from which the figures of click-through rates follow.
+
+    Args:
+        input: predicted probabilities, float32 ``(samples, 1)``.
+        label: what happened, 0 or 1, float32 ``(samples, 1)``.
+
+    Returns:
+        Sums, persistable ``(1,)`` each, of squared errors, absolute errors, predictions, the
+        sigmoid of predictions, labels, and samples. The first four divided by the last are squared
+        RMSE, MAE, predicted rate and q. Every device has sums of its own. Source:
+        ``fluid.contrib.layers.ctr_metric_bundle``.
+    """
+    assert input.shape == label.shape, f"input {input.shape} and label {label.shape} must be alike"
+    helper = LayerHelper("ctr_metric_bundle")
+    sums = [
+        helper.create_global_variable(persistable=True, dtype="float32", shape=[1])
+        for _ in range(6)
+    ]
+    for total in sums:
+        helper.set_variable_initializer(total, Constant(0.0))
+    errors = input - label
+    ones = fill_constant_batch_size_like(label, [-1, 1], "float32", 1.0)
+    parts = [add_op(norm, {"X": errors}, "float32") for norm in ("squared_l2_norm", "l1_norm")]
+    likely = add_op("sigmoid", {"X": input}, "float32")
+    parts += [reduce_sum(part) for part in (input, likely, label, ones)]
+    for part, total in zip(parts, sums, strict=True):
+        helper.append_op(
+            type="elementwise_add", inputs={"X": part, "Y": total}, outputs={"Out": total}
+        )
+    return tuple(sums)
