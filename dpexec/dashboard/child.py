@@ -89,15 +89,15 @@ class Parent:
     """The process that started this one, which ends with it."""
 
     def __init__(self) -> None:
-        self._pid = int(sys.argv[1])
+        self._process = psutil.Process(int(sys.argv[1]))
+        self._total = psutil.virtual_memory().total
         self._connection = Connection(sys.stdin.fileno())
-        threading.Thread(target=_end_with, args=(self._pid,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(self._process.pid,), daemon=True).start()
 
     @property
     def memory(self) -> dict[str, tuple[int, int | None]]:
         """What it uses, and what the machine has."""
-        used = psutil.Process(self._pid).memory_info().rss
-        return {f"process {self._pid}": (used, psutil.virtual_memory().total)}
+        return {f"process {self._process.pid}": (self._process.memory_info().rss, self._total)}
 
     def fileno(self) -> int:
         """Readable when something has arrived, or the other process has ended."""

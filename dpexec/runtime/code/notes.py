@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeNotes"]
 
-_ROWS = 64
+_ROWS = 256
 _WORDS = 1 << 17
 """The most rows, and the most numbers, that room is made for at once."""
 
