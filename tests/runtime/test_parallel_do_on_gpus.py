@@ -42,6 +42,23 @@ def test_pre_fetched_rows_and_whole_variables_are_on_the_gpus(cupy):
     assert list(map(len, rows.parts)) == [3, 2]
 
 
+def test_sequences_are_divided_among_gpus():
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x = fluid.data("x", [None, 2], lod_level=1)
+        pd = layers.ParallelDo([fluid.CUDAPlace(0), fluid.CUDAPlace(1)])
+        with pd.do():
+            twice = layers.scale(pd.read_input(x), 2.0)
+            pd.write_output(twice)
+            pd.write_output(layers.sequence_pool(twice, "sum"))
+    rows = normal(7, 2)
+    feed = {"x": fluid.create_lod_tensor(rows, [[3, 1, 3]], CPU)}
+    words, totals = fluid.Executor(CPU).run(main, feed, pd(), return_numpy=False)
+    assert words.lod() == [[0, 3, 4, 7]]
+    np.testing.assert_array_equal(np.array(words), 2 * rows)
+    np.testing.assert_allclose(np.array(totals), 2 * np.add.reduceat(rows, [0, 3, 4]), rtol=1e-6)
+
+
 def tensor(array):
     made = fluid.Tensor()
     made.set(array)
