@@ -55,15 +55,7 @@ def _infer_transpose(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     outputs="Out",
     infer=_infer_transpose,
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
-    samples=lambda r: [
-        Sample({"X": r.normal((2, 3, 4))}, {"axis": [2, 0, 1]}),
-        Sample({"X": r.normal((2, 1, 3, 2))}, {"axis": [0, 2, 3, 1]}),
-        Sample(
-            {"X": np.array([[1.0, 2.0], [3.0, 4.0]])},
-            {"axis": [1, 0]},
-            expected={"Out": np.array([[1.0, 3.0], [2.0, 4.0]])},
-        ),
-    ],
+    samples=transposing.transpose2.samples,
 )
 def transpose(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
     """Dimension ``i`` of the result is dimension ``axis[i]`` of ``x``; a view.
