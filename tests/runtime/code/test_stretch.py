@@ -85,6 +85,28 @@ def test_what_ran_before_changes_no_bits():
             np.testing.assert_array_equal(ours, theirs)
 
 
+def test_steps_of_fixed_number(made):
+    x = fluid.data("x", [5, None, 4])
+    x.stop_gradient = False
+    network = layers.StaticRNN()
+    with network.step():
+        word = network.step_input(x)
+        before = network.memory(shape=[-1, 6], batch_ref=word)
+        after = layers.fc([word, before], 6, act="tanh", param_attr=["w", "u"], bias_attr="b")
+        network.update_memory(before, after)
+        network.step_output(after)
+    fluid.default_startup_program().random_seed = 3
+    loss = layers.mean(network())
+    fetch = [loss, *fluid.gradients(loss, x)]
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.normal(size=(5, rows, 4)).astype("float32")} for rows in (3, 7, 4)]
+    results = run(fetch, *feeds)
+    assert made == [True] * 4  # of a step and its gradients, for few rows and for more
+    for found, expected in zip(results, run(fetch, *feeds, native=False), strict=True):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
 def looped(body, rounds=3, width=4):
     """The last value of what starts with a feed, and goes from round to round."""
     x = fluid.data("x", [None, width], "float32")
