@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpexec.graph.operators import Operators
 from dpexec.ir import roles
-from dpexec.ir.operator import Operator
+from dpexec.ir.operator import Operator, op_error
 
 __all__ = ["SyncBatchNorm"]
 
@@ -22,7 +22,11 @@ class SyncBatchNorm:
     name = "sync_batch_norm"
 
     def rewrite(self, operators: Operators) -> bool:
-        """Rewrite ``operators``; tell whether anything changed."""
+        """Rewrite ``operators``; tell whether anything changed.
+
+        Raises:
+            EnforceNotMet: there is an ``inplace_abn``, which cannot be split.
+        """
         changes: dict[Operator, list[Operator]] = {}
         of_output: dict[str, str] = {}
         for op in operators.ops:
@@ -30,6 +34,9 @@ class SyncBatchNorm:
                 sums = op.outputs["SavedMean"][0] + "@SUMS"
                 of_output[op.outputs["SavedMean"][0]] = sums
                 changes[op] = _forward(op, sums)
+            elif op.type == "inplace_abn" and _of_batch(op):
+                problem = "sync_batch_norm does not split it: use batch_norm and an activation"
+                raise op_error(op, problem, {})
             elif op.type == "batch_norm_grad" and op.inputs["SavedMean"][0] in of_output:
                 changes[op] = _backward(op, of_output[op.inputs["SavedMean"][0]])
         return operators.expand(changes)

@@ -9,7 +9,7 @@ layers = fluid.layers
 X = np.random.default_rng(0).normal(size=(6, 3, 4, 4)).astype("float32")
 
 
-def train(normalize, places):
+def train(normalize, places, **strategy):
     """Losses of some steps, and the output of a test program after them."""
     main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -20,8 +20,11 @@ def train(normalize, places):
         test = main.clone(for_test=True)
         fluid.optimizer.SGD(0.5).minimize(loss)
     exe = fluid.Executor(fluid.CPUPlace())
+    options = fluid.BuildStrategy()
+    for field, value in strategy.items():
+        setattr(options, field, value)
     compiled = fluid.CompiledProgram(main).with_data_parallel(
-        loss.name, places=[fluid.CPUPlace()] * places
+        loss.name, options, places=[fluid.CPUPlace()] * places
     )
     with fluid.scope_guard(scope):
         exe.run(startup)
@@ -45,3 +48,9 @@ def test_in_place_or_not_trains_alike(act, places):
 def test_activations_that_have_no_inverse_are_refused():
     with fluid.program_guard(fluid.Program()), pytest.raises(ValueError, match="'leaky_relu'"):
         layers.inplace_abn(fluid.data("x", [None, 3, 4, 4]), act="relu")
+
+
+def test_statistics_of_all_devices_are_refused():
+    with pytest.raises(RuntimeError) as failed:
+        train(layers.inplace_abn, 2, sync_batch_norm=True)
+    assert "use batch_norm and an activation" in str(failed.value.__cause__)
