@@ -54,6 +54,13 @@ def test_more_replicas_than_workers(pair, expected, name, mode, collectives):
 
 
 @both_collectives
+@both_modes
+def test_fewer_sequences_than_replicas(pair, expected, mode, collectives):
+    run = train(*NETS["sequences"](), 8, mode, scheduler=pair, collectives=collectives)
+    assert_same_bits(run, expected("sequences", 8))
+
+
+@both_collectives
 @every_net
 def test_several_steps_of_a_run(pair, name, collectives):
     net, (feed, *_) = NETS[name]()
