@@ -59,6 +59,7 @@ from dpexec.layers import (
     proposals,
     random,
     rank_tables,
+    ranking_loss,
     rearrangement,
     recurrent,
     rescaling,
@@ -117,6 +118,7 @@ from dpexec.layers.priors import *  # noqa: F403
 from dpexec.layers.proposals import *  # noqa: F403
 from dpexec.layers.random import *  # noqa: F403
 from dpexec.layers.rank_tables import *  # noqa: F403
+from dpexec.layers.ranking_loss import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.recurrent import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
@@ -174,6 +176,7 @@ _rooms = (
     priors,
     random,
     rank_tables,
+    ranking_loss,
     recurrent,
     rescaling,
     resizing,

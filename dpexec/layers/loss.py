@@ -14,16 +14,13 @@ from dpexec.layers.manipulation import expand, reshape, transpose
 from dpexec.layers.math import matmul, reduce_mean, reduce_sum
 
 __all__ = [
-    "bpr_loss",
     "cross_entropy",
     "dice_loss",
     "huber_loss",
     "kldiv_loss",
     "log_loss",
-    "margin_rank_loss",
     "mse_loss",
     "npair_loss",
-    "rank_loss",
     "sigmoid_cross_entropy_with_logits",
     "smooth_l1",
     "softmax_with_cross_entropy",
@@ -233,22 +230,6 @@ def log_loss(
     return add_op("log_loss", inputs, input.dtype, {"epsilon": epsilon}, slot="Loss", name=name)
 
 
-def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """Bayesian personalised ranking: the label should score above all other classes.
-
-    Args:
-        input: scores ``(N, classes)``.
-        label: class numbers, int64 ``(N, 1)``.
-        name: prefix of names.
-
-    Returns:
-        Losses ``(N, 1)``. Source: Paddle op ``bpr_loss``; Hidasi and others, 2016.
-    """
-    check_variable_and_dtype(input, "input", FLOATS, "bpr_loss")
-    inputs = {"X": input, "Label": label}
-    return add_op("bpr_loss", inputs, input.dtype, slot="Y", name=name)
-
-
 def kldiv_loss(
     x: Variable, target: Variable, reduction: str = "mean", name: str | None = None
 ) -> Variable:
@@ -268,55 +249,6 @@ def kldiv_loss(
     check_choice(reduction, "reduction", ("none", "mean", "sum", "batchmean"), "kldiv_loss")
     inputs, attrs = {"X": x, "Target": target}, {"reduction": reduction}
     return add_op("kldiv_loss", inputs, x.dtype, attrs, slot="Loss", name=name)
-
-
-def rank_loss(
-    label: Variable, left: Variable, right: Variable, name: str | None = None
-) -> Variable:
-    """Cross entropy of "left ranks above right" (RankNet).
-
-    Args:
-        label: float32 ``(N, 1)``: 1 where left ranks above right, 0 where below, 0.5 for a tie.
-        left: scores, float32 ``(N, 1)``.
-        right: scores, float32 ``(N, 1)``.
-        name: prefix of names.
-
-    Returns:
-        Losses ``(N, 1)``. Source: Paddle op ``rank_loss``; Burges and others, 2005.
-    """
-    inputs = {"Label": label, "Left": left, "Right": right}
-    for slot, var in inputs.items():
-        check_variable_and_dtype(var, slot.lower(), ("float32",), "rank_loss")
-    return add_op("rank_loss", inputs, "float32", name=name)
-
-
-def margin_rank_loss(
-    label: Variable, left: Variable, right: Variable, margin: float = 0.1, name: str | None = None
-) -> Variable:
-    """``max(0, -label * (left - right) + margin)``.
-
-    Args:
-        label: float32 ``(N, 1)``: 1 where left ranks above right, -1 where below.
-        left: scores, float32 ``(N, 1)``.
-        right: scores, float32 ``(N, 1)``.
-        margin: by which scores should differ.
-        name: prefix of names.
-
-    Returns:
-        Losses ``(N, 1)``. Source: Paddle op ``margin_rank_loss``.
-    """
-    for argument, var in (("label", label), ("left", left), ("right", right)):
-        check_variable_and_dtype(var, argument, ("float32",), "margin_rank_loss")
-    helper = LayerHelper("margin_rank_loss", name=name)
-    out = helper.create_variable_for_type_inference(left.dtype)
-    activated = helper.create_variable_for_type_inference(left.dtype)
-    helper.append_op(
-        type="margin_rank_loss",
-        inputs={"Label": label, "X1": left, "X2": right},
-        outputs={"Out": out, "Activated": activated},
-        attrs={"margin": margin},
-    )
-    return out
 
 
 def dice_loss(
