@@ -18,7 +18,6 @@ def words(lengths):
 
 def flat(pd, table, label):
     """Sequences and samples go in; sequences, a row for each, come out."""
-    table, label = pd.read_input(table), pd.read_input(label)
     hidden = layers.fc(table, 4, act="tanh")
     total = layers.sequence_pool(hidden, "sum")
     pd.write_output(hidden + layers.sequence_expand_as(total, hidden))
@@ -27,7 +26,6 @@ def flat(pd, table, label):
 
 def recurrent(pd, table, label):
     """A loop inside of the block."""
-    table, label = pd.read_input(table), pd.read_input(label)
     rnn = layers.DynamicRNN()
     with rnn.block():
         word, before = rnn.step_input(table), rnn.memory(shape=[4])
@@ -37,6 +35,13 @@ def recurrent(pd, table, label):
     states = rnn()
     pd.write_output(states)
     pd.write_output(layers.fc(layers.sequence_last_step(states), 1) - label)
+
+
+def sparse(pd, table, label):
+    """A table with sparse gradients, of which nobody knows beforehand how many rows they have."""
+    ids = table.block.program.global_block().var("words")
+    rows = fluid.embedding(pd.read_input(ids), [20, 4], is_sparse=True)
+    flat(pd, layers.concat([rows, table], axis=1), label)
 
 
 def train(body, places):
@@ -49,12 +54,12 @@ def train(body, places):
         table = fluid.embedding(ids, [20, 4])
         pd = parallel_do(places)
         with pd.do():
-            body(pd, table, label)
+            body(pd, pd.read_input(table), pd.read_input(label))
         sequences, errors = pd()
         assert sequences.lod_level == 1
         greatest = layers.sequence_pool(sequences, "max")
         loss = layers.mean(layers.square(errors)) + layers.mean(greatest)
-        fluid.optimizer.SGD(0.1).minimize(loss)
+        fluid.optimizer.Adagrad(0.1).minimize(loss)
     exe, found = fluid.Executor(CPU), []
     fetch = [loss, sequences, f"{table.name}@GRAD"]
     with fluid.scope_guard(fluid.Scope()):
@@ -65,7 +70,7 @@ def train(body, places):
     return found
 
 
-@pytest.mark.parametrize("body", [flat, recurrent])
+@pytest.mark.parametrize("body", [flat, recurrent, sparse])
 @pytest.mark.parametrize("places", [1, 3])
 def test_places_compute_what_one_computes(body, places):
     for one, several in zip(train(body, 0), train(body, places), strict=True):

@@ -113,7 +113,8 @@ def _follow_collective(
 def _rows_of(op: Operator, specs: Mapping[str, Spec], limits: Mapping[str, int]) -> int | None:
     """As many as a table was asked for, else as many as all sparse inputs have together."""
     if op.type in _LOOKUPS:
-        return math.prod(specs[op.inputs["Ids"][0]].shape)
+        shape = specs[op.inputs["Ids"][0]].shape
+        return None if any(size < 0 for size in shape) else math.prod(shape)
     sparse = [name for name in op.input_arg_names if _is_sparse(specs.get(name))]
     if not sparse or any(name not in limits for name in sparse):
         return None
