@@ -218,7 +218,9 @@ class LoDTensor:
         return array if isinstance(array, np.ndarray) else array.get()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return np.array(self.numpy(), dtype=dtype)  # a copy, as in fluid: no aliasing of state
+        # A copy, as in fluid: no aliasing of state. Without data it is empty: programs that rename
+        # variables of a scope copy their tensors, whether they have some or not.
+        return np.array(self.numpy() if self._is_initialized() else (), dtype=dtype)
 
     def __len__(self) -> int:
         return self.shape()[0]

@@ -51,3 +51,9 @@ def test_as_numpy():
     assert fluid.executor.as_numpy(None) is None
     with pytest.raises(RuntimeError, match="hold LoD information"):
         fluid.executor.as_numpy(tensor(np.ones((2, 2)), [[0, 1, 2]]))
+
+
+def test_tensor_without_data_is_an_empty_array():
+    held = np.array(fluid.Scope().var("x").get_tensor())
+    assert held.shape == (0,) and held.dtype == np.float64
+    assert tensor(held).shape() == [0]
