@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.dtypes import VarType
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Parameter, Variable
@@ -88,6 +89,25 @@ class Block:
         if initializer is not None:
             initializer(var, self)
         return var
+
+    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Make a variable like one of another program, as programs do that merge two.
+
+        Args:
+            var: like which; a parameter becomes a plain variable.
+            force_persistable: persistable in any case, but for variables that hold no tensor.
+        """
+        plain = var.type in (VarType.STEP_SCOPES, VarType.RAW)
+        return self.create_var(
+            name=var.name,
+            type=var.type,
+            shape=var.shape,
+            dtype=var.dtype,
+            lod_level=var.lod_level,
+            persistable=var.persistable or (force_persistable and not plain),
+            is_data=var.is_data,
+            need_check_feed=var.need_check_feed,
+        )
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
         """Make a parameter in the global block; arguments as for :class:`Parameter`.

@@ -35,3 +35,37 @@ def test_layer_of_another_programs_variable_says_so():
         ),
     ):
         fluid.layers.mean(x)
+
+
+def test_programs_are_merged_variable_by_variable_and_operator_by_operator():
+    student, teacher = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(teacher, fluid.Program()):
+        taught = fluid.layers.fc(fluid.data("x", [None, 2]), 3, bias_attr=False)
+    block = student.global_block()
+    for var in teacher.list_vars():
+        block._clone_variable(var, force_persistable=False)
+    assert {var.name for var in student.list_vars() if var.persistable} == {"fc_0.w_0"}
+    assert block.var("x").is_data and block.var("x").shape == (-1, 2)
+    assert block._clone_variable(taught).name == taught.name
+    for op in teacher.global_block().ops:
+        slots = [
+            {slot: [block.var(name) for name in names(slot)] for slot in known}
+            for names, known in ((op.input, op.input_names), (op.output, op.output_names))
+        ]
+        block.append_op(op.type, *slots, {name: op.attr(name) for name in op.attr_names})
+    scope = fluid.Scope()
+    scope.var("fc_0.w_0").get_tensor().set(np.ones((2, 3), np.float32), fluid.CPUPlace())
+    with fluid.scope_guard(scope):
+        feed = {"x": np.ones((1, 2), np.float32)}
+        exe = fluid.Executor(fluid.CPUPlace())
+        (value,) = exe.run(student, feed=feed, fetch_list=[taught.name])
+    np.testing.assert_array_equal(value, [[2, 2, 2]])
+
+
+def test_clone_is_persistable_unless_it_says_otherwise():
+    first, second = fluid.Program().global_block(), fluid.Program().global_block()
+    rows = first.create_var(name="rows", type=fluid.core.VarDesc.VarType.SELECTED_ROWS)
+    raw = first.create_var(name="raw", type=fluid.core.VarDesc.VarType.RAW)
+    assert second._clone_variable(rows).persistable
+    assert second._clone_variable(rows).type == rows.type
+    assert not second._clone_variable(raw).persistable
