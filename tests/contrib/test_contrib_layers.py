@@ -161,6 +161,20 @@ def test_figures_of_click_through_rates_add_up_over_batches():
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-5)
 
 
+def test_batches_are_shuffled_anew_in_every_run():
+    x = fluid.data("x", [None, 2])
+    x.stop_gradient = False
+    out = contrib.shuffle_batch(x, seed=7)
+    (grad,) = fluid.gradients(fluid.layers.reduce_sum(out * out), x)
+    feed = {"x": np.arange(10, dtype="float32").reshape(5, 2)}
+    first, d_x = run(feed, out, grad)
+    assert (first[:, 0] / 2).tolist() == [3, 0, 2, 4, 1]  # as in the real Paddle
+    np.testing.assert_array_equal(d_x, 2 * feed["x"])
+    (second,) = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=[out])
+    assert not np.array_equal(first, second)
+    assert sorted(map(tuple, second)) == sorted(map(tuple, first))
+
+
 def test_what_is_refused_says_what_to_use():
     with pytest.raises(AttributeError, match=r"rank_attention is not supported: .*layers\.gather"):
         contrib.rank_attention  # noqa: B018

@@ -9,6 +9,7 @@ from dpexec.contrib.layers.nn import (
     match_matrix_tensor,
     partial_concat,
     partial_sum,
+    shuffle_batch,
 )
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
 from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
@@ -28,6 +29,7 @@ __all__ = [
     "partial_concat",
     "partial_sum",
     "sequence_topk_avg_pooling",
+    "shuffle_batch",
     "tdm_child",
     "tdm_sampler",
     "tree_conv",
@@ -37,7 +39,6 @@ __all__ = [
 _REFUSED = {
     "rank_attention": "an operator for GPUs alone; build it from layers.matmul and layers.gather",
     "search_pyramid_hash": "hashed n-grams; use layers.hash and layers.embedding",
-    "shuffle_batch": "use fluid.io.shuffle on the reader",
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec import unique_name
 from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
@@ -16,6 +19,7 @@ __all__ = [
     "match_matrix_tensor",
     "partial_concat",
     "partial_sum",
+    "shuffle_batch",
 ]
 
 
@@ -194,3 +198,44 @@ def _partial(
     check_type(length, "length", int, op_type)
     attrs = {"start_index": start_index, "length": length}
     return add_op(op_type, {"X": parts}, parts[0].dtype, attrs)
+
+
+def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
+    """Rows in another order, in every run anew.
+
+    The seed goes on from run to run in a persistable variable, which the startup program makes.
+
+    Args:
+        x: all dimensions but the last are rows.
+        seed: where random numbers start; or an int64 variable to use instead. None: the program's
+            ``random_seed``, or any if that is 0.
+
+    Returns:
+        Like ``x``. Devices shuffle their own rows. Source: Paddle op ``shuffle_batch``.
+
+    Raises:
+        TypeError: the seed is neither.
+    """
+    helper = LayerHelper("shuffle_batch")
+    out = helper.create_variable_for_type_inference(x.dtype)
+    order = helper.create_variable_for_type_inference("int64")
+    if seed is None:
+        seed = helper.main_program.random_seed or random.randrange(-65536, 65535)
+    check_type(seed, "seed", (int, Variable), "shuffle_batch")
+    attrs = {}
+    if isinstance(seed, int):
+        attrs["startup_seed"] = seed
+        seed = helper.create_global_variable(
+            name=unique_name.generate("shuffle_batch_seed"),
+            dtype="int64",
+            shape=[1],
+            persistable=True,
+        )
+        helper.set_variable_initializer(seed, Constant(attrs["startup_seed"]))
+    helper.append_op(
+        type="shuffle_batch",
+        inputs={"X": x, "Seed": seed},
+        outputs={"Out": out, "ShuffleIdx": order, "SeedOut": seed},
+        attrs=attrs,
+    )
+    return out
