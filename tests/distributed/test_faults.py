@@ -24,10 +24,7 @@ from tests.runtime.nets import (
 
 STEPS = 6
 COMMIT = "dpexec.runtime.cluster.versions:Versions.commit"
-KERNELS = {
-    "tasks": "dpexec.runtime.cluster.worker:run_steps",
-    "gang": "dpexec.runtime.gang.members:run_steps",
-}
+KERNELS = "dpexec.runtime.cluster.gpus:run_steps"
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
@@ -66,7 +63,7 @@ def test_killed_when_others_have_made_the_step(mortals, undisturbed, mode, colle
 @both_collectives
 def test_killed_in_a_step(mortals, undisturbed, collectives):
     lost = mortals.addresses()[0]
-    faults = {2: lambda: die(mortals, lost, KERNELS[collectives], calls=3)}
+    faults = {2: lambda: die(mortals, lost, KERNELS, calls=3)}
     assert_same_bits(survives(mortals, faults, Reduce, collectives), undisturbed)
     assert lost not in mortals.addresses()
 

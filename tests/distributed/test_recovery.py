@@ -130,16 +130,16 @@ def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
 
 def test_worker_that_takes_its_time_for_a_failed_step_is_waited_for(mortals):
     def be_slow():
-        from dpexec.runtime.cluster import worker as cluster_worker
+        from dpexec.runtime.cluster import gpus
 
-        original = cluster_worker.run_steps
+        original = gpus.run_steps
 
         def slow(*args):
-            cluster_worker.run_steps = original
+            gpus.run_steps = original
             time.sleep(1.5)
             original(*args)
 
-        cluster_worker.run_steps = slow
+        gpus.run_steps = slow
 
     net, feeds = words(), word_batches(2)
     run = train(net, feeds[:1], 2, scheduler=mortals.client, collective_timeout=1)

@@ -10,7 +10,7 @@ from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, persistables, train
 
 RUN = 10
-RUN_STEPS = "dpexec.runtime.cluster.worker:run_steps"
+RUN_STEPS = "dpexec.runtime.cluster.gpus:run_steps"
 
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 
