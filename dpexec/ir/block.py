@@ -90,6 +90,10 @@ class Block:
             initializer(var, self)
         return var
 
+    def _sync_with_cpp(self) -> None:
+        """Let executors look at the program anew; there is no second copy of a block here."""
+        self.program._changed()
+
     def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
         """Make a variable like one of another program, as programs do that merge two.
 

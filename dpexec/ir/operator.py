@@ -208,6 +208,10 @@ class Operator:
         self.attrs[name] = value
         self.block.program._changed()
 
+    def _remove_attr(self, name: str) -> None:
+        self.attrs.pop(name, None)
+        self.block.program._changed()
+
     @property
     def role(self) -> int:
         """The op role, a bit set of :mod:`dpexec.ir.roles`."""

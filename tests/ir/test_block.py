@@ -69,3 +69,13 @@ def test_clone_is_persistable_unless_it_says_otherwise():
     assert second._clone_variable(rows).persistable
     assert second._clone_variable(rows).type == rows.type
     assert not second._clone_variable(raw).persistable
+
+
+def test_executor_notices_attributes_that_are_removed():
+    main, exe = fluid.Program(), fluid.Executor(fluid.CPUPlace())
+    with fluid.program_guard(main, fluid.Program()):
+        out = fluid.layers.scale(fluid.layers.fill_constant([1], "float32", 2.0), 3.0, bias=1.0)
+    assert exe.run(main, fetch_list=[out])[0] == 7.0
+    main.global_block().ops[-1]._remove_attr("bias")
+    main.global_block()._sync_with_cpp()
+    assert exe.run(main, fetch_list=[out])[0] == 6.0
