@@ -197,9 +197,10 @@ class ndarray:
 
     def take(self, indices, axis=None, out=None):
         reads = [self._memory, *_memories(indices)]
-        host = _hosts(indices)
+        host, size = _hosts(indices), self.size if axis is None else self.shape[axis]
         self._host_positions(indices)
-        return _enqueued("take", reads, [], lambda: self._host.take(host, axis, mode="wrap"))
+        # not mode="wrap", which takes forever for the garbage that a graph is captured with
+        return _enqueued("take", reads, [], lambda: self._host.take(np.mod(host, size), axis))
 
     def fill(self, value):
         self[...] = value

@@ -18,8 +18,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from dpexec.core.copies import with_arrays
 from dpexec.core.places import array_module
 from dpexec.core.ranges import Check, looking_later
+from dpexec.core.tensors import SelectedRows
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
 from dpexec.runtime.gpu.origins import DrawingEnv, Origins
@@ -160,8 +162,8 @@ class GraphPiece:
         """
         given = {name: env.find(name) for name in self._reads}
         given = {name: value for name, value in given.items() if value is not None}
-        arrays = all(isinstance(value, self.xp.ndarray) for value in given.values())
-        if self._captures >= _MOST_CAPTURES or not arrays:
+        on_gpu = all(_is_on_gpu(self.xp, value) for value in given.values())
+        if self._captures >= _MOST_CAPTURES or not on_gpu:
             return None
         self._captures += 1
         try:
@@ -202,7 +204,7 @@ class _Captured:
         stream = xp.cuda.Stream(non_blocking=True)
         with stream, xp.cuda.using_allocator(self._pool.malloc):
             self._copies = {
-                name: xp.empty(value.shape, value.dtype)
+                name: with_arrays(value, lambda array: xp.empty(array.shape, array.dtype))
                 for name, value in given.items()
                 if name not in stay
             }
@@ -231,14 +233,25 @@ class _Captured:
             env: what it reads, and gets what it writes.
         """
         for name, copy in self._copies.items():
-            copy[...] = env[name]
+            for target, source in zip(_arrays(copy), _arrays(env[name]), strict=True):
+                target[...] = source
         self._origins.write(env.shard)
         self._graph.launch()
         env.update(self.results)
 
 
+def _arrays(value: Any) -> list[Any]:
+    """The arrays that a value consists of."""
+    return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
+
+
+def _is_on_gpu(xp: Any, value: Any) -> bool:
+    return all(isinstance(array, xp.ndarray) for array in _arrays(value))
+
+
 def _form(value: Any) -> Any:
-    return getattr(value, "shape", None), getattr(value, "dtype", None)
+    found = [(getattr(a, "shape", None), getattr(a, "dtype", None)) for a in _arrays(value)]
+    return found, value.height_ if isinstance(value, SelectedRows) else None
 
 
 def _run(steps: Sequence[Step], env: Env) -> Iterator[tuple[Check, Step, Env]]:

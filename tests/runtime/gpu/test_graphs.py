@@ -144,6 +144,22 @@ def test_recorded_steps_are_launched_one_by_one(cupy):
     assert not any(name == "graph" for *_, name in cupy.machine.log)
 
 
+@pytest.mark.parametrize("numbers", [[0], [0, 1]], ids=str)
+def test_sparse_gradients_are_a_part_of_graphs(cupy, numbers):
+    net, log = NETS["sparse"](), cupy.machine.log
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program, launched = compiled(net, gpus(numbers)), []
+        for feed in feeds_of("sparse", 4):
+            log.clear()
+            exe.run(program, feed, [])
+            launched.append([name for *_, name in log])
+    assert "dp_add_runs" in launched[0] and "argsort" in launched[0]
+    assert not {"dp_add_runs", "argsort"} & set(launched[-1])
+    assert "graph" in launched[-1]
+
+
 def test_what_cannot_be_captured_runs_and_says_so_once(cupy, monkeypatch):
     monkeypatch.setattr("dpexec.runtime.gpu.graphs.is_capturable", lambda op: True)
     net, feeds = with_constant(), without_labels(4)
