@@ -219,8 +219,8 @@ def _follow(op: Operator, known: Known) -> None:
 def _make_offsets(op: Operator, known: Known) -> set[str]:
     """Let an operator write offsets; the outputs that it makes some for.
 
-    It may make none, such as for what is pooled from sequences of one level; what it makes without
-    inputs is what the program says.
+    It may make none, such as for what is pooled from sequences of one level. Where only a run shows
+    what comes out, that has offsets if the program says so, or if it is made of sequences.
     """
     slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
@@ -228,12 +228,13 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
         op.outputs[slot] = list(map(lod_name, outputs[owner]))
     specs = op.infer_outputs(_specs(op)) if slots else {}
     lasting: set[str] = set()
+    of_sequences = any(name in known for name in op.input_arg_names)
     for slot, owner in slots:
         declared = op.definition.infer is None
         made = {
             name: var
             for name, var in outputs[owner].items()
-            if (var.lod_level if declared else lod_name(name) in specs)
+            if (var.lod_level or of_sequences if declared else lod_name(name) in specs)
         }
         op.outputs[slot] = [_declare(var) for var in made.values()]
         for name, var in made.items():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dpexec.core.lod import NO_SEQUENCES, Lod, lod_name
 from dpexec.core.tensors import LoDTensor
 from dpexec.ir.opdef import GradContext, GradOp, op, require
+from dpexec.ops._sequences import at_their_places
 
 __all__ = ["CallableId", "registered_callables"]
 
@@ -37,27 +39,31 @@ class CallableId(int):
 
 @op(
     "py_func",
-    inputs="X?[]",
-    outputs="Out?[]",
+    inputs="X?[] X@LOD?[]",
+    outputs="Out?[] Out@LOD?[]",
     infer=None,
     checks_values=True,
 )
 def py_func(
     xp: Any,
     x: list[Any],
+    lods: list[Lod],
     *,
+    names: Mapping[str, Sequence[str]],
     forward_callable_id: int = 0,
     backward_callable_id: int = -1,
     backward_skip_vars: Sequence[str] = (),
-) -> list[Any]:
+) -> tuple[list[Any], list[Lod]]:
     """What a Python function returns for the inputs, which it gets as ``LoDTensor``.
 
-    The outputs have the shapes that their variables were declared with. Source: Paddle op
-    ``py_func``.
+    The outputs have the shapes that their variables were declared with, and the sequences that the
+    function gives them by returning a ``LoDTensor``. Source: Paddle op ``py_func``.
 
     Args:
         xp: the array library.
         x: arguments of the function.
+        lods: offsets of those that hold sequences.
+        names: of the variables, by slot.
         forward_callable_id: which function, see :class:`CallableId`.
         backward_callable_id: the one that gives the gradients of the inputs, -1 for none. It gets
             inputs, outputs and gradients of the outputs.
@@ -69,16 +75,27 @@ def py_func(
         "program that was loaded from bytes needs layers.py_func to be called with the same "
         "functions in the same order first",
     )
-    result = registered_callables[forward_callable_id](*map(_tensor, x))
+    given = at_their_places(names["X@LOD"], lods) if lods else [NO_SEQUENCES for _ in x]
+    result = registered_callables[forward_callable_id](*map(_tensor, x, given))
     results = result if isinstance(result, (list, tuple)) else [result]
-    return [item if item is None else xp.asarray(np.array(item)) for item in results]
+    arrays = [item if item is None else xp.asarray(np.array(item)) for item in results]
+    wanted = names.get("Out@LOD", ())
+    pairs = zip(names.get("Out", ()), results, strict=False)  # what runs next counts the arrays
+    return arrays, [_offsets(item) for name, item in pairs if lod_name(name) in wanted]
 
 
-def _tensor(value: Any) -> LoDTensor:
+def _tensor(value: Any, lod: Lod) -> LoDTensor:
     """What the function sees; NumPy makes a copy of it, so it cannot write to ``value``."""
     tensor = LoDTensor()
     tensor.array = value.get() if hasattr(value, "get") else value
+    if lod:
+        tensor.set_lod(lod.to_lists())
     return tensor
+
+
+def _offsets(result: Any) -> Lod:
+    """The sequences of what the function returned."""
+    return Lod(result.lod()) if isinstance(result, LoDTensor) else NO_SEQUENCES
 
 
 @py_func.grad_maker
