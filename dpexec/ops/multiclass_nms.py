@@ -12,16 +12,14 @@ from dpexec.ir.opdef import Sample, Spec, op, passes_on
 from dpexec.ops._boxes import Numbers, to_host
 from dpexec.ops._nms import best, candidates, gathered, index_spec, infer_found, suppressed
 
-_INPUTS = "BBoxes BBoxes@LOD? Scores Scores@LOD?"
+_INPUTS = "BBoxes BBoxes@LOD? Scores"
 
 
-def _infer(boxes: Spec, _: Spec | None, scores: Spec, __: Spec | None) -> tuple[Spec, Spec]:
+def _infer(boxes: Spec, _: Spec | None, scores: Spec) -> tuple[Spec, Spec]:
     return infer_found(boxes, scores)
 
 
-def _infer_with_index(
-    boxes: Spec, _: Spec | None, scores: Spec, __: Spec | None
-) -> tuple[Spec, Spec, Spec, Spec]:
+def _infer_with_index(boxes: Spec, _: Spec | None, scores: Spec) -> tuple[Spec, Spec, Spec, Spec]:
     found, lod = infer_found(boxes, scores)
     return found, lod, index_spec(found), lod
 
@@ -39,8 +37,7 @@ def _samples(r: Any) -> list[Sample]:
     lod = Lod([[0, 4, 9]])
     attrs = {"score_threshold": 0.2, "nms_top_k": 7, "keep_top_k": 6, "nms_threshold": 0.4}
     images = {"BBoxes": boxes, "Scores": r.uniform(0, 1, (2, 3, 9))}
-    rows = {"BBoxes": boxes.reshape(9, 2, 4), "BBoxes@LOD": lod}
-    rows |= {"Scores": r.uniform(0, 1, (9, 2)), "Scores@LOD": lod}
+    rows = {"BBoxes": boxes.reshape(9, 2, 4), "BBoxes@LOD": lod, "Scores": r.uniform(0, 1, (9, 2))}
     every = {"keep_top_k": -1, "nms_top_k": -1, "background_label": -1}
     adaptive = {"nms_threshold": 0.8, "nms_eta": 0.7, "normalized": False}
     return [
@@ -126,7 +123,6 @@ def multiclass_nms(
     boxes: Any,
     lod: Lod | None,
     scores: Any,
-    _: Lod | None,
     *,
     background_label: int = 0,
     score_threshold: float,
@@ -156,7 +152,7 @@ def multiclass_nms(
 
 @passes_on(multiclass_nms.kernel)
 def _with_index(
-    xp: Any, boxes: Any, lod: Lod | None, scores: Any, _: Lod | None, **attrs: Any
+    xp: Any, boxes: Any, lod: Lod | None, scores: Any, **attrs: Any
 ) -> tuple[Any, Lod, Any, Lod]:
     """As ``multiclass_nms``, with the number of each box that is found among all boxes.
 
