@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import LOD_SUFFIX, lod_name
+from dpexec.graph.gradient_lods import without_sequences
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.opdef import Slot, Spec
@@ -29,7 +30,7 @@ class Sequences:
 
     Args:
         program: the program.
-        offsets: for variables of the global block that hold sequences at the end, the variable
+        offsets: for variables of the global block that show sequences at the end, the variable
             that holds their offsets.
     """
 
@@ -77,7 +78,8 @@ class _Rewriter:
         block = self._program.global_block()
         known = self._block(block, {})
         self._program._changed()
-        return Sequences(self._program, {n: o for n, o in known.items() if n in block.vars})
+        shown = (block.vars.keys() & known.keys()) - without_sequences(block, known)
+        return Sequences(self._program, {n: o for n, o in known.items() if n in shown})
 
     def _block(self, block: Block, around: Known) -> Known:
         known = {**around, **self._at_end.get(block.forward_block_idx, {})}
@@ -220,7 +222,7 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     """Let an operator write offsets; the outputs that it makes some for.
 
     It may make none, such as for what is pooled from sequences of one level. Where only a run shows
-    what comes out, that has offsets if the program says so, or if it is made of sequences.
+    what comes out, that has offsets if the program says so, or if a function makes it of sequences.
     """
     slots = [(slot.name, owner) for slot, owner in _lod_slots(op.definition.outputs)]
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
@@ -228,7 +230,8 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
         op.outputs[slot] = list(map(lod_name, outputs[owner]))
     specs = op.infer_outputs(_specs(op)) if slots else {}
     lasting: set[str] = set()
-    of_sequences = any(name in known for name in op.input_arg_names)
+    from_known = any(name in known for name in op.input_arg_names)
+    of_sequences = from_known and not op.definition.by_executor
     for slot, owner in slots:
         declared = op.definition.infer is None
         made = {
