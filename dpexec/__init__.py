@@ -10,12 +10,15 @@ from dpexec import (
     compiler,
     contrib,
     core,
+    data_feed_desc,
     data_feeder,
+    dataset,
     debugger,
     evaluator,
     executor,
     framework,
     incubate,
+    inference,
     initializer,
     install_check,
     io,
@@ -38,7 +41,9 @@ from dpexec.core.flags import get_flags, set_flags
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.data import data
+from dpexec.data_feed_desc import DataFeedDesc
 from dpexec.data_feeder import DataFeeder
+from dpexec.dataset import DatasetFactory
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -73,7 +78,9 @@ __all__ = [
     "CUDAPinnedPlace",
     "CUDAPlace",
     "CompiledProgram",
+    "DataFeedDesc",
     "DataFeeder",
+    "DatasetFactory",
     "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
@@ -101,7 +108,9 @@ __all__ = [
     "cuda_pinned_places",
     "cuda_places",
     "data",
+    "data_feed_desc",
     "data_feeder",
+    "dataset",
     "debugger",
     "default_main_program",
     "default_startup_program",
@@ -144,6 +153,9 @@ __all__ = [
     "transpiler",
     "unique_name",
 ]
+
+# fluid.core has these names, too; core itself imports nothing that lies above it.
+vars(core).update({name: getattr(inference, name) for name in inference.__all__})
 
 if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
     from dpexec.unsupported import __getattr__  # noqa: F401

@@ -10,9 +10,10 @@ from dpexec.core.dtypes import to_numpy
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor
+from dpexec.runtime.dataset_runs import FetchHandler
 from dpexec.runtime.executor import Executor
 
-__all__ = ["Executor", "as_numpy", "global_scope", "scope_guard"]
+__all__ = ["Executor", "FetchHandler", "as_numpy", "global_scope", "scope_guard"]
 
 
 def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:

@@ -8,8 +8,6 @@ from typing import NoReturn
 from dpexec.errors import similar
 
 _KNOWN = {
-    "DataFeedDesc": "readers of C++ trainers; use fluid.io.DataLoader",
-    "DatasetFactory": "readers of C++ trainers; use fluid.io.DataLoader and Executor.run",
     "dygraph": "eager execution; dpexec runs programs",
 }
 

@@ -132,8 +132,8 @@ def test_installation_is_checked(capsys):
 
 
 def test_what_is_not_there_says_what_to_use():
-    with pytest.raises(AttributeError, match=r"use fluid\.io\.DataLoader"):
-        fluid.DataFeedDesc  # noqa: B018
+    with pytest.raises(AttributeError, match=r"fluid\.dygraph .* dpexec runs programs"):
+        fluid.dygraph  # noqa: B018
     with pytest.raises(NotImplementedError, match=r"DetectionMAP .* sequences"):
         fluid.metrics.DetectionMAP(None, None, None)
 

@@ -1,5 +1,5 @@
-"""``fluid.incubate``: what scripts of fluid 1.8 train with on several processes, :mod:`fleet`."""
+"""``fluid.incubate``: :mod:`fleet`, and :mod:`data_generator` for data sets of files."""
 
-from dpexec.incubate import fleet
+from dpexec.incubate import data_generator, fleet
 
-__all__ = ["fleet"]
+__all__ = ["data_generator", "fleet"]

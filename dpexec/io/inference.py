@@ -163,7 +163,7 @@ def load_inference_model(
     else:
         if not os.path.isdir(dirname):
             raise ValueError(f"There is no directory named '{dirname}'")
-        program = _read_program(dirname, os.path.basename(str(model_filename or "__model__")))
+        program = read_program(dirname, os.path.basename(str(model_filename or "__model__")))
         if params_filename is not None:
             params_filename = os.path.basename(str(params_filename))
     if get_program_persistable_vars(program):
@@ -173,7 +173,12 @@ def load_inference_model(
     return [program, program.desc.get_feed_target_names(), targets]
 
 
-def _read_program(directory: str, name: str) -> Program:
+def read_program(directory: str, name: str) -> Program:
+    """The program in a file.
+
+    Raises:
+        EnforceNotMet: it cannot be read, or is damaged.
+    """
     path = stored(directory, name)
     try:
         data = path.read_bytes()

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpexec.compiler import CompiledProgram
 from dpexec.core.dtypes import VarType
-from dpexec.core.scope import global_scope
+from dpexec.core.scope import Scope, global_scope
 from dpexec.core.tensors import LoDTensor, SelectedRows
 from dpexec.errors import EnforceNotMet
 from dpexec.io.atomic import stored, write_files
@@ -105,9 +105,9 @@ def value_of(name: str) -> LoDTensor | SelectedRows:
     raise EnforceNotMet(f"variable {name} has no value to save: run the startup program first")
 
 
-def put(name: str, value: LoDTensor | SelectedRows) -> None:
-    """Store a value in the global scope, where all devices notice it."""
-    scope = global_scope()
+def put(name: str, value: LoDTensor | SelectedRows, scope: Scope | None = None) -> None:
+    """Store a value in a scope, by default the global one, where all devices notice it."""
+    scope = global_scope() if scope is None else scope
     holder = scope.find_var(name) or scope.var(name)
     if isinstance(value, SelectedRows):
         rows = holder.get_selected_rows()
@@ -240,8 +240,16 @@ def load_vars(
         ValueError: neither a directory nor content is given.
     """
     program = valid_program(main_program)
-    chosen = list(filter(predicate, program.list_vars())) if vars is None else list(vars)
-    wanted = {var.name: var for var in chosen if var.type != VarType.RAW}
+    chosen = filter(predicate, program.list_vars()) if vars is None else vars
+    for name, value in read_vars(dirname, chosen, filename).items():
+        put(name, value)
+
+
+def read_vars(
+    dirname: str | None, variables: Iterable[Variable], filename: str | bytes | None
+) -> dict[str, LoDTensor | SelectedRows]:
+    """Values of variables by name, from files; arguments and errors as for :func:`load_vars`."""
+    wanted = {var.name: var for var in variables if var.type != VarType.RAW}
     if filename is None and dirname is None:
         raise ValueError("The directory path and params cannot be None at the same time.")
     if filename is None:
@@ -250,8 +258,7 @@ def load_vars(
         found = _read_all(dirname, filename, [wanted[name] for name in sorted(wanted)])
     for name, value in found.items():
         check_shape(wanted[name], np.shape(value.numpy()) if isinstance(value, LoDTensor) else None)
-    for name, value in found.items():
-        put(name, value)
+    return found
 
 
 def check_shape(var: Variable, shape: tuple[int, ...] | None) -> None:

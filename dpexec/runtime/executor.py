@@ -14,6 +14,14 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
+from dpexec.runtime.dataset_runs import (
+    Dataset,
+    Feed,
+    FetchHandler,
+    Watcher,
+    run_dataset,
+    watchers,
+)
 from dpexec.runtime.engine import Engine
 from dpexec.runtime.feeds.loaders import with_loaders
 from dpexec.runtime.feeds.splitting import Feeds
@@ -179,6 +187,85 @@ class Executor:
         batches = _batches(engine, feed)
         merged = return_merged or not compiled._is_data_parallel
         return self._run_engine(engine, compiled._remote, batches, names, return_numpy, merged)
+
+    def train_from_dataset(
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run a program with every batch of a data set, as :meth:`run` does with one.
+
+        Batches come one after another, in the order of files and lines: threads read ahead. (In
+        the original each trains on its own.) Several devices divide each batch.
+
+        Args:
+            program: None takes the default main program; a compiled one runs on its devices.
+            dataset: what :class:`dpexec.dataset.DatasetFactory` makes. Variables that the program
+                does not have are not fed.
+            scope: where variables live; None takes the global scope.
+            thread: files that are read at once; 0 takes the number of ``dataset.set_thread``.
+            debug: print how many batches a second run, every ``print_period`` batches.
+            fetch_list: variables that are printed.
+            fetch_info: what is printed before each.
+            print_period: the first of every so many batches is printed.
+            fetch_handler: looks at variables from time to time.
+
+        Raises:
+            AssertionError: ``fetch_info`` is not as long as ``fetch_list``.
+            RuntimeError: there is no data set, it has no threads, or nothing was loaded.
+            EnforceNotMet: a pipe command failed, a line does not fit, or an operator cannot work on
+                its inputs; batches before it have been trained on.
+            OSError: a file cannot be read.
+            ValueError: the data set has no files or no variables.
+        """
+        watching = watchers(fetch_list, fetch_info, print_period, debug, fetch_handler)
+        self._run_dataset(program, dataset, scope, thread, watching)
+
+    def infer_from_dataset(
+        self,
+        program: Program | CompiledProgram | None = None,
+        dataset: Dataset | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Any = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run a program with every batch of a data set, to see what is fetched.
+
+        The same as :meth:`train_from_dataset`, with its arguments and errors: as in the original
+        the program runs as it is. Pass one that updates nothing, such as
+        ``program.clone(for_test=True)`` from before ``minimize``.
+        """
+        watching = watchers(fetch_list, fetch_info, print_period, debug, fetch_handler)
+        self._run_dataset(program, dataset, scope, thread, watching)
+
+    def _run_dataset(
+        self,
+        program: Program | CompiledProgram | None,
+        dataset: Dataset | None,
+        scope: Scope | None,
+        thread: int,
+        watching: Sequence[Watcher],
+    ) -> None:
+        program = default_main_program() if program is None else program
+        original = program._original if isinstance(program, CompiledProgram) else program
+        known = original.global_block().vars
+
+        def run(feed: Feed, names: list[str]) -> list[Any]:
+            fed = {name: tensor for name, tensor in feed.items() if name in known}
+            return self.run(program, fed, names, scope=scope, return_numpy=False)
+
+        run_dataset(run, dataset, thread, watching)
 
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests.fakes.operators import add_operators
 from tests.fakes.streams import Memory
 
 __all__ = ["AT_TYPES", "NAMES", "ndarray", "refuse_unknown"]
@@ -358,44 +359,8 @@ def _view(name):
     return property(lambda array: array._part(getattr(array._host, name)))
 
 
-def _operator(function, reflected):
-    def method(self, other=None):
-        if other is None:
-            return function(self.machine.module)(self)
-        pair = (other, self) if reflected else (self, other)
-        return function(self.machine.module)(*pair)
-
-    return method
-
-
-def _in_place(function):
-    def method(self, other):
-        return function(self.machine.module)(self, other, out=self)
-
-    return method
-
-
-_BINARY = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
-    "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "lshift": "left_shift",
-    "rshift": "right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
-}  # fmt: skip
-_COMPARE = {
-    "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-    "ne": "not_equal",
-}  # fmt: skip
-_UNARY = {"neg": "negative", "abs": "absolute", "invert": "invert", "pos": "positive"}
-
-
 def _complete():
-    for short, name in {**_BINARY, "matmul": "matmul"}.items():
-        function = operator.attrgetter(name)
-        setattr(ndarray, f"__{short}__", _operator(function, False))
-        setattr(ndarray, f"__r{short}__", _operator(function, True))
-        if name != "matmul":
-            setattr(ndarray, f"__i{short}__", _in_place(function))
-    for short, name in {**_COMPARE, **_UNARY}.items():
-        setattr(ndarray, f"__{short}__", _operator(operator.attrgetter(name), False))
+    add_operators(ndarray)
     ndarray.__hash__ = object.__hash__
     for name, known in NAMES["methods"].items():
         if name in _PLAIN:

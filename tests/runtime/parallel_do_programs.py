@@ -6,6 +6,7 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec.ir.verify import verify
+from dpexec.runtime.engine import Engine
 
 layers = fluid.layers
 CPU = fluid.CPUPlace()
@@ -91,3 +92,8 @@ def assert_close(found, expected, tolerance=1e-6):
         np.testing.assert_allclose(
             found[1][name], value, rtol=tolerance, atol=tolerance, err_msg=name
         )
+
+
+def graph_of(main, scope=None):
+    """The graph of a program that the plain executor runs."""
+    return Engine(main, [CPU], scope or fluid.Scope()).graph

@@ -7,7 +7,7 @@ from dpexec.viz.page import page as make_page
 
 from dpexec import viz
 from tests.runtime.nets import batches, classifier, train
-from tests.viz import big
+from tests.viz import bare, big
 from tests.viz.browser import BROWSER, DRIVER, MISSING, browser
 from tests.viz.graphs import mlp
 
@@ -346,57 +346,9 @@ def test_notebooks_hold_several_views(window, run, tmp_path):
     assert all(window.js("return [...document.images].map(i => i.naturalWidth > 100)"))
 
 
-def smallest():
-    """Views with next to nothing in them."""
-    node = {
-        "id": 7, "name": "relu", "kind": "compute", "device": 0, "role": "forward", "scope": "/",
-        "layer": "", "line": None, "inputs": [], "outputs": [], "task": None,
-    }  # fmt: skip
-    columns = ("track", "depth", "start", "duration", "name", "role", "node", "step")
-    slices = {name: [0] for name in columns} | {"node": [None]}
-    graph = {"title": "", "mode": "all_reduce", "devices": [], "vars": [], "nodes": [node]}
-    peak = {"time": 0, "bytes": 0, "parts": []}
-    stage = {"name": "program", "note": "", "nodes": [], "links": []}
-    stage |= {"added": [], "removed": [], "changed": []}
-    axis = {"label": "devices", "unit": "count"}
-    return [
-        {"type": "graph", "graph": graph, "groups": [], "twins": [None], "fold_replicas": True},
-        {
-            "type": "timeline", "span": [0, 0], "names": ["relu"], "roles": ["forward"],
-            "tracks": [{"name": "thread 0", "group": "device 0", "device": 0}],
-            "slices": slices, "flows": [], "critical": [], "counters": [],
-        },
-        {"type": "table", "columns": [{"label": "name", "unit": "text"}], "rows": []},
-        {
-            "type": "memory",
-            "view": [0, 1],
-            "devices": [{"name": "device 0", "times": [0], "kinds": {"feed": [0]}, "peak": peak}],
-        },
-        {"type": "passes", "nodes": [], "stages": [stage]},
-        {
-            "type": "compare", "rows": [], "unmatched": [[], []],
-            "sides": [{"name": "a", "step": 0}, {"name": "b", "step": 0}],
-        },
-        {"type": "chart", "x": axis, "y": axis, "series": [{"name": "a", "x": [1], "y": [0]}]},
-        {"type": "text", "sections": []},
-        {"type": "stack", "views": []},
-    ]  # fmt: skip
-
-
-class Bare:
-    svg = "<svg/>"
-
-    def __init__(self, data):
-        self.title = data["type"]
-        self.data = {"title": self.title, "notes": [], **data}
-
-    def payload(self):
-        return self.data
-
-
 def test_views_with_next_to_nothing_in_them(window, tmp_path):
     path = tmp_path / "smallest.html"
-    path.write_text(make_page("smallest", [Bare(data) for data in smallest()]))
+    path.write_text(make_page("smallest", bare.views()))
     window.open(path)
     for name in tabs(window):
         window.tab(name)
