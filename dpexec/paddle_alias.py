@@ -46,10 +46,11 @@ def _resolve(name: str) -> ModuleType:
     module = getattr(importlib.import_module(parent), child, None)
     if isinstance(module, ModuleType):  # fluid's name for a module that lies elsewhere here
         return module
+    launching = "; dpexec run --trainers N starts the processes of a job"
     raise ModuleNotFoundError(
         f"{name} is not supported: dpexec answers paddle.fluid and its modules, paddle.batch, "
-        "paddle.reader, paddle.utils, paddle.version and paddle.dataset (cifar, imikolov, mnist, "
-        "uci_housing)",
+        "paddle.compat, paddle.reader, paddle.utils, paddle.version and paddle.dataset (cifar, "
+        f"imikolov, mnist, uci_housing){launching if 'distributed' in name else ''}",
         name=name,
     )
 

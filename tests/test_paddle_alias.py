@@ -55,6 +55,12 @@ def test_what_is_missing_is_named(name):
         importlib.import_module(name)
 
 
+@pytest.mark.usefixtures("alias")
+def test_who_looks_for_the_launcher_is_told_what_launches():
+    with pytest.raises(ModuleNotFoundError, match="dpexec run --trainers"):
+        importlib.import_module("paddle.distributed.launch")
+
+
 def test_nothing_stays_behind():
     before = list(sys.meta_path)
     with paddle_is_dpexec():

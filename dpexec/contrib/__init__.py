@@ -1,6 +1,6 @@
 """``fluid.contrib``: helpers beside the main interface."""
 
-from dpexec.contrib import decoder, layers, mixed_precision, model_stat
+from dpexec.contrib import decoder, layers, mixed_precision, model_stat, reader
 from dpexec.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
 from dpexec.contrib.layers import (
@@ -19,6 +19,7 @@ from dpexec.contrib.memory_usage_calc import memory_usage
 from dpexec.contrib.mixed_precision import AutoMixedPrecisionLists, decorate
 from dpexec.contrib.model_stat import summary
 from dpexec.contrib.op_frequence import op_freq_statistic
+from dpexec.contrib.reader import distributed_batch_reader
 
 __all__ = [
     "AutoMixedPrecisionLists",
@@ -32,6 +33,7 @@ __all__ = [
     "basic_lstm",
     "decoder",
     "decorate",
+    "distributed_batch_reader",
     "extend_with_decoupled_weight_decay",
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
@@ -43,6 +45,7 @@ __all__ = [
     "op_freq_statistic",
     "partial_concat",
     "partial_sum",
+    "reader",
     "sequence_topk_avg_pooling",
     "summary",
 ]

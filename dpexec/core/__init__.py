@@ -1,5 +1,6 @@
 """``fluid.core``: the names that programs take from Paddle's C++ binding as if they were public."""
 
+from dpexec.core import op_proto_and_checker_maker
 from dpexec.core.dtypes import AttrType, VarDesc, VarType
 from dpexec.core.flags import globals
 from dpexec.core.oddities import (  # noqa: F401
@@ -37,4 +38,5 @@ __all__ = [
     "get_cuda_device_count",
     "globals",
     "is_compiled_with_cuda",
+    "op_proto_and_checker_maker",
 ]

@@ -10,6 +10,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Parameter, Variable
+from dpexec.ir.views import BlockView
 
 if TYPE_CHECKING:
     from dpexec.ir.program import Program
@@ -33,6 +34,11 @@ class Block:
         self.forward_block_idx = -1
         self.vars: OrderedDict[str, Variable] = OrderedDict()
         self.ops: list[Operator] = []
+
+    @property
+    def desc(self) -> BlockView:
+        """The block as tools of fluid see it."""
+        return BlockView(self)
 
     @property
     def backward_block_idx(self) -> int:

@@ -63,6 +63,10 @@ class ProgramDesc:
         """The program as a ``ProgramDesc`` message, which Paddle 1.x reads."""
         return serialize(self._program)
 
+    def flush(self) -> None:
+        """Let executors look at the program anew; there is no second copy of it here."""
+        self._program._changed()
+
     def get_feed_target_names(self) -> list[str]:
         """What an inference model is fed, in order."""
         return list(self._program._feed_names)

@@ -11,6 +11,7 @@ from dpexec.core.dtypes import AttrType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.callsite import CallSite, user_callsite
+from dpexec.ir.views import OperatorView
 
 if TYPE_CHECKING:
     from dpexec.ir.block import Block
@@ -53,6 +54,11 @@ class Operator:
         given = {name: _plain(value, defaults.get(name)) for name, value in attrs.items()}
         self.attrs: dict[str, Any] = {**defaults, **given} if fill_defaults else given
         self.callsite = callsite or user_callsite()
+
+    @property
+    def desc(self) -> OperatorView:
+        """The operator as tools of fluid see it."""
+        return OperatorView(self)
 
     @property
     def definition(self) -> opdef.OpDef:

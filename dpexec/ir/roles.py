@@ -1,22 +1,25 @@
 """Operator roles: which part of a training step an operator belongs to.
 
-Source: ``OpRole`` of Paddle 1.8. ``LOSS`` is a flag on top of ``FORWARD`` or ``BACKWARD``.
+``LOSS`` is a flag on top of ``FORWARD`` or ``BACKWARD``.
 """
 
 from __future__ import annotations
 
-FORWARD = 0
-BACKWARD = 1
-OPTIMIZE = 2
-RPC = 4
-DIST = 8
-LR_SCHED = 16
-LOSS = 256
+from dpexec.core import op_proto_and_checker_maker as maker
+from dpexec.core.op_proto_and_checker_maker import OpRole
 
-ROLE = "op_role"
-ROLE_VAR = "op_role_var"
-NAME_SCOPE = "op_namescope"
-DEVICE = "op_device"
+FORWARD = OpRole.Forward.value
+BACKWARD = OpRole.Backward.value
+OPTIMIZE = OpRole.Optimize.value
+RPC = OpRole.RPC.value
+DIST = OpRole.Dist.value
+LR_SCHED = OpRole.LRSched.value
+LOSS = OpRole.Loss.value
+
+ROLE = maker.kOpRoleAttrName()
+ROLE_VAR = maker.kOpRoleVarAttrName()
+NAME_SCOPE = maker.kOpNameScopeAttrName()
+DEVICE = maker.kOpDeviceAttrName()
 
 GRAD_SUFFIX = "@GRAD"
 EMPTY = "@EMPTY@"

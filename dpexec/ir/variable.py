@@ -10,6 +10,7 @@ from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.ir.arithmetic import Arithmetic
 from dpexec.ir.opdef import Spec
 from dpexec.ir.roles import grad_name
+from dpexec.ir.views import VariableView
 
 if TYPE_CHECKING:
     from dpexec.ir.block import Block
@@ -111,6 +112,11 @@ class Variable(Arithmetic):
     def grad_name(self) -> str:
         """Name of the gradient variable."""
         return grad_name(self.name)
+
+    @property
+    def desc(self) -> VariableView:
+        """The variable as tools of fluid see it."""
+        return VariableView(self)
 
     @property
     def spec(self) -> Spec:

@@ -1,0 +1,40 @@
+"""``fluid.contrib.reader``: batches for the trainers of a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+__all__ = ["distributed_batch_reader"]
+
+
+def distributed_batch_reader(
+    batch_reader: Callable[[], Iterator[Any]],
+) -> Callable[[], Iterator[Any]]:
+    """Give every trainer batches of its own: of as many as there are trainers, the one it gets.
+
+    PADDLE_TRAINERS_NUM (1) and PADDLE_TRAINER_ID (0) say which trainer this is, as ``dpexec run
+    --trainers N`` sets them. Batches at the end that do not suffice for all are left out.
+
+    Args:
+        batch_reader: gives all batches.
+
+    Returns:
+        A reader of the batches of this trainer.
+
+    Raises:
+        ValueError: there are not as many trainers.
+    """
+    trainers = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+    trainer = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    if not 0 <= trainer < trainers:
+        raise ValueError(f"PADDLE_TRAINER_ID is {trainer}, but PADDLE_TRAINERS_NUM {trainers}")
+
+    def reader() -> Iterator[Any]:
+        batches = iter(batch_reader())
+        while len(group := list(islice(batches, trainers))) == trainers:
+            yield group[trainer]
+
+    return reader

@@ -1,0 +1,124 @@
+"""``fluid.transpiler.details``: find and remove operators, print programs as if they were code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from dpexec.core.dtypes import AttrType, VarType
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Parameter, Variable
+
+__all__ = [
+    "block_to_code",
+    "delete_ops",
+    "find_op_by_input_arg",
+    "find_op_by_output_arg",
+    "op_to_code",
+    "program_to_code",
+    "variable_to_code",
+]
+
+
+def delete_ops(block: Block, ops: Iterable[Operator]) -> None:
+    """Remove operators from a block.
+
+    Args:
+        block: their block.
+        ops: which.
+
+    Raises:
+        ValueError: one is not in the block any more.
+    """
+    for op in list(ops):
+        block._remove_op(op.idx)
+
+
+def find_op_by_input_arg(block: Block, arg_name: str) -> int:
+    """The position of the first operator that reads a variable, -1 if none does."""
+    return next((i for i, op in enumerate(block.ops) if arg_name in op.input_arg_names), -1)
+
+
+def find_op_by_output_arg(block: Block, arg_name: str, reverse: bool = False) -> int:
+    """The position of the first operator that writes a variable, -1 if none does.
+
+    Args:
+        block: where.
+        arg_name: the variable.
+        reverse: whether the last one is looked for.
+    """
+    found = [i for i, op in enumerate(block.ops) if arg_name in op.output_arg_names]
+    return found[-1 if reverse else 0] if found else -1
+
+
+def variable_to_code(var: Variable) -> str:
+    """A variable as a line: name, shape, type, and whether it is a parameter or persistable."""
+    kind = "var"
+    if isinstance(var, Parameter):
+        kind = "trainable parameter" if var.trainable else "parameter"
+    persist = "persist " if var.persistable else ""
+    tensor = var.type in (VarType.SELECTED_ROWS, VarType.LOD_TENSOR)
+    content = f".shape{var.shape}.astype({var.dtype})" if tensor else ")"
+    return f"{persist}{kind} {var.name} : fluid.{var.type}{content}"
+
+
+def op_to_code(op: Operator, skip_op_callstack: bool = True) -> str:
+    """An operator as a line: outputs, type, inputs and attributes.
+
+    Args:
+        op: the operator.
+        skip_op_callstack: whether the lines that made it are left out.
+    """
+    names = sorted(op.attr_names)
+    attrs = ", ".join(
+        _attribute(op, name) for name in names if not (skip_op_callstack and name == "op_callstack")
+    )
+    outputs = f"{_slots(op.outputs)} = " if op.outputs else ""
+    return f"{outputs}{op.type}(inputs={_slots(op.inputs)}, {attrs})"
+
+
+def _slots(slots: Mapping[str, list[str]]) -> str:
+    return "{" + ", ".join(f"{name}={slots[name]}" for name in sorted(slots)) + "}"
+
+
+def _attribute(op: Operator, name: str) -> str:
+    kind = op.attr_type(name)
+    if kind == AttrType.BLOCK:
+        return f"{name} = block[{op._block_attr_id(name)}]"
+    if kind == AttrType.BLOCKS:
+        return f"{name} = blocks{op._blocks_attr_ids(name)}"
+    return f"{name} = {op.attr(name)}"
+
+
+def block_to_code(
+    block: Block, block_idx: int, fout: TextIO | None = None, skip_op_callstack: bool = False
+) -> None:
+    """Print a block: its variables by name, then its operators.
+
+    Args:
+        block: the block.
+        block_idx: its number, as it is printed.
+        fout: where to; standard output if None.
+        skip_op_callstack: whether the lines that made operators are left out.
+    """
+    variables = [f"    {variable_to_code(block.vars[name])}" for name in sorted(block.vars)]
+    operators = [f"    {op_to_code(op, skip_op_callstack)}" for op in block.ops]
+    between = [""] if variables else []
+    lines = [f"{{ // block {block_idx}", *variables, *between, *operators, "}"]
+    print("\n".join(lines), file=fout)
+
+
+def program_to_code(
+    prog: Program, fout: TextIO | None = None, skip_op_callstack: bool = True
+) -> None:
+    """Print a program, block by block.
+
+    Args:
+        prog: the program.
+        fout: where to; standard output if None.
+        skip_op_callstack: whether the lines that made operators are left out.
+    """
+    for block in prog.blocks:
+        block_to_code(block, block.idx, fout, skip_op_callstack)
