@@ -214,7 +214,7 @@ class Executor:
             debug: print how many batches a second run, every ``print_period`` batches.
             fetch_list: variables that are printed.
             fetch_info: what is printed before each.
-            print_period: the first of every so many batches is printed.
+            print_period: the last of every so many batches is printed.
             fetch_handler: looks at variables from time to time.
 
         Raises:

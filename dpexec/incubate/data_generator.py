@@ -1,0 +1,135 @@
+"""``fluid.incubate.data_generator``: pipe commands of data sets, written in Python.
+
+A generator turns lines of its input into samples, and writes them in the format of
+:mod:`dpexec.multislot`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+__all__ = ["DataGenerator", "MultiSlotDataGenerator", "MultiSlotStringDataGenerator"]
+
+Sample = Sequence[tuple[str, Sequence[Any]]]
+"""The slots of a sample, each with its name and values."""
+
+
+class DataGenerator:
+    """What generators have in common; override :meth:`generate_sample`."""
+
+    def __init__(self) -> None:
+        self.batch_size_ = 32
+
+    def set_batch(self, batch_size: int) -> None:
+        """Say how many samples :meth:`generate_batch` gets."""
+        self.batch_size_ = batch_size
+
+    def run_from_memory(self) -> None:
+        """Write the samples that :meth:`generate_sample` makes of None."""
+        self._write([None])
+
+    def run_from_stdin(self) -> None:
+        """Write the samples that :meth:`generate_sample` makes of the lines of stdin."""
+        self._write(sys.stdin)
+
+    def generate_sample(self, line: str | None) -> Callable[[], Iterable[Sample | None]]:
+        """What to make of a line: a function that yields samples; None is left out.
+
+        Raises:
+            NotImplementedError: it was not overridden.
+        """
+        raise NotImplementedError(
+            "Please rewrite this function to return a list or tuple: "
+            "[(name, [feasign, ...]), ...] or ((name, [feasign, ...]), ...)"
+        )
+
+    def generate_batch(self, samples: list[Sample]) -> Callable[[], Iterable[Sample]]:
+        """What to make of a batch of samples, such as padding: they stay as they are."""
+        return lambda: samples
+
+    def _gen_str(self, line: Sample) -> str:
+        """A sample as a line."""
+        raise NotImplementedError("pls use MultiSlotDataGenerator or MultiSlotStringDataGenerator")
+
+    def _write(self, lines: Iterable[str | None]) -> None:
+        batch: list[Sample] = []
+        for line in lines:
+            for sample in self.generate_sample(line)():
+                if sample is None:
+                    continue
+                batch.append(sample)
+                if len(batch) == self.batch_size_:
+                    self._write_batch(batch)
+                    batch = []
+        if batch:
+            self._write_batch(batch)
+
+    def _write_batch(self, samples: list[Sample]) -> None:
+        for sample in self.generate_batch(samples)():
+            sys.stdout.write(self._gen_str(sample))
+
+
+class MultiSlotStringDataGenerator(DataGenerator):
+    """Writes values that are strings already, without looking at them."""
+
+    def _gen_str(self, line: Sample) -> str:
+        _check_is_sample(line)
+        return " ".join(" ".join([str(len(values)), *values]) for _, values in line) + "\n"
+
+
+class MultiSlotDataGenerator(DataGenerator):
+    """Writes numbers, and sees that all samples have the same slots.
+
+    A slot is of floats from its first float on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._proto_info: list[tuple[str, str]] | None = None
+
+    def _gen_str(self, line: Sample) -> str:
+        _check_is_sample(line)
+        kinds = [(name, _kind(name, values)) for name, values in line]
+        self._proto_info = kinds if self._proto_info is None else _merged(self._proto_info, kinds)
+        return " ".join(" ".join(map(str, [len(values), *values])) for _, values in line) + "\n"
+
+
+def _check_is_sample(line: Any) -> None:
+    if not isinstance(line, list | tuple):
+        raise ValueError(
+            "the output of process() must be in list or tuple type, such as "
+            f"[('words', [1926, 8, 17]), ('label', [1])], but is {type(line).__name__}"
+        )
+
+
+def _kind(name: Any, values: Any) -> str:
+    """``float`` or ``uint64``: of which type the values of a slot are."""
+    if not isinstance(name, str):
+        raise ValueError(f"name {type(name)} must be in str type")
+    if not isinstance(values, list):
+        raise ValueError(f"elements {type(values)} must be in list type")
+    if not values:
+        raise ValueError(
+            "the elements of each field can not be empty, you need padding it in process()."
+        )
+    for value in values:
+        if not isinstance(value, int | float):
+            raise ValueError(f"the type of element {type(value)} must be in int or float")
+    return "float" if any(isinstance(value, float) for value in values) else "uint64"
+
+
+def _merged(known: list[tuple[str, str]], found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The slots of all samples so far and of one more."""
+    if len(known) != len(found):
+        raise ValueError("the complete field set of two given line are inconsistent.")
+    for (name, _), (other, _) in zip(known, found, strict=True):
+        if name != other:
+            raise ValueError(
+                f"the field name of two given line are not match: require<{name}>, get<{other}>."
+            )
+    return [
+        (name, "float" if "float" in (kind, other) else "uint64")
+        for (name, kind), (_, other) in zip(known, found, strict=True)
+    ]

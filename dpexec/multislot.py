@@ -1,0 +1,157 @@
+"""The text format of data sets: a line is a sample, and has for every slot a count and the values.
+
+``3 7 1 4 1 0.5`` has two slots: three ids, then one number. Source: ``MultiSlotDataFeed`` of
+Paddle 1.8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpexec.core.dtypes import VarType, dtype_name
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.ir.variable import Variable
+
+__all__ = ["Sample", "Slot", "feed_of", "parse", "without_zeros"]
+
+Sample = tuple[np.ndarray[Any, Any], ...]
+"""The values of one line, an array for each slot."""
+
+_UINT64 = 2**64
+
+
+class Slot(NamedTuple):
+    """What a part of a line is: the variable that gets it.
+
+    Attributes:
+        name: of the variable.
+        dtype: INT64 (in files: unsigned ids) or FP32.
+        shape: of the variable; the first dimension counts rows.
+        dense: a sample is a row; else it is a sequence of numbers, each a row.
+    """
+
+    name: str
+    dtype: VarType
+    shape: tuple[int, ...]
+    dense: bool
+
+    @classmethod
+    def of(cls, var: Variable) -> Slot:
+        """The slot that a variable takes.
+
+        Raises:
+            ValueError: the variable is neither float32 nor int64, holds sequences of sequences, or
+                has a shape that values cannot be brought into.
+        """
+        slot = cls(var.name, var.dtype, tuple(var.shape), var.lod_level == 0)
+        if var.dtype not in (VarType.FP32, VarType.INT64):
+            raise ValueError(
+                "Currently, fluid.dataset only supports dtype=float32 and dtype=int64, but "
+                f"{var.name!r} is {dtype_name(var.dtype)}"
+            )
+        if var.lod_level > 1:
+            raise ValueError(
+                f"{var.name!r} has lod_level {var.lod_level}, but lines hold sequences of numbers: "
+                "lod_level 0 or 1"
+            )
+        if any(dim < 0 for dim in slot.row) or not (slot.dense or math.prod(slot.row) == 1):
+            rows = "known" if slot.dense else "1, for lines hold sequences of numbers"
+            raise ValueError(
+                f"{var.name!r} has shape {slot.shape}: all dimensions but the first must be {rows}"
+            )
+        return slot
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return self.shape[1:]
+
+
+def parse(line: str, slots: Sequence[Slot]) -> Sample:
+    """The values of a line; what comes after the last slot is left out, as in the original.
+
+    Raises:
+        EnforceNotMet: a count is missing or zero, values are missing or no numbers, or a dense slot
+            has another number of values than its shape says.
+    """
+    tokens, at = line.split(), 0
+    sample: list[np.ndarray[Any, Any]] = []
+    for slot in slots:
+        count = _count(tokens[at : at + 1], slot)
+        values = tokens[at + 1 : at + 1 + count]
+        if len(values) < count:
+            raise EnforceNotMet(
+                f"slot {slot.name!r} shall have {count} values, but the line ends after "
+                f"{len(values)}"
+            )
+        try:
+            sample.append(_array(values, slot.dtype))
+        except ValueError as error:
+            raise EnforceNotMet(f"slot {slot.name!r}: {error}") from None
+        at += 1 + count
+    return tuple(sample)
+
+
+def _count(token: list[str], slot: Slot) -> int:
+    """How many values a slot has in a line."""
+    if not token or not token[0].isdecimal():
+        found = f"is {token[0]!r}" if token else "is missing: the line ends"
+        raise EnforceNotMet(f"slot {slot.name!r}: the number of its values {found}")
+    count = int(token[0])
+    if count == 0:
+        raise EnforceNotMet(
+            f"slot {slot.name!r}: the number of ids can not be zero; pad it in the data generator"
+        )
+    if slot.dense and count != math.prod(slot.row):
+        raise EnforceNotMet(
+            f"slot {slot.name!r} is dense and of shape {slot.shape}: a sample has "
+            f"{math.prod(slot.row)} values, but the line says {count}"
+        )
+    return count
+
+
+def _array(values: list[str], dtype: VarType) -> np.ndarray[Any, Any]:
+    if dtype == VarType.FP32:
+        return np.array([float(value) for value in values], np.float32)
+    ids = [int(value) for value in values]
+    try:
+        return np.array(ids, np.int64)
+    except OverflowError:  # files have uint64, tensors the same bits as int64
+        return np.array([number % _UINT64 for number in ids], np.uint64).view(np.int64)
+
+
+def without_zeros(sample: Sample, slots: Sequence[Slot]) -> Sample:
+    """A sample as data sets in memory keep it: zeros of sequences are left out.
+
+    A sequence of nothing but zeros keeps one. Source: ``MultiSlotInMemoryDataFeed``, which takes
+    zeros for padding, and floats below 1e-6 for zeros.
+    """
+    return tuple(
+        values if slot.dense else _significant(values)
+        for values, slot in zip(sample, slots, strict=True)
+    )
+
+
+def _significant(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    least = 1e-6 if values.dtype == np.float32 else 1
+    kept = values[(values >= least) | (values <= -least)]
+    return kept if kept.size else np.zeros(1, values.dtype)
+
+
+def feed_of(samples: Sequence[Sample], slots: Sequence[Slot]) -> dict[str, LoDTensor]:
+    """A batch of samples as a feed: dense slots by their shape, the others as sequences."""
+    columns = zip(*samples, strict=True)
+    return {slot.name: _tensor(slot, column) for slot, column in zip(slots, columns, strict=True)}
+
+
+def _tensor(slot: Slot, column: Sequence[np.ndarray[Any, Any]]) -> LoDTensor:
+    tensor = LoDTensor()
+    tensor.array = np.concatenate(column).reshape(-1, *slot.row)
+    if not slot.dense:
+        tensor.set_recursive_sequence_lengths([[len(values) for values in column]])
+    return tensor
