@@ -1,0 +1,306 @@
+"""Which model a predictor runs, and where."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from dpexec.core.places import CPUPlace, CUDAPlace, Place, array_module
+from dpexec.inference.model import Model, load_model
+
+__all__ = ["AnalysisConfig", "NativeConfig"]
+
+
+def _refuse(what: str) -> NoReturn:
+    raise NotImplementedError(f"dpexec has no {what}: it runs the model's own operators")
+
+
+class NativeConfig:
+    """The older configuration, of plain attributes.
+
+    Attributes:
+        model_dir: a directory with ``__model__`` and a file for each parameter.
+        prog_file: the file of the program, if there is no ``model_dir``.
+        param_file: the file of all parameters, if there is no ``model_dir``.
+        use_gpu: run on a GPU.
+        device: which GPU.
+        fraction_of_gpu_memory: kept; memory is taken as it is needed.
+        specify_input_name: inputs are told apart by their names, not by their order.
+    """
+
+    def __init__(self) -> None:
+        self.model_dir = ""
+        self.prog_file = ""
+        self.param_file = ""
+        self.use_gpu = False
+        self.device = 0
+        self.fraction_of_gpu_memory = -1.0
+        self.specify_input_name = False
+        self._threads = 1
+
+    def set_cpu_math_library_num_threads(self, number: int) -> None:
+        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        self._threads = number
+
+    def cpu_math_library_num_threads(self) -> int:
+        """What was set, 1 by default."""
+        return self._threads
+
+    def _place(self) -> Place:
+        return CUDAPlace(self.device) if self.use_gpu else CPUPlace()
+
+    def _load(self) -> Model:
+        return load_model(self.model_dir, self.prog_file, self.param_file, from_memory=False)
+
+
+class AnalysisConfig:
+    """Which model a predictor runs, and where.
+
+    ``AnalysisConfig(model_dir)``, ``AnalysisConfig(prog_file, params_file)``, a copy of another
+    one, or nothing: then :meth:`set_model` or :meth:`set_model_buffer` follows. A ``model_dir``
+    comes before files. What steers the passes, memory and kernels of the original's predictor is
+    kept and told, and changes no result.
+
+    Args:
+        model: a directory, the file of a program, or another config.
+        params_file: the file of all parameters, if ``model`` is the file of a program.
+
+    Raises:
+        TypeError: ``model`` is neither a path nor a config.
+    """
+
+    class Precision(enum.IntEnum):
+        """What engines compute with; dpexec computes with the model's own types."""
+
+        Float32 = 0
+        Int8 = 1
+        Half = 2
+
+    def __init__(
+        self, model: str | AnalysisConfig | None = None, params_file: str | None = None
+    ) -> None:
+        self._model_dir = ""
+        self._prog_file: Any = ""
+        self._params_file: Any = ""
+        self._from_memory = False
+        self._gpu: int | None = None
+        self._pool_mb = 100
+        self._feeds_and_fetches = True
+        self._by_name = False
+        self._ir_optim = True
+        self._mkldnn = False
+        self._threads = 1
+        self._silent = False
+        if isinstance(model, AnalysisConfig):
+            self.__dict__.update(model.__dict__)
+        elif model is not None:
+            self.set_model(model, params_file)
+
+    # ---- the model
+
+    def set_model(self, model: str, params_file: str | None = None) -> None:
+        """Name the directory; or the file of the program, and that of all parameters.
+
+        Raises:
+            TypeError: what is given is no path.
+        """
+        for path in (model, params_file):
+            if path is not None and not isinstance(path, str):
+                raise TypeError(f"a model is named by strings, not by {path!r}")
+        if params_file is None:
+            self._model_dir = model
+        else:
+            self._prog_file, self._params_file = model, params_file
+
+    def set_model_buffer(
+        self, program: bytes | str, program_size: int, params: bytes | str, params_size: int
+    ) -> None:
+        """Give the contents of both files with their lengths."""
+        self._prog_file, self._params_file = program[:program_size], params[:params_size]
+        self._from_memory = True
+
+    def set_prog_file(self, path: str) -> None:
+        """Name the file of the program."""
+        self._prog_file = path
+
+    def set_params_file(self, path: str) -> None:
+        """Name the file of all parameters."""
+        self._params_file = path
+
+    def model_dir(self) -> str:
+        """The directory."""
+        return self._model_dir
+
+    def prog_file(self) -> Any:
+        """The file of the program, or its content."""
+        return self._prog_file
+
+    def params_file(self) -> Any:
+        """The file of all parameters, or its content."""
+        return self._params_file
+
+    def model_from_memory(self) -> bool:
+        """Whether contents were given, not files."""
+        return self._from_memory
+
+    def _load(self) -> Model:
+        return load_model(self._model_dir, self._prog_file, self._params_file, self._from_memory)
+
+    # ---- the device
+
+    def enable_use_gpu(self, memory_pool_init_size_mb: int, device_id: int = 0) -> None:
+        """Run on a GPU.
+
+        Args:
+            memory_pool_init_size_mb: kept; memory is taken as it is needed.
+            device_id: which GPU.
+
+        Raises:
+            RuntimeError: there is no such GPU.
+        """
+        CUDAPlace(device_id)
+        self._gpu, self._pool_mb = device_id, memory_pool_init_size_mb
+
+    def disable_gpu(self) -> None:
+        """Run on the CPU."""
+        self._gpu = None
+
+    def use_gpu(self) -> bool:
+        """Whether a GPU is used."""
+        return self._gpu is not None
+
+    def gpu_device_id(self) -> int:
+        """Which GPU."""
+        return self._gpu or 0
+
+    def memory_pool_init_size_mb(self) -> int:
+        """What was set, 100 by default."""
+        return self._pool_mb
+
+    def fraction_of_gpu_memory_for_pool(self) -> float:
+        """The share of the GPU's memory that the pool would have; 0 on the CPU."""
+        if self._gpu is None:
+            return 0.0
+        _, total = array_module(self._place()).cuda.Device(self._gpu).mem_info
+        return float(self._pool_mb * 2**20 / total)
+
+    def _place(self) -> Place:
+        return CPUPlace() if self._gpu is None else CUDAPlace(self._gpu)
+
+    # ---- inputs and outputs
+
+    def switch_use_feed_fetch_ops(self, x: bool = True) -> None:
+        """True for ``run``, False for ``zero_copy_run``."""
+        self._feeds_and_fetches = bool(x)
+
+    def use_feed_fetch_ops_enabled(self) -> bool:
+        """Whether the predictor is for ``run``."""
+        return self._feeds_and_fetches
+
+    def switch_specify_input_names(self, x: bool = True) -> None:
+        """Tell the inputs of ``run`` apart by their names, not by their order."""
+        self._by_name = bool(x)
+
+    def specify_input_name(self) -> bool:
+        """Whether inputs are told apart by their names."""
+        return self._by_name
+
+    # ---- kept for fluid's sake
+
+    def switch_ir_optim(self, x: bool = True) -> None:
+        """Kept: the program runs as it was saved."""
+        self._ir_optim = bool(x)
+
+    def ir_optim(self) -> bool:
+        """What was set, True by default."""
+        return self._ir_optim
+
+    def switch_ir_debug(self, x: bool = True) -> None:
+        """Accepted: there are no passes whose programs could be written."""
+
+    def delete_pass(self, name: str) -> None:
+        """Accepted: none of the original's passes runs."""
+
+    def set_optim_cache_dir(self, path: str) -> None:
+        """Accepted: nothing is stored."""
+
+    def enable_memory_optim(self) -> None:
+        """Accepted: memory is always used again."""
+
+    def enable_profile(self) -> None:
+        """Accepted: ``fluid.profiler`` and ``fluid.dashboard`` see what predictors run."""
+
+    def disable_glog_info(self) -> None:
+        """Kept: predictors write nothing."""
+        self._silent = True
+
+    def glog_info_disabled(self) -> bool:
+        """Whether messages were switched off."""
+        return self._silent
+
+    def set_cpu_math_library_num_threads(self, number: int) -> None:
+        """Kept; the numbers of threads come from the environment (``OMP_NUM_THREADS``)."""
+        self._threads = number
+
+    def cpu_math_library_num_threads(self) -> int:
+        """What was set, 1 by default."""
+        return self._threads
+
+    def enable_mkldnn(self) -> None:
+        """Kept: oneDNN is used where it is installed and faster."""
+        self._mkldnn = True
+
+    def mkldnn_enabled(self) -> bool:
+        """Whether it was asked for."""
+        return self._mkldnn
+
+    def set_mkldnn_op(self, types: Iterable[str]) -> None:
+        """Accepted: each operator takes its fastest kernel."""
+
+    def set_mkldnn_cache_capacity(self, capacity: int = 0) -> None:
+        """Accepted: kernels are made for all sizes."""
+
+    def tensorrt_engine_enabled(self) -> bool:
+        """False: there is no TensorRT."""
+        return False
+
+    def lite_engine_enabled(self) -> bool:
+        """False: there is no Paddle Lite."""
+        return False
+
+    # ---- refused
+
+    def enable_tensorrt_engine(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise NotImplementedError: TensorRT."""
+        _refuse("TensorRT engine")
+
+    def set_trt_dynamic_shape_info(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise NotImplementedError: TensorRT."""
+        _refuse("TensorRT engine")
+
+    def enable_lite_engine(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise NotImplementedError: Paddle Lite."""
+        _refuse("Paddle Lite engine")
+
+    def enable_quantizer(self) -> NoReturn:
+        """Raise NotImplementedError: the quantizer of MKL-DNN."""
+        _refuse("quantizer of MKL-DNN")
+
+    def quantizer_config(self) -> NoReturn:
+        """Raise NotImplementedError: the quantizer of MKL-DNN."""
+        _refuse("quantizer of MKL-DNN")
+
+    def pass_builder(self) -> NoReturn:
+        """Raise NotImplementedError: passes that users put together."""
+        _refuse("passes of the original's analysis")
+
+    def to_native_config(self) -> NativeConfig:
+        """The same as a :class:`NativeConfig`."""
+        made = NativeConfig()
+        made.model_dir = self._model_dir
+        made.prog_file, made.param_file = self._prog_file, self._params_file
+        made.use_gpu, made.device = self.use_gpu(), self.gpu_device_id()
+        made.fraction_of_gpu_memory = self.fraction_of_gpu_memory_for_pool()
+        made.specify_input_name = self._by_name
+        return made

@@ -1,0 +1,113 @@
+"""A saved model in a scope of its own, and what runs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EnforceNotMet
+from dpexec.io.inference import read_program
+from dpexec.io.variables import get_program_persistable_vars, put, read_vars
+from dpexec.ir.program import Program
+from dpexec.runtime.executor import Executor
+
+__all__ = ["Model", "Runner", "load_model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A program with its parameters, which all that run it share.
+
+    Attributes:
+        program: it.
+        feeds: names of the inputs.
+        fetches: names of the outputs.
+        parameters: the scope with its persistable variables.
+    """
+
+    program: Program
+    feeds: list[str]
+    fetches: list[str]
+    parameters: Scope
+
+
+class Runner:
+    """Runs a model on one device. Several may run the same one at the same time.
+
+    Args:
+        model: what to run.
+        place: the device.
+    """
+
+    def __init__(self, model: Model, place: Place) -> None:
+        self.model = model
+        self.scope = Scope(model.parameters)
+        self._executor = Executor(place)
+
+    def run(self, feed: Mapping[str, Any]) -> list[LoDTensor]:
+        """The outputs, in the order of ``model.fetches``.
+
+        Args:
+            feed: arrays, or tensors with sequences, by name.
+
+        Raises:
+            EnforceNotMet: an input is missing or does not fit, or an operator refuses it.
+        """
+        model, scope = self.model, self.scope
+        try:
+            found = self._executor.run(
+                model.program, feed, model.fetches, scope=scope, return_numpy=False
+            )
+        except EnforceNotMet:
+            raise
+        except ValueError as error:  # what Executor says of feeds; predictors have one error
+            raise EnforceNotMet(str(error)) from None
+        for name, value in zip(model.fetches, found, strict=True):
+            if not isinstance(value, LoDTensor):
+                raise EnforceNotMet(
+                    f"output {name} is a {type(value).__name__}: predictors give tensors"
+                )
+        return found
+
+
+def load_model(model_dir: str, prog_file: Any, params_file: Any, from_memory: bool) -> Model:
+    """Load what ``save_inference_model`` saved.
+
+    Args:
+        model_dir: a directory with ``__model__`` and a file for each parameter, or empty.
+        prog_file: else the file of the program, or its content.
+        params_file: and the file of all parameters, or its content.
+        from_memory: whether these are contents.
+
+    Raises:
+        EnforceNotMet: no model is named, or a file is missing or damaged.
+    """
+    folder: str | None
+    values: str | bytes | None
+    if from_memory:
+        program = Program.parse_from_string(_as_bytes(prog_file))
+        folder, values = None, _as_bytes(params_file)
+    elif model_dir:
+        program = read_program(model_dir, "__model__")
+        folder, values = model_dir, None
+    elif prog_file and params_file:
+        program = read_program(*os.path.split(prog_file))
+        folder, values = os.path.split(params_file)
+    else:
+        raise EnforceNotMet(
+            "the config names no model: give a directory, or the files of program and parameters"
+        )
+    parameters = Scope()
+    for name, value in read_vars(folder, get_program_persistable_vars(program), values).items():
+        put(name, value, parameters)
+    desc = program.desc
+    return Model(program, desc.get_feed_target_names(), desc.get_fetch_target_names(), parameters)
+
+
+def _as_bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content

@@ -1,0 +1,166 @@
+"""Predictors do what those of the real Paddle did with the cases of prediction_cases.py."""
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import core
+from tests.fixtures import packing, prediction_cases
+from tests.fixtures.prediction_cases import CASES, LOD, PREDICTION, WEIGHTS, WORDS, X, predictor
+
+OUTCOMES = packing.load(os.path.join(PREDICTION, "outcomes.npz"))
+GUIDE = Path(__file__).parents[2] / "docs" / "prediction.md"
+
+
+def assert_same(made, recorded):
+    if isinstance(recorded, np.ndarray):
+        assert made.dtype == recorded.dtype
+        np.testing.assert_allclose(made, recorded, rtol=0, atol=1e-6)
+    elif isinstance(recorded, dict):
+        assert made.keys() == recorded.keys()
+        for key, value in recorded.items():
+            assert_same(made[key], value)
+    elif isinstance(recorded, list):
+        assert len(made) == len(recorded)
+        for one, other in zip(made, recorded, strict=True):
+            assert_same(one, other)
+    else:
+        assert made == recorded
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_recorded(name):
+    assert_same(prediction_cases.outcome(core, name), OUTCOMES[name])
+
+
+def outputs(made, batch):
+    made.get_input_tensor("x").copy_from_cpu(batch)
+    made.zero_copy_run()
+    return [made.get_output_tensor(name).copy_to_cpu() for name in made.get_output_names()]
+
+
+def test_clones_run_in_threads_at_once():
+    first = predictor(core, PREDICTION, "dense", zero_copy=True)
+    batches = [np.full((number + 1, 4), number / 4, "float32") for number in range(4)]
+    expected = [outputs(first, batch) for batch in batches]
+    found: dict = {}
+
+    def work(number, made):
+        found[number] = [outputs(made, batches[number]) for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(n, first.clone())) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, runs in found.items():
+        for run in runs:
+            for one, other in zip(run, expected[number], strict=True):
+                np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+    assert len(found) == 4
+
+
+def test_clones_share_parameters_and_nobody_else_does():
+    first, other = (predictor(core, PREDICTION, "dense") for _ in range(2))
+    weights = [one.scope().find_var("fc_0.w_0") for one in (first, first.clone(), other)]
+    assert weights[0] is weights[1] is not weights[2]
+    assert fluid.global_scope().local_var_names() == []
+
+
+def test_what_was_returned_does_not_change_with_the_next_run():
+    made = predictor(core, PREDICTION, "dense")
+    first = made.run([core.PaddleTensor(X)])[0]
+    before = first.as_ndarray()
+    made.run([core.PaddleTensor(-X)])
+    np.testing.assert_array_equal(first.as_ndarray(), before)
+
+
+def test_a_config_can_be_changed_afterwards():
+    config = prediction_cases.config(core, PREDICTION, "dense")
+    made = core.create_paddle_predictor(config)
+    config.switch_use_feed_fetch_ops(False)
+    assert len(made.run([core.PaddleTensor(X)])) == 2
+
+
+# The original writes a line about these, and goes on with something random or with nothing.
+
+
+def test_wrong_numbers_and_names_of_inputs_are_errors():
+    words, weights = core.PaddleTensor(WORDS, "words", LOD), core.PaddleTensor(WEIGHTS, "weight")
+    made = predictor(core, PREDICTION, "sequences", by_name=True)
+    with pytest.raises(core.EnforceNotMet, match=r"are words, weights, but got words, weight$"):
+        made.run([words, weights])
+    with pytest.raises(core.EnforceNotMet, match="has 2 inputs, words, weights, but got 1"):
+        made.run([words])
+
+
+def test_a_config_without_a_model_is_an_error():
+    for config in (core.AnalysisConfig(), core.NativeConfig()):
+        with pytest.raises(core.EnforceNotMet, match="names no model"):
+            core.create_paddle_predictor(config)
+
+
+def test_a_damaged_program_is_an_error(tmp_path):
+    (tmp_path / "__model__").write_bytes(b"abcdef")
+    with pytest.raises(core.EnforceNotMet, match="__model__"):
+        core.create_paddle_predictor(core.AnalysisConfig(str(tmp_path)))
+
+
+def test_fractions_are_not_cut_off():
+    for data in (X.astype("float64"), [1.5, 2.5]):
+        with pytest.raises(TypeError, match="not float64"):
+            core.PaddleTensor(data)
+
+
+def test_transposed_arrays_keep_their_elements():
+    np.testing.assert_array_equal(core.PaddleTensor(X.T).as_ndarray(), X.T)
+
+
+def test_the_two_ways_to_run_are_not_mixed():
+    with pytest.raises(core.EnforceNotMet, match=r"switch_use_feed_fetch_ops\(False\)"):
+        predictor(core, PREDICTION, "dense").zero_copy_run()
+    with pytest.raises(core.EnforceNotMet, match=r"switch_use_feed_fetch_ops\(True\)"):
+        predictor(core, PREDICTION, "dense", zero_copy=True).run([core.PaddleTensor(X)])
+
+
+def test_less_data_than_the_shape_says_is_an_error():
+    tensor = core.PaddleTensor(X)
+    tensor.shape = [3, 4]
+    with pytest.raises(core.EnforceNotMet, match="8 elements"):
+        tensor.as_ndarray()
+    with pytest.raises(ValueError, match="'half'"):
+        tensor.data.tolist("half")
+
+
+@pytest.mark.parametrize(
+    ("call", "missing"),
+    [
+        ("enable_tensorrt_engine", "TensorRT"),
+        ("enable_lite_engine", "Paddle Lite"),
+        ("enable_quantizer", "quantizer of MKL-DNN"),
+        ("pass_builder", "passes"),
+    ],
+)
+def test_what_is_not_there_is_named(call, missing):
+    with pytest.raises(NotImplementedError, match=missing):
+        getattr(core.AnalysisConfig("model"), call)()
+
+
+def test_a_gpu_that_is_not_there_is_an_error():
+    with pytest.raises(RuntimeError, match="99"):
+        core.AnalysisConfig("model").enable_use_gpu(100, 99)
+
+
+def test_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict = {}
+    for example in examples:
+        exec(example, names)
+    np.testing.assert_array_equal(names["probabilities"], names["again"])
+    assert names["probabilities"].shape == (8, 10)
