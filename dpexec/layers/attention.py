@@ -17,7 +17,7 @@ def add_position_encoding(
     """``alpha * input + beta * encoding`` of positions by sines and cosines.
 
     Args:
-        input: ``(N, positions, width)``, the width even.
+        input: ``(N, positions, width)``, or sequences of ``(rows, width)``; the width even.
         alpha: factor of the input.
         beta: factor of the encoding.
         name: prefix of names.

@@ -6,27 +6,31 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._shapes import require_float
 
 
-def _infer(x: Spec) -> Spec:
+def _infer(x: Spec, _: Spec | None) -> Spec:
     require_float(x)
     require(
-        x.rank == 3 and (x.shape[2] < 0 or x.shape[2] % 2 == 0),
-        f"X {x} must be [samples, positions, width] with an even width",
+        x.rank in (2, 3) and (x.shape[-1] < 0 or x.shape[-1] % 2 == 0),
+        f"X {x} must be [samples, positions, width], or [rows, width] with sequences, with an even "
+        "width",
     )
     return x
 
 
 @op(
     "add_position_encoding",
-    inputs="X",
+    inputs="X X@LOD?",
     outputs="Out",
     infer=_infer,
+    checks_values=True,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 6))}),
         Sample({"X": r.normal((2, 4, 2))}, {"alpha": 0.5, "beta": 2.0}),
+        Sample({"X": r.normal((5, 4)), "X@LOD": Lod([[0, 2, 5]])}, {"beta": 0.5}),
         Sample(
             {"X": np.ones((1, 2, 4))},
             {"alpha": 0.0, "beta": 1.0},
@@ -38,14 +42,23 @@ def _infer(x: Spec) -> Spec:
         ),
     ],
 )
-def add_position_encoding(xp: Any, x: Any, *, alpha: float = 1.0, beta: float = 1.0) -> Any:
+def add_position_encoding(
+    xp: Any, x: Any, lod: Lod | None, *, alpha: float = 1.0, beta: float = 1.0
+) -> Any:
     """``alpha * x + beta * encoding`` for ``x`` of ``(samples, positions, width)``.
 
+    Of sequences, ``(rows, width)``, each begins at position 0.
     The first half of the width is ``sin(position / 10000**(i / (width / 2 - 1)))``, the second
     half the cosine of the same. Source: Paddle op ``add_position_encoding``; Vaswani et al. 2017.
     """
-    half = x.shape[2] // 2
-    position = xp.arange(x.shape[1], dtype=np.float64)[:, None]
+    half = x.shape[-1] // 2
+    if x.ndim == 3:
+        position = xp.arange(x.shape[1], dtype=np.float64)[:, None]
+    elif lod is None:
+        raise ValueError("X of (rows, width) must hold sequences, which positions are counted in")
+    else:
+        counted = [np.arange(stop - start, dtype=np.float64) for start, stop in lod.spans()]
+        position = xp.asarray(np.concatenate(counted))[:, None]
     steps = 10000.0 ** (xp.arange(half) / (half - 1)) if half > 1 else xp.full(1, 10000.0)
     angles = position / steps
     encoding = xp.concatenate([xp.sin(angles), xp.cos(angles)], axis=1) * beta
