@@ -20,6 +20,7 @@ from dpexec.runtime.schedulers import replica_group
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, Run, assert_same_bits, train
+from tests.waiting import until
 
 MODES = {"allreduce": AllReduce, "reduce": Reduce}
 COLLECTIVES = ("tasks", "gang")
@@ -68,13 +69,19 @@ class Storm:
             timer.join()
 
     def _calm_down(self) -> None:
+        until(lambda: len(self._living()) == len(self._found.addresses()))
         self._found.wait_for(self._count)
         time.sleep(replica_group._LOOK + 0.1)  # then the next step sees who has joined
         self._left = self._count - 1
 
+    def _living(self) -> list[str]:
+        """The workers; the scheduler may not know yet that some are gone."""
+        killed = {address for _, address in self.killed}
+        return [address for address in self._found.addresses() if address not in killed]
+
     def _strike(self, step: int) -> threading.Timer:
         self._left -= 1
-        address = self._chosen.choice(self._found.addresses())
+        address = self._chosen.choice(self._living())
         self.killed.append((step, address))
         pid = self._found.pid(address)
         wait = self._chosen.uniform(0.0, _LATEST)
