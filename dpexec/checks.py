@@ -10,6 +10,10 @@ from dpexec.ir.variable import Variable
 
 __all__ = [
     "FLOATS",
+    "INTEGERS",
+    "NO_HALF",
+    "NUMBERS",
+    "SINGLE_DOUBLE",
     "check_choice",
     "check_dtype",
     "check_type",
@@ -19,6 +23,11 @@ __all__ = [
 ]
 
 FLOATS = ("float16", "float32", "float64")
+SINGLE_DOUBLE = ("float32", "float64")
+INTEGERS = ("int32", "int64")
+NUMBERS = (*FLOATS, *INTEGERS)
+NO_HALF = (*SINGLE_DOUBLE, *INTEGERS)
+"""The element types that layers take, by name, as error messages list them."""
 
 
 def convert_dtype(dtype: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.multislot import Slot
+from dpexec.reading.multislot import Slot
 
 __all__ = ["DataFeedDesc", "FeedDescription", "SlotDescription"]
 

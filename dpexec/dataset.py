@@ -6,17 +6,24 @@ import itertools
 import random
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from dpexec.core.tensors import LoDTensor
 from dpexec.data_feed_desc import FeedDescription, SlotDescription
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.variable import Variable
-from dpexec.multislot import Sample, Slot, feed_of, parse, without_zeros
-from dpexec.piped_files import items_of_files, lines_of
-from dpexec.prefetch import Prefetch
+from dpexec.reading.multislot import Sample, Slot, feed_of, parse, without_zeros
+from dpexec.reading.piped_files import items_of_files, lines_of
+from dpexec.reading.prefetch import Prefetch
 
-__all__ = ["DatasetBase", "DatasetFactory", "InMemoryDataset", "QueueDataset"]
+__all__ = [
+    "DatasetBase",
+    "DatasetFactory",
+    "FileInstantDataset",
+    "InMemoryDataset",
+    "QueueDataset",
+]
 
 _DEFAULT_BATCH_SIZE = 32
 _BATCHES_AHEAD = 4
@@ -29,13 +36,13 @@ class DatasetFactory:
         """Make a data set.
 
         Args:
-            datafeed_class: ``"QueueDataset"`` reads files while they are needed,
-                ``"InMemoryDataset"`` before, so that it can shuffle.
+            datafeed_class: ``"QueueDataset"`` and ``"FileInstantDataset"`` read files while they
+                are needed, ``"InMemoryDataset"`` before, so that it can shuffle.
 
         Raises:
             ValueError: no such class.
         """
-        classes = {kind.__name__: kind for kind in (QueueDataset, InMemoryDataset)}
+        classes = {kind.__name__: kind for kind in _CLASSES}
         if datafeed_class not in classes:
             raise ValueError(
                 f"datafeed class {datafeed_class} does not exist: dpexec has {', '.join(classes)}"
@@ -60,6 +67,7 @@ class DatasetBase:
         self._description = FeedDescription(name=self._feed)
         self._slots: list[Slot] = []
         self.filelist: list[str] = []
+        self._listed = False
         self.thread_num = 1
 
     def set_pipe_command(self, pipe_command: str) -> None:
@@ -81,14 +89,14 @@ class DatasetBase:
         self.thread_num = thread_num
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Say which files there are.
+        """Say which files there are; of several trainers some may get none.
 
         Raises:
             TypeError: one name instead of a list.
         """
         if isinstance(filelist, str):
             raise TypeError(f"filelist must be a list of files, but received {filelist!r}")
-        self.filelist = list(filelist)
+        self.filelist, self._listed = list(filelist), True
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
         """Say which variables get the slots of a line, in order.
@@ -115,25 +123,29 @@ class DatasetBase:
         """The description as the text of a protobuf message ``DataFeedDesc``."""
         return str(self._description)
 
-    def _feeds(self, threads: int) -> Generator[dict[str, LoDTensor], None, None]:
+    def _feeds(
+        self, threads: int, drop_last: bool = False
+    ) -> Generator[dict[str, LoDTensor], None, None]:
         """The batches, made in a thread, with up to ``threads`` files read at once."""
-        ahead = Prefetch(lambda: self._batches(threads), _BATCHES_AHEAD, name="dpexec-batches")
+        batches = partial(self._batches, threads, drop_last)
+        ahead = Prefetch(batches, _BATCHES_AHEAD, name="dpexec-batches")
         try:
             yield from ahead
         finally:
             ahead.close()
 
-    def _batches(self, threads: int) -> Iterator[dict[str, LoDTensor]]:
+    def _batches(self, threads: int, drop_last: bool) -> Iterator[dict[str, LoDTensor]]:
         samples = self._samples(threads)
         size = self._description.batch_size or _DEFAULT_BATCH_SIZE
         while batch := list(itertools.islice(samples, size)):
-            yield feed_of(batch, self._slots)
+            if len(batch) == size or not drop_last:
+                yield feed_of(batch, self._slots)
 
     def _samples(self, threads: int) -> Iterator[Sample]:
         """What files hold."""
         if not self._slots:
             raise ValueError("the data set has no variables: call set_use_var")
-        if not self.filelist:
+        if not self._listed:
             raise ValueError("the data set has no files: call set_filelist")
         return items_of_files(self._read, self.filelist, threads)
 
@@ -162,8 +174,8 @@ class QueueDataset(DatasetBase):
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            "QueueDataset does not support local shuffle, please use InMemoryDataset for "
-            "local_shuffle"
+            f"{type(self).__name__} does not support local shuffle, please use InMemoryDataset "
+            "for local_shuffle"
         )
 
     def global_shuffle(self, fleet: Any = None) -> None:
@@ -173,9 +185,15 @@ class QueueDataset(DatasetBase):
             NotImplementedError: always.
         """
         raise NotImplementedError(
-            "QueueDataset does not support global shuffle, please use InMemoryDataset for "
-            "global_shuffle"
+            f"{type(self).__name__} does not support global shuffle, please use InMemoryDataset "
+            "for global_shuffle"
         )
+
+
+class FileInstantDataset(QueueDataset):
+    """Another name of :class:`QueueDataset`, for pipelines: files are read alike here."""
+
+    _feed = "MultiSlotFileInstantDataFeed"
 
 
 class InMemoryDataset(DatasetBase):
@@ -196,6 +214,12 @@ class InMemoryDataset(DatasetBase):
 
     def set_queue_num(self, queue_num: int) -> None:
         """Accepted for fluid's sake: there it says into how many queues samples are divided."""
+
+    def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
+        """Accepted for fluid's sake: there it says how many samples trainers exchange at once."""
+
+    def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
+        """Accepted for fluid's sake: there it says how long trainers wait between exchanges."""
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
         """Allow :meth:`slots_shuffle`.
@@ -345,6 +369,9 @@ class InMemoryDataset(DatasetBase):
             )
             for sample in before
         ]
+
+
+_CLASSES = (QueueDataset, InMemoryDataset, FileInstantDataset)
 
 
 def _refuse_trainers(fleet: Any, what: str) -> None:

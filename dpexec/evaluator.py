@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dpexec import layers, unique_name
+from dpexec import layers, metrics, unique_name
 from dpexec.framework import Program, program_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
-__all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
+__all__ = ["ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
 
 Numbers = np.ndarray[Any, Any]
 
@@ -37,8 +37,7 @@ class Evaluator:
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
-        own = type(self).__name__
-        warnings.warn(f"fluid.evaluator.{own} is deprecated, use fluid.metrics.{own}", stacklevel=3)
+        _warn(self, callers=3)
         self.states: list[Variable] = []
         self.metrics: list[Variable] = []
         self.helper = LayerHelper(name, **kwargs)
@@ -84,6 +83,11 @@ class Evaluator:
         return [value.item() for value in executor.run(program, fetch_list=fetches)]
 
 
+def _warn(evaluator: object, callers: int) -> None:
+    own, level = type(evaluator).__name__, callers + 1
+    warnings.warn(f"fluid.evaluator.{own} is deprecated, use fluid.metrics.{own}", stacklevel=level)
+
+
 def _same_variable(program: Program, var: Variable) -> Variable:
     """A variable of the same name in another program."""
     return program.current_block().create_var(
@@ -118,12 +122,13 @@ class ChunkEvaluator(Evaluator):
         excluded_chunk_types: Sequence[int] | None = None,
     ) -> None:
         super().__init__("chunk_eval")
-        kinds = ("num_infer_chunks", "num_label_chunks", "num_correct_chunks")
-        states = [self._create_state(kind, "int64", [1]) for kind in kinds]
+        self.num_infer_chunks = self._create_state("num_infer_chunks", "int64", [1])
+        self.num_label_chunks = self._create_state("num_label_chunks", "int64", [1])
+        self.num_correct_chunks = self._create_state("num_correct_chunks", "int64", [1])
         *figures, found, there, right = layers.chunk_eval(
             input, label, chunk_scheme, num_chunk_types, excluded_chunk_types
         )
-        for state, count in zip(states, (found, there, right), strict=True):
+        for state, count in zip(self.states, (found, there, right), strict=True):
             layers.sums(input=[state, count], out=state)
         self.metrics.extend(figures)
 
@@ -161,8 +166,9 @@ class EditDistance(Evaluator):
         **kwargs: Any,
     ) -> None:
         super().__init__("edit_distance", **kwargs)
-        kinds = {"total_distance": "float32", "seq_num": "int64", "instance_error": "int64"}
-        states = [self._create_state(kind, dtype, [1]) for kind, dtype in kinds.items()]
+        self.total_distance = self._create_state("total_distance", "float32", [1])
+        self.seq_num = self._create_state("seq_num", "int64", [1])
+        self.instance_error = self._create_state("instance_error", "int64", [1])
         distances, count = layers.edit_distance(
             input=input, label=label, ignored_tokens=ignored_tokens
         )
@@ -170,7 +176,7 @@ class EditDistance(Evaluator):
         right = layers.reduce_sum(layers.cast(layers.equal(distances, zero), "int64"))
         wrong = layers.elementwise_sub(x=count, y=right)
         total = layers.reduce_sum(distances)
-        for state, value in zip(states, (total, count, wrong), strict=True):
+        for state, value in zip(self.states, (total, count, wrong), strict=True):
             layers.sums(input=[state, value], out=state)
         self.metrics.extend([total, wrong])
 
@@ -185,3 +191,11 @@ class EditDistance(Evaluator):
         with np.errstate(invalid="ignore"):  # without sequences there is no mean
             mean = np.array([total, wrong], np.float32) / np.float32(count)
         return mean[:1], mean[1:]
+
+
+class DetectionMAP(metrics.DetectionMAP):
+    """``fluid.metrics.DetectionMAP`` by its old name. Source: ``fluid.evaluator.DetectionMAP``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _warn(self, callers=2)
+        super().__init__(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from dpexec import core as core  # scripts import it from here, too
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.places import (
     CPUPlace,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.detection_metric import DetectionMAP
+
 __all__ = [
     "Accuracy",
     "Auc",
@@ -370,28 +372,3 @@ class Auc(MetricBase):
         area = np.sum(np.diff(negative) * (positive[1:] + positive[:-1])) / 2
         total = positive[-1] * negative[-1]
         return float(area / positive[-1] / negative[-1]) if total else 0.0
-
-
-class DetectionMAP:
-    """Not available: ``layers.detection.detection_map`` gives the figure of a batch.
-
-    Raises:
-        NotImplementedError: always.
-    """
-
-    def __init__(
-        self,
-        input: Any,
-        gt_label: Any,
-        gt_box: Any,
-        gt_difficult: Any = None,
-        class_num: int | None = None,
-        background_label: int = 0,
-        overlap_threshold: float = 0.5,
-        evaluate_difficult: bool = True,
-        ap_version: str = "integral",
-    ) -> None:
-        raise NotImplementedError(
-            "DetectionMAP is not supported: it adds up in variables with sequences (LoD) that have "
-            "no value at first; layers.detection.detection_map gives the figure of a batch"
-        )

@@ -15,6 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
+from dpexec.unsupported import KNOWN
+
+_INSTEAD = {
+    **KNOWN,
+    "distributed": "dpexec run --trainers N starts the processes of a job",
+    "pslib": "fluid.incubate.fleet.parameter_server.distribute_transpiler has parameter servers",
+    "slim": "dpexec neither quantizes nor prunes nets",
+}
+"""What to know of modules that are missing."""
+
 
 def target_of(name: str) -> str:
     """Return the module that stands for one of Paddle's.
@@ -46,13 +56,21 @@ def _resolve(name: str) -> ModuleType:
     module = getattr(importlib.import_module(parent), child, None)
     if isinstance(module, ModuleType):  # fluid's name for a module that lies elsewhere here
         return module
-    launching = "; dpexec run --trainers N starts the processes of a job"
-    raise ModuleNotFoundError(
-        f"{name} is not supported: dpexec answers paddle.fluid and its modules, paddle.batch, "
-        "paddle.compat, paddle.reader, paddle.utils, paddle.version and paddle.dataset (cifar, "
-        f"imikolov, mnist, uci_housing){launching if 'distributed' in name else ''}",
-        name=name,
-    )
+    raise _missing(name)
+
+
+def _missing(name: str) -> ModuleNotFoundError:
+    """The error about a module that dpexec does not have: what it is, or what there is instead."""
+    parts = name.split(".")
+    why = next((text for part, text in _INSTEAD.items() if part in parts), None)
+    if why is None and parts[1] == "fluid":
+        why = "dpexec has no such module of fluid"
+    if why is None:
+        why = (
+            "dpexec answers paddle.fluid, paddle.batch, paddle.compat, paddle.reader, "
+            "paddle.utils, paddle.version and paddle.dataset (cifar, imikolov, mnist, uci_housing)"
+        )
+    return ModuleNotFoundError(f"{name} is not supported: {why}", name=name)
 
 
 class _Loader(importlib.abc.Loader):

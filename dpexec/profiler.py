@@ -196,7 +196,7 @@ def _report(trace: Trace, key: str, place: str) -> str:
         whole = sum(row.total for row in rows)
         by_thread += [(row, row.total / (whole or 1.0)) for row in _sorted(rows, key)]
     title = ["", _title("------->     Profiling Report     <-------"), ""]
-    if len(threads) == 1 and len(trace.devices) < 2:
+    if len(threads) < 2 and len(trace.devices) < 2:
         return "\n".join([*title, *heading, *_overview(total, computation), *_table(by_thread)])
     lines = [
         *title,

@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dpexec.batches import checked_array, copied, feed, stacked
 from dpexec.core.places import CPUPlace, CUDAPlace, Place
+from dpexec.core.tensors import LoDTensor
 from dpexec.core.unique_name import UniqueNameGenerator
 from dpexec.data_feeder import DataFeeder
+from dpexec.dataset import DatasetBase
 from dpexec.errors import EnforceNotMet, EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
-from dpexec.prefetch import Prefetch
-from dpexec.process_reader import in_process
-from dpexec.reader_decorators import batch
-from dpexec.reader_operators import append_read, create_double_buffer, create_reader
+from dpexec.reading.batches import checked_array, copied, feed, stacked
+from dpexec.reading.datasets import DatasetLoader
+from dpexec.reading.decorators import batch
+from dpexec.reading.operators import append_read, create_double_buffer, create_reader
+from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.processes import in_process
 
 __all__ = ["DataLoader", "ProgramReader", "PyReader"]
 
@@ -28,7 +31,7 @@ _names = UniqueNameGenerator()  # queues are named per process, whatever program
 
 
 class DataLoader:
-    """Makes loaders; see :meth:`from_generator`."""
+    """Makes loaders; see :meth:`from_generator` and :meth:`from_dataset`."""
 
     @staticmethod
     def from_generator(
@@ -66,6 +69,13 @@ class DataLoader:
             drop_last,
             use_multiprocess,
         )
+
+    @staticmethod
+    def from_dataset(
+        dataset: DatasetBase, places: Sequence[Place], drop_last: bool = True
+    ) -> DatasetLoader:
+        """A loader of a data set of files; see :class:`DatasetLoader`."""
+        return DatasetLoader(dataset, places, drop_last)
 
 
 class GeneratorLoader:
@@ -347,6 +357,15 @@ class ProgramReader(PyReader):
         append_read(self.reader, variables, self._drop_last)
         self._feed_list = list(variables)
         self.reader.block.program._loaders.append(self)
+
+    def set_sample_list_generator(self, reader: Reader, places: Any = None) -> ProgramReader:
+        """See :meth:`GeneratorLoader.set_sample_list_generator`; may come before ``read_file``."""
+
+        def batches() -> Iterator[list[LoDTensor]]:
+            return stacked(DataFeeder(self._feed_list, CPUPlace()), reader)
+
+        self.set_batch_generator(batches, places)
+        return self
 
     def decorate_paddle_reader(self, reader: Reader) -> None:
         """See :meth:`GeneratorLoader.set_sample_list_generator`."""

@@ -7,9 +7,10 @@ from typing import NoReturn
 
 from dpexec.errors import similar
 
-_KNOWN = {
+KNOWN = {
     "dygraph": "eager execution; dpexec runs programs",
 }
+"""What names of fluid stand for that are missing."""
 
 
 def __getattr__(name: str) -> NoReturn:
@@ -17,7 +18,7 @@ def __getattr__(name: str) -> NoReturn:
 
     Imported by the package as its own, where Python calls it for names that are not found.
     """
-    if name in _KNOWN:
-        raise AttributeError(f"fluid.{name} is not supported by dpexec: {_KNOWN[name]}")
+    if name in KNOWN:
+        raise AttributeError(f"fluid.{name} is not supported by dpexec: {KNOWN[name]}")
     known = getattr(sys.modules["dpexec"], "__all__", [])
     raise AttributeError(f"module 'dpexec' has no attribute {name!r}{similar(name, known)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dpexec as fluid
 from tests.benchmarks import __main__ as command
 from tests.benchmarks import gpu_kernels, model, prediction, registry, report, scaling
 from tests.benchmarks.driver import measure
@@ -120,6 +121,10 @@ def test_figures_of_gpus_need_one(capsys, monkeypatch):
     for wrong in (["W5"], ["--record"], ["--against", "tf"]):
         with pytest.raises(SystemExit):
             command.arguments(["--device", "gpu", *wrong])
+    options = command.arguments(["W6", "--device", "gpu"])
+    assert options.specs["W6"]["precision"] == "bfloat16" and options.precision is None
+    fields = {key for label in options.labels for key in Entry(label, {}, 1, "gpu").settings}
+    assert all(hasattr(fluid.BuildStrategy(), field) for field in fields)
     options = command.arguments(["W6", "--device", "gpu", "--against", "", "--precision", "tf32"])
     assert options.labels[0] == "dpexec" and options.replicas == 1
     entry = Entry("dpexec", options.specs["W6"], 2, options.device, options.precision)
@@ -131,7 +136,7 @@ def test_figures_of_gpus_need_one(capsys, monkeypatch):
 def test_bounds_of_gpus_are_no_peers():
     run = report.summarize([result("dpexec", 2.0), result("torch-traffic", 0.5)], "mlp")
     assert run["traffic_ms"] == 0.5 and [peer["label"] for peer in run["peers"]] == ["dpexec"]
-    assert "memory traffic of its update alone: 0.500 ms" in report.table("title", run)
+    assert "its update alone: 0.500 ms, 0.25 of dpexec's step" in report.table("title", run)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +202,9 @@ def test_kernels_for_gpus_are_compared(monkeypatch, capsys):
     install(monkeypatch, 1)
     monkeypatch.setattr(gpu_kernels, "CALLS", 1)
     monkeypatch.setattr(gpu_kernels, "BLOCKS", 1)
-    assert gpu_kernels.main([(2, 3, 6, 6)], [(3, 5)]) == 0
+    assert gpu_kernels.main([(2, 3, 6, 6)], [(3, 5)], [(3, 4, 5)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 * 4 + 2 + 2
-    assert all("dpexec" in line and "fastest:" in line for line in lines)
+    assert len(lines) == 2 * 4 + 5 + 5 + 2
+    assert all("fastest:" in line for line in lines)
+    assert sum("dpexec" in line for line in lines) == len(lines) - 1
+    assert any("bfloat16" in line and "rounded in front" in line for line in lines)

@@ -143,6 +143,7 @@ def test_info_says_what_gpus_are_used_with(monkeypatch, capsys):
     assert cli.main(["info"]) == 0
     text = capsys.readouterr().out
     assert "on GPUs       convolutions: products of matrices\n" in text
+    assert "on GPUs       biases of products: launches of their own\n" in text
     assert "on GPUs       sums: peer copies\n" in text
     cupy.cuda.nccl.available = True
     monkeypatch.setattr(convolutions, "library", lambda: Cudnn(cupy.machine))

@@ -89,6 +89,19 @@ def test_replicas_divide_batches_as_run_does(tmp_path, model):
     assert train(lambda compiled: exe.train_from_dataset(compiled, dataset)) == train(by_hand)
 
 
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+def test_no_files_are_no_batches(tmp_path, model, kind):
+    main, startup, use_vars, loss = model
+    dataset = dataset_programs.dataset_of(fluid, kind, tmp_path, use_vars)
+    dataset.set_filelist([])
+    if kind == "InMemoryDataset":
+        dataset.load_into_memory()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    exe.train_from_dataset(main, dataset, fetch_list=[loss], fetch_info=["loss"])
+    assert ids_of(dataset) == []
+
+
 def test_variables_that_a_program_lacks_are_not_fed(tmp_path, model, capsys):
     dataset = dataset_programs.dataset_of(fluid, "QueueDataset", tmp_path, model[2])
     with fluid.program_guard(fluid.Program()):
@@ -98,6 +111,25 @@ def test_variables_that_a_program_lacks_are_not_fed(tmp_path, model, capsys):
             None, dataset, fetch_list=[last], fetch_info=["last"], print_period=4
         )
     assert numbers_in(capsys.readouterr().out) == [5]
+
+
+@pytest.mark.parametrize(("drop_last", "sizes"), [(True, [2, 2, 2]), (False, [2, 2, 2, 1])])
+def test_loaders_hand_out_batches_as_feeds(tmp_path, model, drop_last, sizes):
+    main, startup, use_vars, loss = model
+    dataset = dataset_programs.dataset_of(fluid, "QueueDataset", tmp_path, use_vars)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    loader = fluid.io.DataLoader.from_dataset(dataset, fluid.cpu_places(1), drop_last)
+    for _ in range(2):
+        feeds = list(loader())
+        assert [[len(feed["label"].numpy()) for feed in step] for step in feeds] == [
+            [size] for size in sizes
+        ]
+    assert exe.run(main, feed=feeds[0], fetch_list=[loss])[0].shape == (1,)
+    two = fluid.io.DataLoader.from_dataset(dataset, fluid.cpu_places(2), drop_last)
+    assert [len(step) for step in two] == [2] * (len(sizes) // 2)
+    with pytest.raises(AssertionError, match="type of DatasetBase"):
+        fluid.io.DataLoader.from_dataset(tmp_path, fluid.cpu_places(1))
 
 
 def test_handlers_see_arrays_and_pace_is_printed(tmp_path, model, capsys):

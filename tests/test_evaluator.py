@@ -53,7 +53,9 @@ def test_distances_count_over_batches():
     exe, metric = fluid.Executor(fluid.CPUPlace()), fluid.metrics.EditDistance("distance")
     evaluator.reset(exe)
     for feed in batches(2, 1, 3, 4):
-        metric.update(*exe.run(feed=feed, fetch_list=[distances, count]))
+        *batch, wrong = exe.run(feed=feed, fetch_list=[distances, count, evaluator.instance_error])
+        metric.update(*batch)
+        assert wrong == metric.instance_error
     figures = [figure.item() for figure in evaluator.eval(exe)]
     np.testing.assert_allclose(figures, [float(f) for f in metric.eval()], rtol=1e-6)
     assert 0 < figures[1] < 1

@@ -47,11 +47,6 @@ def test_auc_refuses_what_is_no_probability():
         fluid.metrics.Auc("auc").update(np.array([[0.0, 1.5]]), np.array([[1]]))
 
 
-def test_detection_map_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match="DetectionMAP is not supported"):
-        fluid.metrics.DetectionMAP(None, None, None)
-
-
 def test_average_says_that_it_is_deprecated():
     with pytest.warns(Warning, match=r"fluid\.metrics\.Accuracy"):
         fluid.average.WeightedAverage()

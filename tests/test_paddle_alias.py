@@ -1,6 +1,7 @@
 """``import paddle`` inside a script that dpexec runs."""
 
 import importlib
+import logging
 import sys
 
 import numpy as np
@@ -30,6 +31,18 @@ def test_fluid_is_dpexec():
 
 
 @pytest.mark.usefixtures("alias")
+def test_what_tools_take_from_inside_of_fluid():
+    import paddle.fluid as fluid
+    import paddle.fluid.proto.framework_pb2 as framework_pb2
+    from paddle.fluid.framework import core
+
+    assert core is fluid.core and framework_pb2.VarType.FP32 == core.VarDesc.VarType.FP32
+    fluid.unique_name.generate("a")
+    with fluid.unique_name.guard(fluid.unique_name.generator):
+        assert fluid.unique_name.generate("a") == "a_1"
+
+
+@pytest.mark.usefixtures("alias")
 def test_paddle_itself_is_ours():
     import paddle
     import paddle.dataset.mnist as mnist
@@ -49,10 +62,26 @@ def test_modules_keep_their_own_names():
 
 
 @pytest.mark.usefixtures("alias")
-@pytest.mark.parametrize("name", ["paddle.fluid.nowhere", "paddle.nn", "paddle.dataset.movielens"])
-def test_what_is_missing_is_named(name):
-    with pytest.raises(ModuleNotFoundError, match=f"{name} is not supported: dpexec answers"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    {
+        "paddle.nn": "dpexec answers paddle.fluid",
+        "paddle.dataset.flowers": "dpexec answers paddle.fluid",
+        "paddle.fluid.nowhere": "dpexec has no such module of fluid",
+        "paddle.fluid.dygraph": "eager execution",
+        "paddle.fluid.incubate.fleet.parameter_server.pslib": "distribute_transpiler has",
+    }.items(),
+)
+def test_what_is_missing_is_named(name, why):
+    with pytest.raises(ModuleNotFoundError, match=f"{name} is not supported: .*{why}"):
         importlib.import_module(name)
+
+
+@pytest.mark.usefixtures("alias")
+def test_loggers_of_fluid_write_by_themselves(capsys):
+    log_helper = importlib.import_module("paddle.fluid.log_helper")
+    log_helper.get_logger("own", logging.INFO, fmt="%(levelname)s: %(message)s").info("here")
+    assert capsys.readouterr().err == "INFO: here\n"
 
 
 @pytest.mark.usefixtures("alias")

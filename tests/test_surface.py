@@ -134,8 +134,6 @@ def test_installation_is_checked(capsys):
 def test_what_is_not_there_says_what_to_use():
     with pytest.raises(AttributeError, match=r"fluid\.dygraph .* dpexec runs programs"):
         fluid.dygraph  # noqa: B018
-    with pytest.raises(NotImplementedError, match=r"DetectionMAP .* sequences"):
-        fluid.metrics.DetectionMAP(None, None, None)
 
 
 @pytest.mark.parametrize("name", ["unused", "nobody"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from collections.abc import Iterable, Sequence
@@ -61,7 +60,7 @@ class Change:
     @property
     def label(self) -> str:
         """The operator with its device."""
-        return self.name if self.device is None else f"{self.name} · device {self.device}"
+        return _label(self.name, self.device)
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,11 @@ class Lone:
     @property
     def label(self) -> str:
         """The operator with its device."""
-        return self.name if self.device is None else f"{self.name} · device {self.device}"
+        return _label(self.name, self.device)
+
+
+def _label(name: str, device: int | None) -> str:
+    return name if device is None else f"{name} · device {device}"
 
 
 class Comparison(View):
@@ -164,11 +167,6 @@ class Comparison(View):
             "changes": [asdict(change) for change in self.changes],
             "only": [[asdict(x) for x in self.only_before], [asdict(x) for x in self.only_after]],
         }
-
-    @property
-    def json(self) -> str:
-        """The figures as JSON."""
-        return json.dumps(self.to_json())
 
     def __str__(self) -> str:
         lines = [self.title, *self.notes, ""]

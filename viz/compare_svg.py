@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .plot import MARGIN, Canvas, text_width
-from .units import seconds_text, time_ticks
+from .units import cut, seconds_text, time_ticks
 
 if TYPE_CHECKING:
     from .compare import Change, Comparison, Lone
@@ -34,7 +34,7 @@ def render(found: Comparison) -> str:
 
 
 def _bars(canvas: Canvas, shown: Sequence[Change]) -> None:
-    labels = [_short(change.label) for change in shown]
+    labels = [cut(change.label, _LONGEST) for change in shown]
     left = MARGIN + max((text_width(label, 11) for label in labels), default=0.0) + 12
     width = _WIDTH - left - MARGIN - _FIGURES
     highest = max((max(c.before, c.after) for c in shown), default=0.0)
@@ -65,12 +65,8 @@ def _alone(canvas: Canvas, name: str, lone: Sequence[Lone]) -> None:
     canvas.text(MARGIN, canvas.y, f"only in {name}", "lane-name")
     for item in lone[:_ROWS]:
         canvas.y += 17
-        text = f"{_short(item.label)}, {seconds_text(item.seconds)}"
+        text = f"{cut(item.label, _LONGEST)}, {seconds_text(item.seconds)}"
         canvas.text(MARGIN + 12, canvas.y, text, "tick")
     if len(lone) > _ROWS:
         canvas.y += 17
         canvas.text(MARGIN + 12, canvas.y, f"and {len(lone) - _ROWS} more", "faint")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -48,10 +47,9 @@ class Findings(View):
         """The findings as an SVG document."""
         return render(self.analysis, self.title, self.notes)
 
-    @property
-    def json(self) -> str:
-        """The analysis as JSON."""
-        return json.dumps(self.analysis.to_json())
+    def to_json(self) -> dict[str, Any]:
+        """Return the analysis as plain JSON values."""
+        return self.analysis.to_json()
 
     def payload(self) -> TextData:
         """Return what the interactive page draws."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from .plot import MARGIN, Canvas, number, text_width
 from .schedule import Schedule, Step
-from .units import bytes_text, percent, size_ticks, time_ticks
+from .units import bytes_text, cut, percent, size_ticks, time_ticks
 
 if TYPE_CHECKING:
     from .memory import DeviceMemory, Peak
@@ -214,8 +214,7 @@ def _parts(canvas: Canvas, peak: Peak) -> None:
     canvas.text(left, canvas.y, "the peak is made of", "faint")
     canvas.y += 8
     for part in shown:
-        fitting = int(name_width / text_width("x", 11))
-        name = part.name if len(part.name) <= fitting else part.name[: fitting - 1] + "…"
+        name = cut(part.name, int(name_width / text_width("x", 11)))
         canvas.text(left, canvas.y + 11, name, "tick")
         width = room * part.bytes / shown[0].bytes
         share = part.bytes / peak.bytes if peak.bytes else 0.0

@@ -14,7 +14,6 @@ two devices took twice as long as predicted.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from dataclasses import asdict, replace
@@ -233,11 +232,6 @@ class Simulation(View):
             "end": self.end.devices if self.end else None,
             "verdict": self.verdict,
         }
-
-    @property
-    def json(self) -> str:
-        """The figures as JSON."""
-        return json.dumps(self.to_json())
 
     def __str__(self) -> str:
         lines = [

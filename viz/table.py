@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -177,11 +176,6 @@ class Table(View):
         """Return the rows as plain JSON values."""
         rows = [asdict(row) for row in self.rows]
         return {"title": self.title, "notes": self.notes, "total": self.total, "rows": rows}
-
-    @property
-    def json(self) -> str:
-        """The rows as JSON."""
-        return json.dumps(self.to_json())
 
     def __str__(self) -> str:
         labels = [label for label, _ in _UNITS.values()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from .page_data import Unit
 from .plot import MARGIN, Canvas, number, text_width
-from .units import figure_text
+from .units import cut, figure_text
 
 _ROWS = 30
 _LINE = 20.0
@@ -33,7 +33,10 @@ def render(
     """
     shown = rows[:_ROWS]
     texts = [
-        [_short(figure_text(cell, unit)) for cell, (_, unit) in zip(row, columns, strict=True)]
+        [
+            cut(figure_text(cell, unit), _LONGEST)
+            for cell, (_, unit) in zip(row, columns, strict=True)
+        ]
         for row in shown
     ]
     widths = [
@@ -57,10 +60,6 @@ def render(
             canvas.bar(left, canvas.y - 12, widths[bars] * row[bars] / largest, 15, "forward")
         _line(canvas, cells, columns, widths, "tick")
     return canvas.svg()
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _line(

@@ -43,6 +43,16 @@ def bytes_text(size: float) -> str:
     return f"{size:.0f} B" if factor == 1 else f"{_digits(size / factor)} {unit}"
 
 
+def cut(text: str, longest: int) -> str:
+    """Return a text, or its beginning if it has more than so many characters.
+
+    Example:
+        >>> cut("relu", 6), cut("elementwise_add", 6)
+        ('relu', 'eleme…')
+    """
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def counted(number: int, noun: str) -> str:
     """Return how many of something there are.
 

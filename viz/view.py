@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .page import in_notebook, page
 from .page_data import ViewData
-from .picture import convert
+from .picture import cairo, convert
 
 
 class View(ABC):
@@ -40,10 +41,14 @@ class View(ABC):
         """The view as one interactive page that loads nothing; without scripts it shows the SVG."""
         return page(self.title, [self])
 
+    def to_json(self) -> Mapping[str, Any]:
+        """Return the numbers behind the view as plain JSON values."""
+        return self.payload()
+
     @property
     def json(self) -> str:
         """The numbers behind the view."""
-        return json.dumps(self.payload())
+        return json.dumps(self.to_json())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the view to a file; the ending says how.
@@ -59,17 +64,32 @@ class View(ABC):
             ValueError: Another ending.
             RuntimeError: .png or .pdf without Cairo.
         """
-        target = Path(path)
-        ending = target.suffix.lower()
-        if ending not in self.formats:
-            known = ", ".join(self.formats)
-            raise ValueError(f"cannot write a view to {target.name!r}: choose one of {known}")
+        target, ending = Path(path), self.ending(path)
         content = self.encode(ending)
         if isinstance(content, bytes):
             target.write_bytes(content)
         else:
             target.write_text(content, encoding="utf-8")
         return target
+
+    @classmethod
+    def ending(cls, path: str | os.PathLike[str]) -> str:
+        """The ending of a file's name, after a look at whether a view can be written to it.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ValueError: Another ending than `formats` has.
+            RuntimeError: .png or .pdf without Cairo.
+        """
+        ending = Path(path).suffix.lower()
+        if ending not in cls.formats:
+            known = ", ".join(cls.formats)
+            raise ValueError(f"cannot write a view to {os.fspath(path)!r}: choose one of {known}")
+        if ending in (".png", ".pdf"):
+            cairo(ending)
+        return ending
 
     def encode(self, ending: str) -> str | bytes:
         """Return what a file holds; subclasses with more formats extend it.

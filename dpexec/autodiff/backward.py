@@ -60,7 +60,8 @@ def append_backward(
     """Append the operators that compute the gradients of a loss.
 
     Args:
-        loss: shape ``(1,)``.
+        loss: shape ``(1,)``; of another shape, the sum of its elements is meant. (The real Paddle
+            starts from a gradient of one element then, and reads on behind it.)
         parameter_list: parameters, or their names, whose gradients are wanted; by default all that
             are trainable.
         no_grad_set: variables, or their names, at which gradients stop, besides those with
@@ -76,7 +77,6 @@ def append_backward(
     Raises:
         TypeError: an argument is of a wrong type.
         ValueError: a callback cannot be called.
-        AssertionError: the loss has another shape.
         NotImplementedError: the loss lies in a sub-block, or one is in the way of recomputation.
         MissingGradientError: an operator between loss and parameters has no gradient.
 
@@ -90,21 +90,19 @@ def append_backward(
             f"append_backward: loss {loss.name} lies in a control flow block; only losses of the "
             "global block are supported"
         )
-    assert loss.shape == (1,), (
-        f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. Maybe that "
-        "you should call fluid.layers.mean to process the current loss."
-    )
     block, program = loss.block, loss.block.program
     wanted = _parameter_names(program, parameter_list)
     no_grad = _no_gradient(program, no_grad_set)
     loss_op = _producer(loss)
     program._appending_grad_times += 1
     grad_of = GradientNames(block)
-    seed = _seed(loss, grad_of.seed(loss.name), loss_op.callsite)
+    first = grad_of.seed(loss.name)
+    scalar = loss.shape == (1,)
+    seeds = [_seed(loss, first, loss_op.callsite)] if scalar else _ones_like(loss, first)
     path = relevant_ops(block, {loss.name}, set(), no_grad)
     if kept:
         seed_dropouts(block, path)
-    append_gradients(block, path, [seed], {}, no_grad, grad_of, callbacks or [], kept)
+    append_gradients(block, path, seeds, {}, no_grad, grad_of, callbacks or [], kept)
     loss_op._set_attr(roles.ROLE, roles.FORWARD | roles.LOSS)
     pairs = [
         (program.global_block().var(name), block.var(grad_of(name)))

@@ -39,7 +39,7 @@ class Step:
 
     def writes(self) -> Iterable[str]:
         """All names written."""
-        return [n for names in self.outputs.values() for n in names if n != roles.EMPTY]
+        return [n for names in self.outputs.values() for n in roles.present(names)]
 
 
 def relevant_ops(
@@ -149,12 +149,11 @@ def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
         if names and not other.definition.no_grad:
             varying.update(set(other.output_arg_names) - no_grad)
     if names:
-        specs = {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
         problem = (
             "it has no gradient, but one is asked for through its inputs "
             f"{', '.join(sorted(names))}; set their stop_gradient to True if none is meant to flow"
         )
-        raise MissingGradientError(str(op_error(op, problem, specs)))
+        raise MissingGradientError(str(op_error(op, problem, op.input_specs())))
 
 
 def add_up(

@@ -11,7 +11,6 @@ Source: checkpoints of Paddle 1.8's ``append_backward``; Chen, Xu, Zhang, Guestr
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,6 +19,7 @@ from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.ir import roles
 from dpexec.ir.block import Block
+from dpexec.ir.callsite import warn
 from dpexec.ir.operator import Operator
 
 __all__ = ["chain_rule_with_checkpoints", "seed_dropouts"]
@@ -116,9 +116,7 @@ def _in_order(
     """The checkpoints in the order in which they are computed, fed ones first."""
     unused = [name for name in checkpoints if name not in readers and name not in writers]
     if unused:
-        warnings.warn(
-            f"checkpoints {unused} have no effect: the loss does not depend on them", stacklevel=6
-        )
+        warn(f"checkpoints {unused} have no effect: the loss does not depend on them")
     found = (name for name in dict.fromkeys(checkpoints) if name not in unused)
     return sorted(found, key=lambda name: max(writers.get(name, [-1])))
 
@@ -162,8 +160,8 @@ def _temporaries(ops: Sequence[Operator], kept: set[str], written: bool = False)
     )
     return [
         name
-        for name in dict.fromkeys(names)
-        if name not in kept and name != roles.EMPTY and not _is_persistable(ops[0].block, name)
+        for name in dict.fromkeys(roles.present(names))
+        if name not in kept and not _is_persistable(ops[0].block, name)
     ]
 
 

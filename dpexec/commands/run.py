@@ -21,8 +21,8 @@ NOTES = """\
 The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
 `from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
 dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
-np.int ...) are there. Options of dpexec may stand before or after the
-script; everything after `--` goes to the script as it is.
+np.int ...) are there. Options of dpexec may stand before or after the script; everything after
+`--` goes to the script as it is.
 
 examples:
   dpexec run train.py
@@ -152,9 +152,10 @@ def _check_targets(options: argparse.Namespace) -> None:
     if options.report is not None:
         from dpexec.viz.view import View
 
-        if options.report.suffix.lower() not in View.formats:
-            known = ", ".join(View.formats)
-            raise CommandError(f"cannot write a report to {options.report}: choose one of {known}")
+        try:
+            View.ending(options.report)
+        except (ValueError, RuntimeError) as error:
+            raise CommandError(str(error)) from None
 
 
 def _print_traceback(error: Exception, script: str) -> None:
@@ -210,12 +211,6 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
         return
     engine = max(found, key=lambda engine: (found[engine].told, len(found[engine])))
     trace = trace_of(engine, found[engine])
-    rest = f" ({len(found) - 1} with fewer steps ran, too)" if len(found) > 1 else ""
-    print(
-        f"dpexec run: {found[engine].told} steps of a program on {len(engine.places)} "
-        f"devices were recorded{rest}",
-        file=sys.stderr,
-    )
     try:
         if options.trace is not None:
             save(trace, options.trace)
@@ -227,3 +222,10 @@ def _write(recorders: _Recorders, options: argparse.Namespace) -> None:
             )
     except OSError as error:
         raise CommandError(f"cannot write: {error}") from error
+    files = [str(path) for path in (options.trace, options.report) if path is not None]
+    rest = f" ({len(found) - 1} with fewer steps ran, too)" if len(found) > 1 else ""
+    print(
+        f"dpexec run: {found[engine].told} steps of a program on {len(engine.places)} devices are "
+        f"in {' and '.join(files)}{rest}",
+        file=sys.stderr,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -42,9 +43,10 @@ class TensorArray:
         """
         if index < 0:
             raise ValueError(f"an array of tensors has no entry {index}")
-        before = self.entries[:index] + (None,) * (index - len(self.entries))
-        entry = array, lod or NO_SEQUENCES
-        return TensorArray((*before, entry, *self.entries[index + 1 :]))
+        entries = list(self.entries)
+        entries.extend(itertools.repeat(None, index + 1 - len(entries)))
+        entries[index] = array, lod or NO_SEQUENCES
+        return TensorArray(entries)
 
     def entry(self, index: int) -> Entry | None:
         """An entry; None where nothing was written.

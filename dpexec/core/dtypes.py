@@ -7,10 +7,28 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["AttrType", "VarDesc", "VarType", "as_var_type", "dtype_name", "is_float", "to_numpy"]
+__all__ = [
+    "AttrType",
+    "ShownByName",
+    "VarDesc",
+    "VarType",
+    "as_var_type",
+    "dtype_name",
+    "is_float",
+    "to_numpy",
+]
 
 
-class VarType(enum.IntEnum):
+class ShownByName:
+    """What enums of fluid inherit: a value is shown as programs write it."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"  # type: ignore[attr-defined]
+
+    __repr__ = __str__
+
+
+class VarType(ShownByName, enum.IntEnum):
     """What a variable holds (``LOD_TENSOR`` ...) or the element type of a tensor (``FP32`` ...).
 
     Source: ``framework.proto`` of Paddle 1.8; the codes are part of its file formats.
@@ -38,13 +56,8 @@ class VarType(enum.IntEnum):
     UINT8 = 20
     INT8 = 21
 
-    def __str__(self) -> str:
-        return f"VarType.{self.name}"
 
-    __repr__ = __str__
-
-
-class AttrType(enum.IntEnum):
+class AttrType(ShownByName, enum.IntEnum):
     """The type of an operator's attribute. Source: ``framework.proto`` of Paddle 1.8."""
 
     INT = 0
@@ -59,11 +72,6 @@ class AttrType(enum.IntEnum):
     LONG = 9
     BLOCKS = 10
     LONGS = 11
-
-    def __str__(self) -> str:
-        return f"AttrType.{self.name}"
-
-    __repr__ = __str__
 
 
 class VarDesc:

@@ -116,7 +116,7 @@ def _convert(name: str, value: Any, kind: type) -> Any:
         return float(value)
     if kind is str and isinstance(value, str):
         return value
-    raise RuntimeError(f"{name} takes a {kind.__name__}, but received {value!r}")
+    raise RuntimeError(f"{name} takes a value of type {kind.__name__}, but received {value!r}")
 
 
 def _parsed(name: str, text: str, kind: type) -> Any:

@@ -32,3 +32,10 @@ class Kept(dict[_K, _V]):
         super().__setitem__(key, value)
         if len(self) > self._limit:
             del self[next(iter(self))]
+
+    def used(self, key: _K) -> _V | None:
+        """What is kept for a key, as if it was added now; None if there is nothing."""
+        found = self.pop(key, None)
+        if found is not None:
+            self[key] = found
+        return found

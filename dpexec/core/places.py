@@ -23,6 +23,7 @@ __all__ = [
     "Place",
     "array_module",
     "available_cpus",
+    "cpu_num",
     "cpu_places",
     "cuda_pinned_places",
     "cuda_places",
@@ -213,6 +214,19 @@ def available_cpus() -> int:
     return count or 1
 
 
+def cpu_num(default: int) -> int:
+    """The environment variable ``CPU_NUM``, or a default if it is not set.
+
+    Raises:
+        ValueError: it is not an integer.
+    """
+    text = os.environ.get("CPU_NUM")
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        raise ValueError(f"CPU_NUM is the number of CPU devices, but is {text!r}") from None
+
+
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     """One ``CPUPlace`` per CPU device.
 
@@ -222,13 +236,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
     Raises:
         ValueError: ``CPU_NUM`` is not an integer.
     """
-    if device_count is None:
-        text = os.environ.get("CPU_NUM")
-        try:
-            device_count = available_cpus() if text is None else int(text)
-        except ValueError:
-            raise ValueError(f"CPU_NUM is the number of CPU devices, but is {text!r}") from None
-    return [CPUPlace()] * device_count
+    return [CPUPlace()] * (cpu_num(available_cpus()) if device_count is None else device_count)
 
 
 def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Check", "looking_later", "require_range"]
+__all__ = ["Check", "looking_later", "require_between", "require_range"]
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Check:
     Args:
         extremes: the least and the largest, ``(2,)``.
         low: the least that is allowed.
-        high: what all must be below.
+        high: the largest that is allowed.
         message: what is wrong with another one, with a place for it.
     """
 
     extremes: Any
-    low: int
-    high: int
+    low: float
+    high: float
     message: str
 
-    def look(self, least: int, largest: int) -> None:
+    def look(self, least: float, largest: float) -> None:
         """Raise ValueError if the extremes are not allowed.
 
         Args:
             least: of the numbers.
             largest: of the numbers.
         """
-        if least < self.low or largest >= self.high:
-            raise ValueError(self.message.format(least if least < self.low else largest))
+        if not (self.low <= least and largest <= self.high):  # what is not a number is neither
+            raise ValueError(self.message.format(largest if self.low <= least else least))
 
 
 class _Later(threading.local):
@@ -74,10 +74,26 @@ def require_range(xp: Any, numbers: Any, low: int, high: int, message: str) -> N
     Raises:
         ValueError: one is outside; of a GPU's perhaps later, see :func:`looking_later`.
     """
+    require_between(xp, numbers, low, high - 1, message)
+
+
+def require_between(xp: Any, numbers: Any, low: float, high: float, message: str) -> None:
+    """Refuse numbers outside a range that its end belongs to.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        numbers: of any type.
+        low: the least that is allowed.
+        high: the largest that is allowed.
+        message: of the error, with a place for the number.
+
+    Raises:
+        ValueError: one is outside; of a GPU's perhaps later, see :func:`looking_later`.
+    """
     if not numbers.size:
         return
     least, largest = numbers.min(), numbers.max()
     if xp is np or _later.checks is None:
-        Check(None, low, high, message).look(int(least), int(largest))
+        Check(None, low, high, message).look(least.item(), largest.item())
     else:
         _later.checks.append(Check(xp.stack([least, largest]), low, high, message))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpexec import viz
+from dpexec.core.places import available_cpus
 from dpexec.examples import curve
 from dpexec.examples.example import Example
 from dpexec.examples.training import Settings, Speed, Trainer, batches, measure, traced, train
@@ -98,8 +100,16 @@ def _compare(speed: Speed, devices: int) -> str:
         return f"{steps} with one replica"
     return (
         f"{steps} with {devices} replicas, {speed.single:.1f} with one on the same batch: "
-        f"speed-up {speed.speedup:.2f}"
+        f"speed-up {speed.speedup:.2f}{_disturbed(available_cpus())}"
     )
+
+
+def _disturbed(cpus: int) -> str:
+    """What to think of a speed-up while other programs need the processors, too."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= 1.5 * cpus:  # the demo itself adds less than one per processor
+        return ""
+    return f" (disturbed: {load:.0f} threads wanted the {cpus} CPUs in the last minute)"
 
 
 def _say(what: str, text: str) -> None:

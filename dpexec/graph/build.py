@@ -26,8 +26,6 @@ from dpexec.ir.program import Program
 
 __all__ = ["ReplicationOptions", "build_ssa_graph"]
 
-_OF_MADE = (roles.ROLE, roles.NAME_SCOPE)  # what an operator has of the one it is made for
-
 
 @dataclass(frozen=True)
 class ReplicationOptions:
@@ -195,9 +193,9 @@ class _Builder:
 
     def _merge_rows(self, op: Operator, grad: str) -> None:
         """Let every device add up what it has for the same row: less to send and to apply."""
-        attrs = {name: op.attrs[name] for name in _OF_MADE if name in op.attrs}
         slots = {"X": [grad]}, {"Out": [grad]}
-        merge = Operator(op.block, "merge_selected_rows", *slots, attrs, op.callsite)
+        kind = "merge_selected_rows"
+        merge = Operator(op.block, kind, *slots, op.origin_attrs(), op.callsite)
         for device in self.devices:
             self.graph.add_compute(merge, device)
 
@@ -247,8 +245,7 @@ class _Builder:
 def _require_one_state(op: Operator) -> None:
     """Refuse gradients that every device compresses with a memory of its own."""
     if op.type == "dgc":
-        specs = {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
-        raise op_error(op, "gradients are compressed in AllReduce mode only", specs)
+        raise op_error(op, "gradients are compressed in AllReduce mode only", op.input_specs())
 
 
 @dataclass

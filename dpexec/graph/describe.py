@@ -239,7 +239,7 @@ class _Layers:
 
 
 def _first(names: Iterable[str]) -> str:
-    return next((name for name in names if name and name != roles.EMPTY), "")
+    return next(iter(roles.present(names)), "")
 
 
 def _prefix(name: str) -> str:

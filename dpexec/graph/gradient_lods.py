@@ -18,17 +18,18 @@ __all__ = ["without_sequences"]
 
 _AS_INPUT = {
     "addmm_grad", "argsort_grad", "array_to_lod_tensor", "bce_loss_grad", "bpr_loss_grad",
-    "concat_grad", "cross_entropy_grad", "cross_entropy_grad2", "cvm_grad", "dot_grad", "erf_grad",
-    "fill_zeros_like", "filter_by_instag_grad", "flatten2_grad", "flatten_grad",
+    "concat_grad", "cross_entropy_grad", "cross_entropy_grad2", "cvm_grad", "dot_grad",
+    "erf_grad", "fill_zeros_like", "filter_by_instag_grad", "flatten2_grad", "flatten_grad",
     "frobenius_norm_grad", "fused_elemwise_activation_grad", "gather_grad", "gather_nd_grad",
     "gelu_grad", "hierarchical_sigmoid_grad", "linear_chain_crf_grad", "lod_reset_grad",
-    "mean_grad", "mul_grad", "pad_constant_like_grad", "partial_concat_grad", "partial_sum_grad",
-    "reduce_max_grad", "reduce_mean_grad", "reduce_min_grad", "reduce_prod_grad", "reduce_sum_grad",
-    "reorder_lod_tensor_by_rank_grad", "reshape2_grad", "sequence_concat_grad",
-    "sequence_conv_grad", "sequence_expand_as_grad", "sequence_expand_grad", "sequence_pad_grad",
-    "sequence_pool_grad", "sequence_reshape_grad", "sequence_reverse", "sequence_slice_grad",
-    "sequence_softmax_grad", "squeeze2_grad", "squeeze_grad", "teacher_student_sigmoid_loss_grad",
-    "transpose2_grad", "unsqueeze2_grad", "unsqueeze_grad", "warpctc_grad",
+    "match_matrix_tensor_grad", "mean_grad", "mul_grad", "pad_constant_like_grad",
+    "partial_concat_grad", "partial_sum_grad", "reduce_max_grad", "reduce_mean_grad",
+    "reduce_min_grad", "reduce_prod_grad", "reduce_sum_grad", "reorder_lod_tensor_by_rank_grad",
+    "reshape2_grad", "sequence_concat_grad", "sequence_conv_grad", "sequence_expand_as_grad",
+    "sequence_expand_grad", "sequence_pad_grad", "sequence_pool_grad", "sequence_reshape_grad",
+    "sequence_reverse", "sequence_slice_grad", "sequence_softmax_grad", "squeeze2_grad",
+    "squeeze_grad", "teacher_student_sigmoid_loss_grad", "transpose2_grad", "unsqueeze2_grad",
+    "unsqueeze_grad", "warpctc_grad",
 }  # fmt: skip
 """What gives gradients the sequences of what they are gradients of."""
 

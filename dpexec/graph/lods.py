@@ -16,7 +16,7 @@ from dpexec.core.lod import LOD_SUFFIX, lod_name
 from dpexec.graph.gradient_lods import without_sequences
 from dpexec.ir import roles
 from dpexec.ir.block import Block
-from dpexec.ir.opdef import Slot, Spec
+from dpexec.ir.opdef import Slot
 from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
@@ -177,7 +177,7 @@ def _copy(op: Operator, source: str, target: str, block: Block | None = None) ->
 def _fill(op: Operator, known: Known) -> None:
     """Let an operator read the offsets that it needs."""
     for slot, owner in _lod_slots(op.definition.inputs):
-        names = [name for name in op.inputs.get(owner, []) if name and name != roles.EMPTY]
+        names = roles.present(op.inputs.get(owner, []))
         found = [known.get(name, roles.EMPTY) for name in names]
         partly = slot.optional and slot.many and any(name in known for name in names)
         if partly or (names and roles.EMPTY not in found):
@@ -186,7 +186,7 @@ def _fill(op: Operator, known: Known) -> None:
             name = next(name for name in names if name not in known)
             problem = (
                 f"input {owner}({name}) holds no sequences: the data that it is computed from "
-                "must be declared with lod_level=1 (or more) and fed as a LoDTensor"
+                "must be fed as a LoDTensor with sequences"
             )
             raise op_error(op, problem, {})
 
@@ -204,7 +204,7 @@ def _follow(op: Operator, known: Known) -> None:
         if name in lasting or name.endswith(LOD_SUFFIX):
             continue
         if var.type == VarType.LOD_TENSOR_ARRAY:  # its entries have their own
-            levels = op.infer_outputs(_specs(op))[name].lod_level
+            levels = op.infer_outputs(op.input_specs())[name].lod_level
             var.lod_level = max(var.lod_level, levels)
             continue
         if name not in shared:
@@ -228,7 +228,7 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     outputs = {owner: op._variables(op.outputs.get(owner, [])) for _, owner in slots}
     for slot, owner in slots:
         op.outputs[slot] = list(map(lod_name, outputs[owner]))
-    specs = op.infer_outputs(_specs(op)) if slots else {}
+    specs = op.infer_outputs(op.input_specs()) if slots else {}
     lasting: set[str] = set()
     from_known = any(name in known for name in op.input_arg_names)
     of_sequences = from_known and not op.definition.by_executor
@@ -247,10 +247,6 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
     return lasting
 
 
-def _specs(op: Operator) -> dict[str, Spec]:
-    return {name: var.spec for name, var in op._variables(op.input_arg_names).items()}
-
-
 def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     """The outputs that hold the sequences of an input, and the offsets of these."""
     slots = op.definition.inputs
@@ -259,7 +255,7 @@ def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     yield from _of_gradients(op, known)
     if source is None:
         return
-    for name, spec in op.infer_outputs(_specs(op)).items():
+    for name, spec in op.infer_outputs(op.input_specs()).items():
         if spec.lod_level and roles.GRAD_SUFFIX not in name:
             yield name, source
 

@@ -183,12 +183,10 @@ class SSAGraph(Drawable):
             The node.
         """
         node = self.add_op("compute", op.type, device, role_of(op), op, body)
-        for name in op.reads:
-            if name != roles.EMPTY:
-                self.read(node, name, device)
-        for name in op.writes:
-            if name != roles.EMPTY:
-                self.write(node, name, device)
+        for name in roles.present(op.reads):
+            self.read(node, name, device)
+        for name in roles.present(op.writes):
+            self.write(node, name, device)
         return node
 
     def add_collective(

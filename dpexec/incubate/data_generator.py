@@ -1,7 +1,7 @@
 """``fluid.incubate.data_generator``: pipe commands of data sets, written in Python.
 
 A generator turns lines of its input into samples, and writes them in the format of
-:mod:`dpexec.multislot`.
+:mod:`dpexec.reading.multislot`.
 """
 
 from __future__ import annotations

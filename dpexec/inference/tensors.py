@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.dtypes import ShownByName
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 
@@ -26,17 +27,12 @@ Array = np.ndarray[Any, Any]
 Levels = Sequence[Sequence[int]]
 
 
-class PaddleDType(enum.IntEnum):
+class PaddleDType(ShownByName, enum.IntEnum):
     """The element type of a tensor of a predictor. Source: ``paddle_api.h`` of Paddle 1.8."""
 
     FLOAT32 = 0
     INT64 = 1
     INT32 = 2
-
-    def __str__(self) -> str:
-        return f"PaddleDType.{self.name}"
-
-    __repr__ = __str__
 
 
 _TO_NUMPY: dict[PaddleDType, np.dtype[Any]] = {
@@ -191,7 +187,8 @@ class PaddleTensor:
         if count > found.size:
             raise EnforceNotMet(
                 f"the PaddleTensor {self.name!r} has shape {self.shape}, but its data has "
-                f"{found.size} elements of {self.dtype}"
+                f"{found.size} elements of {self.dtype}; a PaddleBuf made of a list holds float32, "
+                "one made of an array what that holds"
             )
         return found[:count].reshape(self.shape).copy()
 

@@ -1,6 +1,5 @@
 """``fluid.io``: where data come from, and saving and loading in Paddle 1.x's formats."""
 
-from dpexec.batches import default_collate_fn
 from dpexec.io.checkpoint import load, load_program_state, save, set_program_state
 from dpexec.io.inference import load_inference_model, save_inference_model
 from dpexec.io.variables import (
@@ -20,7 +19,8 @@ from dpexec.io.variables import (
 )
 from dpexec.io.variables import valid_program as _get_valid_program  # noqa: F401
 from dpexec.reader import DataLoader, PyReader
-from dpexec.reader_decorators import (
+from dpexec.reading.batches import default_collate_fn
+from dpexec.reading.decorators import (
     ComposeNotAligned,
     batch,
     buffered,

@@ -132,7 +132,7 @@ def load_inference_model(
     executor: Any,
     model_filename: str | bytes | None = None,
     params_filename: str | bytes | None = None,
-    pserver_endpoints: Any = None,
+    pserver_endpoints: Sequence[str] | None = None,
 ) -> list[Any]:
     """Load what :func:`save_inference_model` or Paddle 1.x saved.
 
@@ -141,18 +141,16 @@ def load_inference_model(
         executor: accepted for fluid's sake.
         model_filename: of the program, ``__model__`` by default, or its bytes.
         params_filename: the file with all parameters, or its bytes; None for a file for each.
-        pserver_endpoints: parameter servers are not supported.
+        pserver_endpoints: where rows of tables that parameter servers hold are looked up; None
+            leaves what the program says.
 
     Returns:
         The program, the names to feed, the variables to fetch. Parameters are in the global scope.
 
     Raises:
         EnforceNotMet: a file is missing or damaged.
-        NotImplementedError: ``pserver_endpoints`` is given.
         ValueError: there is no such directory, or no parameters are given.
     """
-    if pserver_endpoints:
-        raise NotImplementedError("parameter servers are not supported: pserver_endpoints")
     if dirname is None:
         if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
             raise ValueError(
@@ -169,6 +167,10 @@ def load_inference_model(
     if get_program_persistable_vars(program):
         load_persistables(executor, dirname, program, params_filename)
     block = program.global_block()
+    if pserver_endpoints:
+        for op in block.ops:
+            if op.attrs.get("epmap"):
+                op._set_attr("epmap", list(pserver_endpoints))
     targets = [block.var(name) for name in program.desc.get_fetch_target_names()]
     return [program, program.desc.get_feed_target_names(), targets]
 

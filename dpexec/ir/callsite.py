@@ -1,4 +1,4 @@
-"""Where in the user's own code an operator was made."""
+"""Where in the user's own code an operator was made, or something is to be warned of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from types import FrameType
 
@@ -41,11 +42,25 @@ def user_callsite() -> CallSite | None:
 
     The operator of a ``with`` block is made when it ends: its line is that of the ``with``.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame, _ = _first_outside(sys._getframe(1))
+    if frame is None:
+        return None
+    return CallSite(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def warn(message: str) -> None:
+    """Warn of something, at the user's line."""
+    _, distance = _first_outside(sys._getframe(1))
+    warnings.warn(message, stacklevel=2 + distance)
+
+
+def _first_outside(frame: FrameType | None) -> tuple[FrameType | None, int]:
+    """The first frame that is the user's, from one on outwards; and how far from that it is."""
+    distance = 0
     while frame is not None:
         name = frame.f_code.co_filename
         own = name.startswith(_PACKAGE) and not name.startswith(_EXAMPLES)
         if not own and name != contextlib.__file__:
-            return CallSite(name, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
-    return None
+            break
+        frame, distance = frame.f_back, distance + 1
+    return frame, distance

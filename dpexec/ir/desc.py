@@ -16,34 +16,31 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import roles, wire
+from dpexec.ir.attributes import FIELDS, attribute_type
 from dpexec.ir.block import Block
 from dpexec.ir.callsite import CallSite
 from dpexec.ir.operator import Operator
-from dpexec.ir.printer import attribute_type
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
     from dpexec.ir.program import Program
 
-__all__ = ["ProgramDesc", "parse", "serialize"]
+__all__ = [
+    "VERSION",
+    "ProgramDesc",
+    "block_message",
+    "op_message",
+    "parse",
+    "serialize",
+    "var_message",
+]
 
-_VERSION = 1008005
-_ATTRIBUTES = (  # kind and field, in the order of the enum AttrType
-    ("INT", "i"),
-    ("FLOAT", "f"),
-    ("STRING", "s"),
-    ("INTS", "ints"),
-    ("FLOATS", "floats"),
-    ("STRINGS", "strings"),
-    ("BOOLEAN", "b"),
-    ("BOOLEANS", "bools"),
-    ("BLOCK", "block_idx"),
-    ("LONG", "l"),
-    ("BLOCKS", "blocks_idx"),
-    ("LONGS", "longs"),
-)
-_CODES = {kind: code for code, (kind, _) in enumerate(_ATTRIBUTES)}
+VERSION = 1008005
+"""Of the format: Paddle 1.8.5."""
+
+_CODES = {kind: code for code, kind in enumerate(FIELDS)}
+_KINDS = list(FIELDS)
 _TENSORS = {VarType.LOD_TENSOR: "lod_tensor", VarType.LOD_TENSOR_ARRAY: "tensor_array"}
 _HOLDERS = {VarType.FEED_MINIBATCH: "feed", VarType.FETCH_LIST: "fetch"}
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
@@ -82,8 +79,8 @@ class ProgramDesc:
 def serialize(program: Program) -> bytes:
     """A program as bytes of a ``ProgramDesc`` message."""
     message: wire.Message = {
-        "blocks": [_block_message(block) for block in program.blocks],
-        "version": {"version": _VERSION},
+        "blocks": [block_message(block) for block in program.blocks],
+        "version": {"version": VERSION},
     }
     first = message["blocks"][0]
     feeds, fetches = program._feed_names, program._fetch_names
@@ -98,19 +95,21 @@ def serialize(program: Program) -> bytes:
     return wire.encode("ProgramDesc", message)
 
 
-def _block_message(block: Block) -> wire.Message:
+def block_message(block: Block) -> wire.Message:
+    """A block as a ``BlockDesc`` message."""
     message: wire.Message = {
         "idx": block.idx,
         "parent_idx": block.parent_idx,
-        "vars": [_var_message(var) for var in block.vars.values()],
-        "ops": [_op_message(op) for op in block.ops],
+        "vars": [var_message(var) for var in block.vars.values()],
+        "ops": [op_message(op) for op in block.ops],
     }
     if block.forward_block_idx >= 0:
         message["forward_block_idx"] = block.forward_block_idx
     return message
 
 
-def _var_message(var: Variable) -> wire.Message:
+def var_message(var: Variable) -> wire.Message:
+    """A variable as a ``VarDesc`` message."""
     tensor = _tensor_message(var)
     kind: wire.Message = {"type": int(var.type)}
     if var.type == VarType.READER:
@@ -119,7 +118,8 @@ def _var_message(var: Variable) -> wire.Message:
     elif var.type == VarType.SELECTED_ROWS:
         kind["selected_rows"] = tensor
     elif var.type in _TENSORS:
-        kind[_TENSORS[var.type]] = {"tensor": tensor, "lod_level": var.lod_level}
+        levels = {"lod_level": var.lod_level} if var.lod_level or not var.persistable else {}
+        kind[_TENSORS[var.type]] = {"tensor": tensor, **levels}
     message = {"name": var.name, "type": kind, "persistable": bool(var.persistable)}
     if var.need_check_feed:
         message["need_check_feed"] = True
@@ -130,7 +130,8 @@ def _tensor_message(tensor: Variable | Spec) -> wire.Message:
     return {"data_type": int(tensor.dtype), "dims": list(tensor.shape)}
 
 
-def _op_message(op: Operator) -> wire.Message:
+def op_message(op: Operator) -> wire.Message:
+    """An operator as an ``OpDesc`` message."""
     attrs = {name: value for name, value in op.attrs.items() if value is not None}
     if op.callsite is not None:
         attrs.setdefault("op_callstack", [f"  {op.callsite}\n"])
@@ -148,12 +149,11 @@ def _op(type: str, inputs: Iterable[Any], outputs: Iterable[Any], attrs: Any) ->
 
 def _attribute_message(op_type: str, name: str, value: Any) -> wire.Message:
     kind = attribute_type(value, name, op_type)
-    code = _CODES[kind]
     if kind == "BLOCK":
         value = value.idx
     elif kind == "BLOCKS":
         value = [block.idx for block in value]
-    return {"name": name, "type": code, _ATTRIBUTES[code][1]: value}
+    return {"name": name, "type": _CODES[kind], FIELDS[kind]: value}
 
 
 def _feed(name: str, column: int) -> wire.Message:
@@ -256,7 +256,8 @@ def _put(names: list[str], column: int, name: str) -> None:
 
 
 def _attribute(program: Program, message: wire.Message) -> Any:
-    kind, field = _ATTRIBUTES[message["type"]]
+    kind = _KINDS[message["type"]]
+    field = FIELDS[kind]
     value = message.get(field, []) if kind.endswith("S") else message[field]
     if kind.startswith("FLOAT"):
         return [_shortest(v) for v in value] if kind == "FLOATS" else _shortest(value)

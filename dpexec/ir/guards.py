@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 
 from dpexec.core.places import is_compiled_with_cuda
+from dpexec.ir.callsite import warn
 
 __all__ = ["current_device", "current_name_scope", "device_guard", "name_scope"]
 
@@ -73,10 +73,9 @@ def device_guard(device: str | None = None) -> Iterator[None]:
             f"The Attr(device) should be 'cpu', 'gpu' or None, but received {device!r}"
         )
     if device == "cpu" and is_compiled_with_cuda():
-        warnings.warn(
+        warn(
             "device_guard('cpu') keeps nothing away from GPUs: every operator runs on the device "
-            "of its replica",
-            stacklevel=3,
+            "of its replica"
         )
     _devices.append(device or "")
     try:

@@ -162,40 +162,8 @@ class OpDef:
                 for slot in self.inputs
                 if not slot.name.endswith(LOD_SUFFIX)
             )
-        names = [slot.name for slot in parse_slots(inputs)]
-        made = [slot.name for slot in parse_slots(outputs)]
-        many = {slot.name for slot in parse_slots(outputs) if slot.many}
-        out = self.outputs[0].name
-
-        def infer_like(*specs: Any, **_: Any) -> Any:
-            by_name = dict(zip(names, specs, strict=True))
-            like = [by_name.get(name.removesuffix(GRAD_SUFFIX)) for name in made]
-            first = next((s for s in specs if isinstance(s, Spec)), None)
-            flow = by_name.get(out + GRAD_SUFFIX)
-            if first is not None and isinstance(flow, Spec):
-                first = first.replace(lod_level=flow.lod_level)
-            found = tuple(first if spec is None else spec for spec in like)
-            if dense:
-                found = tuple(map(_without_sequences, found))
-            return found if many or len(found) > 1 else found[0]
-
-        options.setdefault("attrs", dict(self.attrs))
-        declare = op(
-            self.type + "_grad",
-            inputs=list(inputs),
-            outputs=outputs,
-            infer=infer or infer_like,
-            **options,
-        )
-
-        def decorate(kernel: Kernel) -> OpDef:
-            definition = declare(kernel)
-            slots = tuple(slot.name for slot in definition.inputs)
-            outs = tuple(slot.name for slot in definition.outputs)
-            self.make_grad = lambda context: [default_grad_op(context, slots, outs)]
-            return definition
-
-        return decorate
+        infer = infer or self._infer_gradient(inputs, outputs, dense)
+        return self._gradient(inputs, outputs, infer, default_grad_op, options)
 
     def double_grad(
         self, *inputs: str, outputs: str, infer: Infer, **options: Any
@@ -212,19 +180,46 @@ class OpDef:
             infer: its shapes and types.
             options: as for :func:`op`.
         """
+        return self._gradient(inputs, outputs, infer, double_grad_op, options)
+
+    def _gradient(
+        self,
+        inputs: Sequence[str],
+        outputs: str,
+        infer: Infer,
+        make: Callable[[GradContext, Sequence[str], Sequence[str]], GradOp],
+        options: dict[str, Any],
+    ) -> Callable[[Kernel], OpDef]:
+        """Declare ``<type>_grad``; ``make`` fills its slots by their names."""
         options.setdefault("attrs", dict(self.attrs))
-        declare = op(
-            self.type + "_grad", inputs=list(inputs), outputs=outputs, infer=infer, **options
-        )
+        declare = op(f"{self.type}_grad", inputs=inputs, outputs=outputs, infer=infer, **options)
 
         def decorate(kernel: Kernel) -> OpDef:
             definition = declare(kernel)
-            slots = tuple(slot.name for slot in definition.inputs)
-            outs = tuple(slot.name for slot in definition.outputs)
-            self.make_grad = lambda context: [double_grad_op(context, slots, outs)]
+            slots = [slot.name for slot in definition.inputs]
+            outs = [slot.name for slot in definition.outputs]
+            self.make_grad = lambda context: [make(context, slots, outs)]
             return definition
 
         return decorate
+
+    def _infer_gradient(self, inputs: Sequence[str], outputs: str, dense: bool) -> Infer:
+        """The ``infer`` of a gradient operator that declares none, see :meth:`grad`."""
+        names = [slot.name for slot in parse_slots(inputs)]
+        made = [slot.name.removesuffix(GRAD_SUFFIX) for slot in parse_slots(outputs)]
+        flow_name = self.outputs[0].name + GRAD_SUFFIX
+
+        def infer(*specs: Any, **_: Any) -> Any:
+            by_name = dict(zip(names, specs, strict=True))
+            like = map(by_name.get, made)
+            first = next((s for s in specs if isinstance(s, Spec)), None)
+            flow = by_name.get(flow_name)
+            if first is not None and isinstance(flow, Spec):
+                first = first.replace(lod_level=flow.lod_level)
+            found = tuple(first if spec is None else spec for spec in like)
+            return tuple(map(_without_sequences, found)) if dense else found
+
+        return infer
 
     def grad_is(self, forward: OpDef) -> None:
         """Make a linear operator the gradient of its own gradient operator, which this one is."""

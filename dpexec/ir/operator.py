@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import AttrType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
+from dpexec.ir.attributes import attribute_type
 from dpexec.ir.callsite import CallSite, user_callsite
 from dpexec.ir.views import OperatorView
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Operator", "op_error"]
 
-_ROLE_ATTRS = (roles.ROLE, roles.ROLE_VAR, roles.NAME_SCOPE, roles.DEVICE)
+_ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
 
 
 class Operator:
@@ -189,8 +190,6 @@ class Operator:
         Args:
             name: of the attribute.
         """
-        from dpexec.ir.printer import attribute_type
-
         kind = attribute_type(self.attr(name), name, self.type)
         return AttrType[kind.replace("BOOLEAN", "BOOL")]
 
@@ -200,7 +199,12 @@ class Operator:
 
     def plain_attrs(self) -> dict[str, Any]:
         """The attributes without roles: what a gradient operator inherits."""
-        return {name: value for name, value in self.attrs.items() if name not in _ROLE_ATTRS}
+        apart = (*_ORIGIN, roles.ROLE_VAR)
+        return {name: value for name, value in self.attrs.items() if name not in apart}
+
+    def origin_attrs(self) -> dict[str, Any]:
+        """Role, name scope and device: what an operator has of the one that it is made for."""
+        return {name: self.attrs[name] for name in _ORIGIN if name in self.attrs}
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
         _rename(self.inputs, old_name, new_name)
@@ -248,6 +252,10 @@ class Operator:
             "there: with fluid.program_guard(...)"
         )
 
+    def input_specs(self) -> dict[str, opdef.Spec]:
+        """What the program says of the inputs, by their names."""
+        return {name: var.spec for name, var in self._variables(self.input_arg_names).items()}
+
     def infer_outputs(self, spec_of: Mapping[str, opdef.Spec]) -> dict[str, opdef.Spec]:
         """Derive shape and type of every output from those of the inputs.
 
@@ -265,8 +273,7 @@ class Operator:
             inputs = {
                 slot.name: [
                     spec_of[name]
-                    for name in self.inputs.get(slot.name, [])
-                    if name and name != roles.EMPTY
+                    for name in roles.present(self.inputs.get(slot.name, []))
                     if name in spec_of or not definition.lazy
                 ]
                 for slot in definition.inputs
@@ -291,8 +298,7 @@ class Operator:
             EnforceNotMet: the inputs break a rule of the operator.
         """
         self._check_slots()
-        found = self._variables(self.input_arg_names)
-        specs = self.infer_outputs({name: var.spec for name, var in found.items()})
+        specs = self.infer_outputs(self.input_specs())
         for name, var in self._variables(self.output_arg_names).items():
             if name in specs and not (var.persistable and var.shape):
                 var.set_spec(specs[name])

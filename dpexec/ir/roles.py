@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dpexec.core import op_proto_and_checker_maker as maker
 from dpexec.core.op_proto_and_checker_maker import OpRole
 
@@ -23,8 +25,15 @@ DEVICE = maker.kOpDeviceAttrName()
 
 GRAD_SUFFIX = "@GRAD"
 EMPTY = "@EMPTY@"
+"""Keeps the place of a gradient that nobody wants, in a list where position counts."""
+
 RECOMPUTED = ".subprog_"
 """In the names of activations that the backward pass computes again."""
+
+
+def present(names: Iterable[str]) -> list[str]:
+    """The names that are those of variables."""
+    return [name for name in names if name and name != EMPTY]
 
 
 def grad_name(name: str) -> str:

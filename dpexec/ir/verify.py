@@ -27,16 +27,15 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
+from dpexec.ir.attributes import attribute_type
 from dpexec.ir.block import Block
 from dpexec.ir.opdef import dims_match
 from dpexec.ir.operator import Operator, op_error
-from dpexec.ir.printer import attribute_type
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Parameter, Variable
 
 __all__ = ["RULES", "verify"]
 
-_ABSENT = ("", roles.EMPTY)
 _ROLES = {
     roles.FORWARD,
     roles.BACKWARD,
@@ -50,10 +49,6 @@ _ROLES = {
 }
 
 Problems = Iterator[str]
-
-
-def _present(names: list[str]) -> list[str]:
-    return [name for name in names if name not in _ABSENT]
 
 
 # ---- rules about blocks and variables
@@ -117,10 +112,10 @@ def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
         ("output", op.definition.outputs, op.outputs),
     ):
         names = [slot.name for slot in declared]
-        for unknown in (slot for slot in given if slot not in names and _present(given[slot])):
+        for unknown in (slot for slot in given if slot not in names and roles.present(given[slot])):
             yield f"there is no {kind} {unknown}, only {', '.join(names)}"
         for slot in declared:
-            count = len(_present(given.get(slot.name, [])))
+            count = len(roles.present(given.get(slot.name, [])))
             later = slot.optional or slot.name.endswith(LOD_SUFFIX)  # filled when it is compiled
             if not count and kind == "input" and not later:
                 yield f"input {slot.name} is missing"
@@ -130,7 +125,7 @@ def _slots_are_declared(op: Operator, defined: set[str]) -> Problems:
 
 def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
     """Every variable that an operator names exists in its block or in one around it."""
-    for name in _present([*op.input_arg_names, *op.output_arg_names]):
+    for name in roles.present([*op.input_arg_names, *op.output_arg_names]):
         queue = op.type == "create_py_reader"  # which lives in the scope alone
         known = name in defined or op.block._find_var_recursive(name) is not None
         if not (known or queue or op.definition.lazy):
@@ -139,7 +134,7 @@ def _variables_are_declared(op: Operator, defined: set[str]) -> Problems:
 
 def _inputs_have_values(op: Operator, defined: set[str]) -> Problems:
     """Inputs were written before, or are fed, or outlive runs, or come from a block around."""
-    for name in _present(op.input_arg_names):
+    for name in roles.present(op.input_arg_names):
         var = op.block.vars.get(name)
         if var is None or var.type == VarType.LOD_TENSOR_ARRAY:  # which has no entries at first
             continue
@@ -149,7 +144,7 @@ def _inputs_have_values(op: Operator, defined: set[str]) -> Problems:
 
 def _outputs_are_distinct(op: Operator, defined: set[str]) -> Problems:
     """An operator writes a variable once."""
-    names = _present(op.output_arg_names)
+    names = roles.present(op.output_arg_names)
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"variable {name} is written twice by one operator"
 

@@ -12,13 +12,12 @@ from typing import Any
 
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["decode", "encode"]
+__all__ = ["FIELDS", "Message", "decode", "encode"]
 
 Message = dict[str, Any]
 
 _VARINTS = ("int", "bool")
-# message -> number -> (field, kind, repeated); a kind is int, bool, float, str or a message
-_FIELDS: dict[str, dict[int, tuple[str, str, bool]]] = {
+FIELDS: dict[str, dict[int, tuple[str, str, bool]]] = {
     "Version": {1: ("version", "int", False)},
     "Attr": {
         1: ("name", "str", False),
@@ -71,6 +70,7 @@ _FIELDS: dict[str, dict[int, tuple[str, str, bool]]] = {
     },
     "ProgramDesc": {1: ("blocks", "BlockDesc", True), 4: ("version", "Version", False)},
 }
+"""Message, number, then (field, kind, repeated); a kind is int, bool, float, str or a message."""
 
 
 # ---- writing
@@ -103,7 +103,7 @@ def encode(kind: str, message: Message) -> bytes:
         message: its fields.
     """
     parts: list[bytes] = []
-    for number, (name, field_kind, repeated) in _FIELDS[kind].items():
+    for number, (name, field_kind, repeated) in FIELDS[kind].items():
         if name in message:
             values = message[name] if repeated else [message[name]]
             parts.extend(_field(number, field_kind, value) for value in values)
@@ -165,13 +165,13 @@ def _values(kind: str, wire: int, value: Any) -> list[Any]:
         return [number for (number,) in struct.iter_unpack("<f", value)]
     if kind == "str" and wire == 2:
         return [bytes(value).decode("utf-8", "surrogateescape")]
-    if kind in _FIELDS and wire == 2:
+    if kind in FIELDS and wire == 2:
         return [_decoded(kind, value)]
     raise ValueError(f"a field of kind {kind} has wire type {wire}")
 
 
 def _decoded(kind: str, data: memoryview) -> Message:
-    fields = _FIELDS[kind]
+    fields = FIELDS[kind]
     message: Message = {}
     for number, wire, value in _records(data):
         if number not in fields:

@@ -1,71 +1,43 @@
-"""Calls of kernels that are made for one run: as many as sequences have steps.
+"""Calls of kernels that are made for one run, since what they do depends on its sequences.
 
 What depends on lengths of sequences is no part of a step of code: it is known when the operator
-runs. Then a table of calls is made, all at once, and one call from Python runs it.
+runs. Then one call from Python runs it (:class:`dpexec.kernels.loop.Loop`: for all their steps).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.kernels import onednn, onednn_calls
 from dpexec.kernels.blas import gemm, sgemm_address
+from dpexec.kernels.located import address
 from dpexec.kernels.machine import Kernel, run
 
-__all__ = ["Calls", "calls", "multiplies", "place", "product", "run_calls", "transposed_product"]
+__all__ = ["Call", "multiplies", "product", "run_call", "transposed_product"]
 
-Calls = tuple[Kernel, np.ndarray[Any, Any]]
-"""A kernel with the words of its arguments, ``(calls, arguments)``."""
+Call = tuple[Kernel, tuple[Any, ...]]
+"""A kernel with its arguments: integers."""
 
-
-def place(array: np.ndarray[Any, Any], rows: Any = 0, column: int = 0) -> Any:
-    """Address of a row, or of several, of a matrix.
-
-    Args:
-        array: ``(n, width)``.
-        rows: number of the row, or an array of them.
-        column: where to begin in the row.
-    """
-    return array.ctypes.data + array.strides[0] * rows + array.itemsize * column
+_FACTOR = int(np.float64(1).view(np.int64))
+"""The factor of products, as a word."""
 
 
-def calls(kernel: Kernel, count: int, *arguments: Any) -> Calls:
-    """A number of calls of one kernel.
+def run_call(call: Call) -> None:
+    """Call a kernel without the GIL.
 
     Args:
-        kernel: the kernel.
-        count: how often it is called.
-        arguments: integers or floats, the same for all calls, or an array with one for each.
-    """
-    words = np.empty((count, len(arguments)), np.int64)
-    for column, argument in enumerate(arguments):
-        words[:, column] = (
-            np.float64(argument).view(np.int64) if isinstance(argument, float) else argument
-        )
-    return kernel, words
-
-
-def run_calls(columns: Sequence[Calls], first: int = 0) -> None:
-    """The first call of each kernel, then the second of each, and so on, without the GIL.
-
-    Args:
-        columns: as many calls of each kernel.
-        first: how many calls of the first round are left out.
+        call: the kernel, and what it gets.
 
     Raises:
-        RuntimeError: a kernel fails.
+        RuntimeError: it fails.
     """
-    rounds = len(columns[0][1])
-    table = np.empty((rounds, len(columns), 2), np.int64)
-    for number, (kernel, words) in enumerate(columns):
-        table[:, number, 0] = kernel.address
-        table[:, number, 1] = place(words, np.arange(rounds))
-    rows = table.reshape(-1, 2)
-    if run(rows, min(first, len(rows)), len(rows)) != len(rows):
-        raise RuntimeError("a product of matrices failed")
+    kernel, arguments = call
+    words = np.array(arguments, np.int64)
+    table = np.array([[kernel.address, address(words)]])
+    if run(table, 0, 1) != 1:
+        raise RuntimeError("a kernel of an operator on sequences failed")
 
 
 def multiplies() -> bool:
@@ -74,28 +46,26 @@ def multiplies() -> bool:
 
 
 def product(
-    count: int,
     sizes: tuple[Any, Any, Any],
     operands: tuple[Any, Any, Any],
     widths: tuple[int, int],
     flipped: bool = False,
-) -> Calls:
-    """Products ``out = a @ b`` of row-major float32 matrices.
+) -> Call:
+    """A product ``out = a @ b`` of row-major float32 matrices.
 
     Args:
-        count: how many.
-        sizes: ``(m, n, k)``; each a number, or an array with one for each product.
-        operands: addresses of a, b and out, likewise.
+        sizes: ``(m, n, k)``.
+        operands: addresses of a, b and out.
         widths: row lengths of a and b; those of out are n.
         flipped: whether a is transposed, ``(k, m)`` in memory.
     """
     (m, n, k), (a, b, out), (lda, ldb) = sizes, operands, widths
     if onednn.available():
         by_onednn = (*onednn.thread_functions(), onednn.sgemm_address())
-        matrices = (m, n, k, 1.0, a, lda, b, ldb, out)
-        return calls(onednn_calls.product, count, *by_onednn, flipped, False, *matrices, False, 0)
-    by_blas = (sgemm_address(), 0, 1, flipped, False, m, n, k, 1.0)
-    return calls(gemm, count, *by_blas, a, lda, 0, b, ldb, 0, 0.0, out, n, 0)
+        matrices = (m, n, k, _FACTOR, a, lda, b, ldb, out)
+        return onednn_calls.product, (*by_onednn, flipped, False, *matrices, False, 0)
+    by_blas = (sgemm_address(), 0, 1, flipped, False, m, n, k, _FACTOR)
+    return gemm, (*by_blas, a, lda, 0, b, ldb, 0, 0, out, n, 0)
 
 
 def transposed_product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -110,6 +80,6 @@ def transposed_product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.n
         return a.T @ b
     out = np.empty((a.shape[1], b.shape[1]), np.float32)
     widths = a.strides[0] // 4, b.strides[0] // 4
-    operands = place(a), place(b), place(out)
-    run_calls([product(1, (*out.shape, len(a)), operands, widths, flipped=True)])
+    operands = address(a), address(b), address(out)
+    run_call(product((*out.shape, len(a)), operands, widths, flipped=True))
     return out

@@ -6,9 +6,10 @@ import numpy as np
 
 from dpexec.kernels.machine import _float_mode, count, floats, integers, kernel
 
-__all__ = ["add", "join"]
+__all__ = ["USUAL", "add", "join"]
 
-_USUAL = 0x1F80
+USUAL = 0x1F80
+"""The usual mode of x86, see ``machine.run``: denormal numbers are numbers."""
 
 
 @kernel
@@ -18,7 +19,7 @@ def add(p: int) -> int:
     Arguments: how many numbers, out, a, b.
     """
     n, out, a, b = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    before = _float_mode(np.int32(_USUAL))
+    before = _float_mode(np.int32(USUAL))
     for i in range(n):
         out[i] = a[i] + b[i]
     _float_mode(before)

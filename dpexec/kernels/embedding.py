@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.calls import calls, place, run_calls
+from dpexec.kernels.calls import run_call
+from dpexec.kernels.located import address
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel, prefetch
 from dpexec.kernels.math import inline
@@ -101,7 +102,7 @@ def added_rows(
         return found
     out, numbers = np.empty(shape, np.float32), np.ascontiguousarray(rows)
     sizes = len(numbers), shape[1], shape[0], _NO_PADDING
-    run_calls([calls(_scatter, 1, *sizes, *map(place, (numbers, values, out)))])
+    run_call((_scatter, (*sizes, *map(address, (numbers, values, out)))))
     return out
 
 

@@ -17,6 +17,7 @@ from dpexec.kernels.generate import Pointwise, single
 from dpexec.kernels.group_source import substituted
 from dpexec.kernels.groups import Group
 from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.ops.cos_sim import SMALLEST_SQUARE
 
 __all__ = ["Sheet", "planes"]
 
@@ -216,10 +217,11 @@ def cos_sim(
     if not single(x, y) or x.shape != y.shape:
         return False
     sheet = Sheet(code, _rows(x))
-    norms = []
+    norms, least = [], {"e": SMALLEST_SQUARE}
     for value, norm in ((x, x_norm), (y, y_norm)):
         squares = sheet.total(sheet.each("v * v", v=value), [1])
-        norms.append(sheet.each("sqrt(s)", norm, sheet.left([1]), s=squares))
+        length = sheet.each("sqrt(max(s, e))", norm, sheet.left([1]), least, s=squares)
+        norms.append(length)
     along = sheet.total(sheet.each("x * y", x=x, y=y), [1])
     sheet.each("d / (a * b)", out, sheet.left([1]), d=along, a=norms[0], b=norms[1])
     return sheet.done(out, x_norm, y_norm)

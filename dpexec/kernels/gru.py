@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.calls import calls, multiplies, place, product, run_calls, transposed_product
+from dpexec.kernels.calls import multiplies, product, transposed_product
+from dpexec.kernels.located import address
+from dpexec.kernels.loop import Loop, place, unknowns
 from dpexec.kernels.machine import count, floats, kernel
 from dpexec.kernels.math import apart, sigmoid, tanh
 from dpexec.ops._gru import GruCell, gru_weights, run, run_back
@@ -16,6 +19,7 @@ from dpexec.ops._steps import Steps
 __all__ = ["LOOPS"]
 
 _ONE = np.float32(1)
+_LOOPS_KEPT = 64  # for units of different sizes
 _Array = np.ndarray[Any, Any]
 
 
@@ -169,37 +173,62 @@ def _takes(unit: GruCell, gates: _Array) -> bool:
     return usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
 
+@functools.lru_cache(_LOOPS_KEPT)
+def _forward_loop(size: int, origin: bool) -> Loop:
+    """The steps of a unit, for :func:`_forward`."""
+    arrays, (counts, starts, before) = unknowns(7, 3)
+    gates, of_gates, of_candidate, sums, more, seen, states = arrays
+    update, reset, new = (place(gates, starts, 3 * size, number * size) for number in range(3))
+    here, saw = (place(array, starts, size) for array in (states, seen))
+    of_before, of_seen = (before, of_gates, sums), (saw, of_candidate, more)
+    calls = [
+        product((counts, 2 * size, size), of_before, (size, 2 * size)),
+        (_forward_gates, (counts, size, update, reset, sums, before, saw)),
+        product((counts, size, size), of_seen, (size, size)),
+        (_forward_states, (counts, size, origin, update, new, more, before, here)),
+    ]
+    return Loop(calls, len(arrays))
+
+
 def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_Array, _Array]:
     if not _takes(unit, gates):
         return run(unit, steps, gates, first)
-    size, rounds, running = len(unit.weight), len(steps.spans), steps.running
-    of_gates, of_candidate = gru_weights(np.ascontiguousarray(unit.weight))
+    size, running = len(unit.weight), steps.running
+    weights = gru_weights(np.ascontiguousarray(unit.weight))
     seen, states = (np.empty((len(gates), size), np.float32) for _ in range(2))
-    zeros, sums = (np.zeros((running, width * size), np.float32) for width in (1, 2))
+    sums = np.zeros((running, 2 * size), np.float32)
     more = np.empty((running, size), np.float32)
-    starts, counts = np.array(steps.spans)[:, 0], steps.counts
-    state = place(zeros if first is None else first), place(states, starts[:-1])
-    before = np.concatenate([[state[0]], state[1]])
-    update, reset, new = (place(gates, starts, number * size) for number in range(3))
-    here, saw = place(states, starts), place(seen, starts)
-    of_before = before, place(of_gates), place(sums)
-    of_seen = saw, place(of_candidate), place(more)
-    run_calls(
-        [
-            product(rounds, (counts, 2 * size, size), of_before, (size, 2 * size)),
-            calls(
-                *(_forward_gates, rounds, counts, size),
-                *(update, reset, place(sums), before, saw),
-            ),
-            product(rounds, (counts, size, size), of_seen, (size, size)),
-            calls(
-                *(_forward_states, rounds, counts, size, unit.origin_mode),
-                *(update, new, place(more), before, here),
-            ),
-        ],
-        first=1 if first is None else 0,
+    state = np.zeros((running, size), np.float32) if first is None else first
+    before = np.empty(len(steps.starts), np.int64)
+    before[0] = address(state)
+    before[1:] = address(states) + 4 * size * steps.starts[:-1]
+    _forward_loop(size, unit.origin_mode).run(
+        map(address, (gates, *weights, sums, more, seen, states)),
+        (steps.counts, steps.starts, before),
+        left_out=1 if first is None else 0,
     )
     return seen, states
+
+
+@functools.lru_cache(_LOOPS_KEPT)
+def _backward_loop(size: int, origin: bool) -> Loop:
+    """The steps back of a unit, for :func:`_backward`."""
+    arrays, (counts, starts) = unknowns(9, 2)
+    gates, before, d_states, of_gates, of_candidate, sums, d_before, d_seen, d_gates = arrays
+    d_update, d_reset, d_new = (place(d_gates, starts, 3 * size, i * size) for i in range(3))
+    known = place(gates, starts, 3 * size), place(before, starts, size)
+    d_here = place(d_states, starts, size)
+    of_new, of_both = (d_new, of_candidate, d_seen), (d_update, of_gates, sums)
+    calls = [
+        (
+            _backward_states,
+            (counts, size, origin, *known, d_here, sums, d_before, d_update, d_new),
+        ),
+        product((counts, size, size), of_new, (3 * size, size)),
+        (_backward_gates, (counts, size, *known, d_seen, d_before, d_reset)),
+        product((counts, size, 2 * size), of_both, (3 * size, size)),
+    ]
+    return Loop(calls, len(arrays))
 
 
 def _backward(
@@ -207,28 +236,13 @@ def _backward(
 ) -> tuple[_Array, _Array]:
     if not _takes(unit, gates):
         return run_back(unit, steps, gates, before, d_states)
-    size, rounds, running = len(unit.weight), len(steps.spans), steps.running
+    size, running = len(unit.weight), steps.running
     turned = [np.ascontiguousarray(part.T) for part in gru_weights(unit.weight)]
     d_gates = np.empty(gates.shape, np.float32)
     sums, d_before, d_seen = (np.zeros((running, size), np.float32) for _ in range(3))
-    starts, counts = np.array(steps.spans)[::-1, 0], steps.counts[::-1]
-    d_update, d_reset, d_new = (place(d_gates, starts, number * size) for number in range(3))
-    known = place(gates, starts), place(before, starts)
-    of_new = d_new, place(turned[1]), place(d_seen)
-    of_both = d_update, place(turned[0]), place(sums)
-    run_calls(
-        [
-            calls(
-                *(_backward_states, rounds, counts, size, unit.origin_mode, *known),
-                *(place(d_states, starts), place(sums), place(d_before), d_update, d_new),
-            ),
-            product(rounds, (counts, size, size), of_new, (3 * size, size)),
-            calls(
-                *(_backward_gates, rounds, counts, size, *known),
-                *(place(d_seen), place(d_before), d_reset),
-            ),
-            product(rounds, (counts, size, 2 * size), of_both, (3 * size, size)),
-        ]
+    _backward_loop(size, unit.origin_mode).run(
+        map(address, (gates, before, d_states, *turned, sums, d_before, d_seen, d_gates)),
+        (steps.counts[::-1], steps.starts[::-1]),
     )
     return d_gates, d_before + sums
 

@@ -36,6 +36,10 @@ def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]
         from dpexec.kernels import sequences
 
         return functools.partial(general, sums=sequences.sums)
+    if type in ("sequence_conv", "sequence_conv_grad"):
+        from dpexec.kernels import contexts
+
+        return functools.partial(general, neighbours=contexts.CONTEXTS)
     if type in ("lookup_table_grad", "lookup_table_v2_grad"):
         from dpexec.kernels import embedding
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
-from dpexec.kernels.calls import calls, multiplies, place, product, run_calls, transposed_product
+from dpexec.kernels.calls import multiplies, product, transposed_product
+from dpexec.kernels.located import address
+from dpexec.kernels.loop import Loop, place, unknowns
 from dpexec.kernels.machine import count, floats, kernel
 from dpexec.kernels.math import apart, sigmoid, tanh
 from dpexec.ops._lstm import Kept, LstmCell, Projection, run, run_back
@@ -16,6 +19,7 @@ from dpexec.ops._steps import Steps
 __all__ = ["LOOPS"]
 
 _ONE = np.float32(1)
+_LOOPS_KEPT = 64  # for memories of different sizes
 _Array = np.ndarray[Any, Any]
 
 
@@ -147,13 +151,34 @@ def _peepholes(unit: LstmCell, size: int) -> _Array:
     return np.zeros(3 * size, np.float32) if given is None else np.ascontiguousarray(given)
 
 
-def _quarters(gates: _Array, rows: _Array, size: int) -> list[Any]:
-    return [place(gates, rows, number * size) for number in range(4)]
+def _quarters(gates: _Array, row: _Array, size: int) -> list[_Array]:
+    return [place(gates, row, 4 * size, number * size) for number in range(4)]
 
 
-def _previous(first: _Array, states: _Array, starts: _Array) -> Any:
+def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
     """Address of the states before each step."""
-    return np.concatenate([[place(first)], place(states, starts[:-1])])
+    found = np.empty(len(starts), np.int64)
+    found[0] = address(first)
+    found[1:] = address(states) + states.strides[0] * starts[:-1]
+    return found
+
+
+@functools.lru_cache(_LOOPS_KEPT)
+def _forward_loop(size: int) -> Loop:
+    """The steps of a memory, for :func:`_all_steps`."""
+    arrays, (counts, starts, results, before) = unknowns(7, 4)
+    gates, weight, peepholes, sums, *made = arrays
+    calls = [
+        product((counts, 4 * size, size), (results, weight, sums), (size, 4 * size)),
+        (
+            _forward,
+            (
+                *(counts, size, *_quarters(gates, starts, size), sums, before, peepholes),
+                *(place(array, starts, size) for array in made),
+            ),
+        ),
+    ]
+    return Loop(calls, len(arrays))
 
 
 def _all_steps(
@@ -171,23 +196,34 @@ def _all_steps(
     sums, weight = np.zeros((running, 4 * size), np.float32), np.ascontiguousarray(weight)
     h0, c0 = (steps.first(np, state) for state in states)
     nothing, peepholes = np.zeros((running, size), np.float32), _peepholes(unit, size)
-    starts, rounds = np.array(steps.spans)[:, 0], len(steps.spans)
-    results = _previous(nothing if h0 is None else h0, hidden, starts)
-    before = _previous(nothing if c0 is None else c0, cells, starts)
-    sizes = (steps.counts, 4 * size, size)
-    operands = (results, place(weight), place(sums))
-    run_calls(
-        [
-            product(rounds, sizes, operands, (size, 4 * size)),
-            calls(
-                *(_forward, rounds, steps.counts, size),
-                *(*_quarters(gates, starts, size), place(sums), before, place(peepholes)),
-                *(place(array, starts) for array in (cells, active, hidden)),
-            ),
-        ],
-        first=1 if h0 is None else 0,
+    results = _previous(nothing if h0 is None else h0, hidden, steps.starts)
+    before = _previous(nothing if c0 is None else c0, cells, steps.starts)
+    _forward_loop(size).run(
+        map(address, (gates, weight, peepholes, sums, cells, active, hidden)),
+        (steps.counts, steps.starts, results, before),
+        left_out=1 if h0 is None else 0,
     )
     return hidden, hidden, cells, active
+
+
+@functools.lru_cache(_LOOPS_KEPT)
+def _backward_loop(size: int) -> Loop:
+    """The steps back of a memory, for :func:`_all_steps_back`."""
+    arrays, (counts, starts, before) = unknowns(8, 3)
+    gates, active, d_results, weight, peepholes, sums, d_cell, d_gates = arrays
+    d_here = place(d_gates, starts, 4 * size)
+    calls = [
+        (
+            _backward,
+            (
+                *(counts, size, place(gates, starts, 4 * size), before),
+                *(place(active, starts, size), peepholes, place(d_results, starts, size)),
+                *(sums, d_cell, *_quarters(d_gates, starts, size)),
+            ),
+        ),
+        product((counts, size, 4 * size), (d_here, weight, sums), (4 * size, size)),
+    ]
+    return Loop(calls, len(arrays))
 
 
 def _all_steps_back(
@@ -204,20 +240,13 @@ def _all_steps_back(
     d_gates = np.empty(kept.gates.shape, np.float32)
     d_cell, sums, nothing = (np.zeros((running, size), np.float32) for _ in range(3))
     turned, peepholes = np.ascontiguousarray(weight.T), _peepholes(unit, size)
-    starts, rounds = np.array(steps.spans)[:, 0], len(steps.spans)
     first = nothing if kept.first[1] is None else kept.first[1]
-    before = _previous(first, kept.cells, starts)[::-1]
-    starts, counts = starts[::-1], steps.counts[::-1]
-    operands = (place(d_gates, starts), place(turned), place(sums))
-    run_calls(
-        [
-            calls(
-                *(_backward, rounds, counts, size, place(kept.gates, starts), before),
-                *(place(kept.active, starts), place(peepholes), place(d_results, starts)),
-                *(place(sums), place(d_cell), *_quarters(d_gates, starts, size)),
-            ),
-            product(rounds, (counts, size, 4 * size), operands, (4 * size, size)),
-        ]
+    before = _previous(first, kept.cells, steps.starts)
+    _backward_loop(size).run(
+        map(
+            address, (kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates)
+        ),
+        (steps.counts[::-1], steps.starts[::-1], before[::-1]),
     )
     return d_gates, d_cell
 

@@ -27,6 +27,7 @@ from dpexec.kernels.compiling import callback, entry
 
 __all__ = [
     "Kernel",
+    "call",
     "count",
     "doubles",
     "floats",
@@ -142,8 +143,8 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def _call(typing_context: Any, address: Any, arguments: Any) -> Any:
-    """Call the kernel at an address."""
+def call(typing_context: Any, address: Any, arguments: Any) -> Any:
+    """``call(address, arguments)``: call the kernel at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         word = ir.IntType(64)
@@ -193,7 +194,7 @@ def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
     """
     before = _float_mode(np.int32(_DENORMALS_ARE_ZERO))
     row = first
-    while row < end and _call(table[row, 0], table[row, 1]) == 0:
+    while row < end and call(table[row, 0], table[row, 1]) == 0:
         row += 1
     _float_mode(before)
     return row
@@ -257,7 +258,7 @@ def run_timed(
     at += 1
     stamps[at] = _ticks()
     row = first
-    while row < end and _call(table[row, 0], table[row, 1]) == 0:
+    while row < end and call(table[row, 0], table[row, 1]) == 0:
         row += 1
         at += 1
         stamps[at] = _ticks()

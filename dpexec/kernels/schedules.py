@@ -79,7 +79,7 @@ _of_few("sin", _SINE)
 
 @lowering("fill_constant_batch_size_like")
 def fill_constant_batch_size_like(
-    code: Code, like: Value, out: Value, *, value: float, str_value: str
+    code: Code, like: Value, lod: None, out: Value, *, value: float, str_value: str
 ) -> Any:
     """One pass."""
     if not known(out):

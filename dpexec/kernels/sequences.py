@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.lod import Lod
-from dpexec.kernels.calls import calls, place, run_calls
+from dpexec.kernels.calls import run_call
+from dpexec.kernels.located import address
 from dpexec.kernels.machine import Kernel, count, floats, integers, kernel, words
 from dpexec.kernels.math import apart
 from dpexec.ops import _sequences as on_arrays
@@ -69,8 +70,8 @@ def _maxima(p: int) -> int:
 
 def _run(code: Kernel, x: _Array, lod: Lod, *made: _Array) -> None:
     offsets = np.ascontiguousarray(lod.offsets)
-    sizes = len(lod.lengths), math.prod(x.shape[1:])
-    run_calls([calls(code, 1, *sizes, *map(place, (offsets, x, *made)))])
+    sizes = len(offsets) - 1, math.prod(x.shape[1:])
+    run_call((code, (*sizes, *map(address, (offsets, x, *made)))))
 
 
 def _known(x: _Array) -> bool:
@@ -83,7 +84,7 @@ def sums(xp: Any, x: _Array, lod: Lod) -> _Array:
     if not _known(x):
         made: _Array = on_arrays.sequence_sums(xp, x, lod)
         return made
-    out = np.empty((len(lod.lengths), *x.shape[1:]), x.dtype)
+    out = np.empty((len(lod.offsets) - 1, *x.shape[1:]), x.dtype)
     _run(_sums, x, lod, out)
     return out
 
@@ -93,7 +94,7 @@ def maxima(xp: Any, x: _Array, lod: Lod) -> tuple[_Array, _Array]:
     if not _known(x):
         made: tuple[_Array, _Array] = on_arrays.greatest_rows(xp, x, lod)
         return made
-    out = np.empty((len(lod.lengths), *x.shape[1:]), x.dtype)
+    out = np.empty((len(lod.offsets) - 1, *x.shape[1:]), x.dtype)
     rows = np.empty(out.shape, np.int32)
     _run(_maxima, x, lod, out, rows)
     return out, rows

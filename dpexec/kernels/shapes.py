@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.kernels.generate import compiled
+from dpexec.kernels.generate import compiled, single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.strides import OUTER, merged, strides
 
@@ -44,6 +44,18 @@ def fill_{kind}(p):
         out[i] = {value}(p, 2)
     return 0
 """
+_WIDEN = compiled(
+    "widen",
+    """\
+def widen(p):
+    given, n, x, out = count(p, 0), count(p, 1), floats(p, 2), floats(p, 3)
+    for i in range(given):
+        out[i] = x[i]
+    for i in range(given, n):
+        out[i] = zero
+    return 0
+""",
+)
 _KINDS = {"float32": "floats", "int64": "integers"}
 _MOVES = {dtype: compiled(f"move_{k}", _MOVE.format(kind=k)) for dtype, k in _KINDS.items()}
 _FILLS = {
@@ -122,6 +134,16 @@ def reshape(code: Code, x: Value, *rest: Any) -> Any:
 def reshape2_grad(code: Code, x_shape: Value, d_out: Value, dx: Value) -> Any:
     """The same memory."""
     return duplicate(code, d_out, dx)
+
+
+@lowering("shrink_rnn_memory_grad")
+def shrink_rnn_memory_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
+    """The same memory; with zeros behind it where sequences have ended."""
+    if d_out.shape == dx.shape:
+        return duplicate(code, d_out, dx)
+    if not single(d_out):
+        return False
+    code.emit(_WIDEN, d_out.size, dx.size, d_out, dx)
 
 
 # ---- another order

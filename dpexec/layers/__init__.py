@@ -14,71 +14,28 @@ Example:
     (-1, 3)
 """
 
+from types import ModuleType
 from typing import Any
 
 from dpexec.errors import similar as _similar
-from dpexec.ir.variable import Variable  # noqa: F401  programs ask isinstance(x, layers.Variable)
+from dpexec.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
-    alignment,
-    anchor_targets,
-    arrays,
-    attention,
-    batch_normalization,
-    beam_decoder,
-    beams,
-    branches,
-    callbacks,
-    cells,
-    constants,
     control_flow,
-    cropping,
-    decode_helpers,
-    decoders,
     detection,
-    distributions,
-    dynamic_rnn,
-    elementwise,
-    if_else,
-    images,
-    indexing,
     io,
     learning_rate_scheduler,
-    linear_algebra,
-    lod,
     loss,
-    manipulation,
-    matching,
-    math,
     metric,
     nn,
-    normalization,
     ops,
-    padding,
-    parallel_do,
-    priors,
-    proposals,
-    random,
-    rank_tables,
-    ranking_loss,
-    rearrangement,
-    recurrent,
-    rescaling,
-    resizing,
-    rois,
-    sampled_loss,
-    selected_rows,
-    selection,
     sequence_lod,
-    sequences,
-    static_rnn,
-    suppression,
-    tagging,
     tensor,
     utils,  # noqa: F401  fluid's
-    volumes,
-    yolo,
 )
 from dpexec.layers import rnn as _rnn_module  # noqa: F401  its name is the function's, below
+from dpexec.layers.ops import *  # noqa: F403  first, as others write some of these out
+
+# isort: split
 from dpexec.layers.alignment import *  # noqa: F403
 from dpexec.layers.anchor_targets import *  # noqa: F403
 from dpexec.layers.arrays import *  # noqa: F403
@@ -121,6 +78,7 @@ from dpexec.layers.rank_tables import *  # noqa: F403
 from dpexec.layers.ranking_loss import *  # noqa: F403
 from dpexec.layers.rearrangement import *  # noqa: F403
 from dpexec.layers.recurrent import *  # noqa: F403
+from dpexec.layers.reductions import *  # noqa: F403
 from dpexec.layers.rescaling import *  # noqa: F403
 from dpexec.layers.resizing import *  # noqa: F403
 from dpexec.layers.rois import *  # noqa: F403
@@ -136,68 +94,12 @@ from dpexec.layers.tensor import *  # noqa: F403
 from dpexec.layers.volumes import *  # noqa: F403
 from dpexec.layers.yolo import *  # noqa: F403
 
-_rooms = (
-    alignment,
-    anchor_targets,
-    arrays,
-    attention,
-    batch_normalization,
-    beam_decoder,
-    beams,
-    branches,
-    callbacks,
-    cells,
-    constants,
-    control_flow,
-    cropping,
-    decode_helpers,
-    decoders,
-    detection,
-    distributions,
-    dynamic_rnn,
-    elementwise,
-    if_else,
-    images,
-    indexing,
-    io,
-    learning_rate_scheduler,
-    linear_algebra,
-    lod,
-    loss,
-    manipulation,
-    matching,
-    math,
-    metric,
-    nn,
-    normalization,
-    padding,
-    parallel_do,
-    proposals,
-    priors,
-    random,
-    rank_tables,
-    ranking_loss,
-    recurrent,
-    rescaling,
-    resizing,
-    rearrangement,
-    rois,
-    sampled_loss,
-    selected_rows,
-    selection,
-    sequence_lod,
-    sequences,
-    static_rnn,
-    suppression,
-    tagging,
-    tensor,
-    volumes,
-    yolo,
+__all__ = sorted(
+    name
+    for name, value in globals().items()
+    if not (name.startswith("_") or isinstance(value, ModuleType))
+    and value not in (Any, ModuleType, Variable)
 )
-_written = {name for room in _rooms for name in room.__all__}
-globals().update((name, ops.made[name]) for name in ops.made.keys() - _written)
-
-__all__ = sorted(_written | ops.made.keys())
 
 metric_op = metric  # fluid's name of the module
 

@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.checks import check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import topk
 from dpexec.layers.manipulation import squeeze
 
@@ -48,7 +49,6 @@ def warpctc(
         ...     fluid.layers.warpctc(scores, tags, input_length=steps, label_length=count).shape
         (-1, 1)
     """
-    helper = LayerHelper("warpctc")
     check_variable_and_dtype(input, "input", ("float32",), "warpctc")
     check_variable_and_dtype(label, "label", ("int32",), "warpctc")
     inputs = {"Logits": input, "Label": label}
@@ -56,15 +56,9 @@ def warpctc(
         check_variable_and_dtype(input_length, "LogitsLength", ("int64",), "warpctc")
         check_variable_and_dtype(label_length, "LabelLength", ("int64",), "warpctc")
         inputs |= {"LogitsLength": input_length, "LabelLength": label_length}
-    loss = helper.create_variable_for_type_inference(input.dtype)
-    grad = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="warpctc",
-        inputs=inputs,
-        outputs={"WarpCTCGrad": grad, "Loss": loss},
-        attrs={"blank": blank, "norm_by_times": norm_by_times},
-    )
-    return loss
+    dtypes = {"Loss": input.dtype, "WarpCTCGrad": input.dtype}
+    attrs = {"blank": blank, "norm_by_times": norm_by_times}
+    return add_outputs(LayerHelper("warpctc"), inputs, dtypes, attrs)["Loss"]
 
 
 def ctc_greedy_decoder(
@@ -91,21 +85,14 @@ def ctc_greedy_decoder(
     """
     helper = LayerHelper("ctc_greedy_decoder", name=name)
     _, best = topk(input, k=1)
-    tags = helper.create_variable_for_type_inference("int64")
+    inputs, dtypes = {"Input": best}, {"Output": "int64"}
     attrs: dict[str, Any] = {"merge_repeated": True, "blank": blank}
-    if input_length is None:
-        helper.append_op(
-            type="ctc_align", inputs={"Input": best}, outputs={"Output": tags}, attrs=attrs
-        )
-        return tags
-    count = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="ctc_align",
-        inputs={"Input": squeeze(best, [2]), "InputLength": input_length},
-        outputs={"Output": tags, "OutputLength": count},
-        attrs={**attrs, "padding_value": padding_value},
-    )
-    return tags, count
+    if input_length is not None:
+        inputs = {"Input": squeeze(best, [2]), "InputLength": input_length}
+        dtypes["OutputLength"] = "int64"
+        attrs["padding_value"] = padding_value
+    made = add_outputs(helper, inputs, dtypes, attrs, op_type="ctc_align")
+    return made["Output"] if input_length is None else (made["Output"], made["OutputLength"])
 
 
 def edit_distance(
@@ -138,25 +125,15 @@ def edit_distance(
     inputs = {"Hyps": input, "Refs": label}
     if input_length is not None and label_length is not None:
         inputs |= {"HypsLength": input_length, "RefsLength": label_length}
-    distances = helper.create_variable_for_type_inference("int64")
-    count = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="edit_distance",
-        inputs=inputs,
-        outputs={"Out": distances, "SequenceNum": count},
-        attrs={"normalized": normalized},
-    )
-    return distances, count
+    dtypes = {"Out": "int64", "SequenceNum": "int64"}
+    made = add_outputs(helper, inputs, dtypes, {"normalized": normalized})
+    return made["Out"], made["SequenceNum"]
 
 
 def _without(helper: LayerHelper, tokens: Sequence[int], *inputs: Variable) -> list[Variable]:
     """The sequences of variables without some tokens."""
-    made = [helper.create_variable_for_type_inference("int64") for _ in inputs]
-    for before, after in zip(inputs, made, strict=True):
-        helper.append_op(
-            type="sequence_erase",
-            inputs={"X": before},
-            outputs={"Out": after},
-            attrs={"tokens": list(tokens)},
-        )
-    return made
+    dtypes, attrs = {"Out": "int64"}, {"tokens": list(tokens)}
+    return [
+        add_outputs(helper, {"X": ids}, dtypes, attrs, op_type="sequence_erase")["Out"]
+        for ids in inputs
+    ]

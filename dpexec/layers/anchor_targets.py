@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import gather
 from dpexec.layers.manipulation import reshape
 
 __all__ = ["retinanet_target_assign", "rpn_target_assign"]
-
-_FLOATS = ("float32", "float64")
 
 
 def rpn_target_assign(
@@ -116,7 +115,7 @@ def retinanet_target_assign(
 
 def _check(layer: str, floats: dict[str, Variable], integers: dict[str, Variable]) -> None:
     for argument, variable in floats.items():
-        check_variable_and_dtype(variable, argument, _FLOATS, layer)
+        check_variable_and_dtype(variable, argument, SINGLE_DOUBLE, layer)
     for argument, variable in integers.items():
         check_variable_and_dtype(variable, argument, ("int32",), layer)
 
@@ -125,16 +124,12 @@ def _assign(
     op_type: str, inputs: dict[str, Variable], attrs: dict[str, Any], counts: bool = False
 ) -> dict[str, Variable]:
     """Add the operator; its outputs by slot."""
-    helper, dtype = LayerHelper(op_type), inputs["Anchor"].dtype
+    dtype = inputs["Anchor"].dtype
     dtypes: dict[str, Any] = dict.fromkeys(("LocationIndex", "ScoreIndex", "TargetLabel"), "int32")
     dtypes |= {"TargetBBox": dtype, "BBoxInsideWeight": dtype}
     if counts:
         dtypes["ForegroundNumber"] = "int32"
-    made = {slot: helper.create_variable_for_type_inference(of) for slot, of in dtypes.items()}
-    helper.append_op(type=op_type, inputs=inputs, outputs=made, attrs=attrs)
-    for variable in made.values():
-        variable.stop_gradient = True
-    return made
+    return add_outputs(LayerHelper(op_type), inputs, dtypes, attrs, stop_gradient=True)
 
 
 def _beside_predictions(

@@ -8,7 +8,7 @@ from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.core.dtypes import VarType
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = [
     "array_length",
@@ -133,15 +133,9 @@ def tensor_array_to_tensor(
     """
     _check_array(input, "tensor_array_to_tensor")
     helper = LayerHelper("tensor_array_to_tensor", name=name)
-    out = helper.create_variable_for_type_inference(dtype=input.dtype)
-    sizes = helper.create_variable_for_type_inference(dtype="int32")
-    helper.append_op(
-        "tensor_array_to_tensor",
-        inputs={"X": input},
-        outputs={"Out": [out], "OutIndex": [sizes]},
-        attrs={"axis": axis, "use_stack": use_stack},
-    )
-    return out, sizes
+    dtypes = {"Out": input.dtype, "OutIndex": "int32"}
+    made = add_outputs(helper, {"X": input}, dtypes, {"axis": axis, "use_stack": use_stack})
+    return made["Out"], made["OutIndex"]
 
 
 def _check_array(array: Any, layer: str) -> None:

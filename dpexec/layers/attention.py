@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["add_position_encoding", "similarity_focus"]
-
-_SINGLE_DOUBLE = ("float32", "float64")
 
 
 def add_position_encoding(
@@ -25,7 +23,7 @@ def add_position_encoding(
     Returns:
         The same shape. Source: Paddle op ``add_position_encoding``; Vaswani and others, 2017.
     """
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "add_position_encoding")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "add_position_encoding")
     attrs = {"alpha": alpha, "beta": beta}
     return add_op("add_position_encoding", {"X": input}, input.dtype, attrs, name=name)
 
@@ -48,7 +46,7 @@ def similarity_focus(
     Raises:
         ValueError: ``axis`` or ``indexes`` cannot be.
     """
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "similarity_focus")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "similarity_focus")
     check_type(axis, "axis", int, "similarity_focus")
     check_type(indexes, "indexes", list, "similarity_focus")
     check_choice(axis, "axis", (1, 2, 3), "similarity_focus")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
+from dpexec.checks import FLOATS, SINGLE_DOUBLE, check_choice, check_variable_and_dtype
 from dpexec.core.dtypes import VarType
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
@@ -109,7 +109,7 @@ def inplace_abn(
     assert bias_attr is not False, "bias_attr of inplace_abn cannot be False"
     check_choice(act, "act", (None, "identity", "leaky_relu", "elu"), layer)
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), layer)
-    check_variable_and_dtype(input, "input", ("float32", "float64"), layer)
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, layer)
     helper = LayerHelper(layer, param_attr=param_attr, bias_attr=bias_attr, name=name)
     attrs = {
         "epsilon": epsilon,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = ["beam_search", "beam_search_decode"]
 
@@ -46,26 +45,23 @@ def beam_search(
         the beams, int32 ``(n,)``, too. Source: Paddle op ``beam_search``.
     """
     check_variable_and_dtype(pre_ids, "pre_ids", ("int64",), "beam_search")
-    check_variable_and_dtype(pre_scores, "pre_scores", ("float32", "float64"), "beam_search")
+    check_variable_and_dtype(pre_scores, "pre_scores", SINGLE_DOUBLE, "beam_search")
     check_type(ids, "ids", (Variable, type(None)), "beam_search")
-    check_variable_and_dtype(scores, "scores", ("float32", "float64"), "beam_search")
+    check_variable_and_dtype(scores, "scores", SINGLE_DOUBLE, "beam_search")
     helper = LayerHelper("beam_search", name=name)
-    inputs: dict[str, Any] = {"pre_ids": pre_ids, "pre_scores": pre_scores, "scores": scores}
-    if ids is not None:
-        inputs["ids"] = ids
-    types = {
+    inputs = {"pre_ids": pre_ids, "pre_scores": pre_scores, "scores": scores, "ids": ids}
+    dtypes = {
         "selected_scores": pre_scores.dtype,
         "selected_ids": pre_ids.dtype,
         "parent_idx": "int32",
     }
-    made = {slot: helper.create_variable_for_type_inference(dtype) for slot, dtype in types.items()}
     attrs = {
         "level": level,
         "beam_size": beam_size,
         "end_id": end_id,
         "is_accumulated": is_accumulated,
     }
-    helper.append_op(type="beam_search", inputs=inputs, outputs=made, attrs=attrs)
+    made = add_outputs(helper, inputs, dtypes, attrs)
     selected = made["selected_ids"], made["selected_scores"]
     return (*selected, made["parent_idx"]) if return_parent_idx else selected
 
@@ -88,16 +84,9 @@ def beam_search_decode(
         ``beam_search_decode``.
     """
     check_variable_and_dtype(ids, "ids", ("int64",), "beam_search_decode")
-    check_variable_and_dtype(scores, "scores", ("float32", "float64"), "beam_search_decode")
+    check_variable_and_dtype(scores, "scores", SINGLE_DOUBLE, "beam_search_decode")
     helper = LayerHelper("beam_search_decode", name=name)
-    made = {
-        "SentenceIds": helper.create_variable_for_type_inference(ids.dtype),
-        "SentenceScores": helper.create_variable_for_type_inference(scores.dtype),
-    }
-    helper.append_op(
-        type="beam_search_decode",
-        inputs={"Ids": ids, "Scores": scores},
-        outputs=made,
-        attrs={"beam_size": beam_size, "end_id": end_id},
-    )
+    inputs = {"Ids": ids, "Scores": scores}
+    dtypes = {"SentenceIds": ids.dtype, "SentenceScores": scores.dtype}
+    made = add_outputs(helper, inputs, dtypes, {"beam_size": beam_size, "end_id": end_id})
     return made["SentenceIds"], made["SentenceScores"]

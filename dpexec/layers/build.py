@@ -1,4 +1,4 @@
-"""Layers that add one operator, and layers made from an operator's definition alone."""
+"""How layers add operators, and layers that are made from an operator's definition alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.core import unique_name
+from dpexec.initializer import Constant
 from dpexec.ir import opdef
+from dpexec.ir.block import Block
+from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
-__all__ = ["add_op", "is_unary", "mixed", "number_or_tensor", "numbers_or_tensors", "unary_layer"]
+__all__ = [
+    "add_op",
+    "add_outputs",
+    "block_around",
+    "is_unary",
+    "mixed",
+    "number_or_tensor",
+    "numbers_or_tensors",
+    "seed_variable",
+    "unary_layer",
+]
 
 
 def add_op(
@@ -32,7 +46,7 @@ def add_op(
 
     Args:
         op_type: type of the operator.
-        inputs: variables by slot.
+        inputs: variables by slot; None for those that are not given.
         dtype: element type of the output.
         attrs: attributes that differ from the operator's defaults.
         slot: output slot.
@@ -47,10 +61,66 @@ def add_op(
     """
     helper = LayerHelper(layer or op_type, name=name, act=act)
     made = helper.create_variable_for_type_inference(dtype) if out is None else out
-    helper.append_op(type=op_type, inputs=inputs, outputs={slot: made}, attrs=attrs)
+    helper.append_op(type=op_type, inputs=_given(inputs), outputs={slot: made}, attrs=attrs)
     if stop_gradient:
         made.stop_gradient = True
     return helper.append_activation(made)
+
+
+def add_outputs(
+    helper: LayerHelper,
+    inputs: Mapping[str, Any],
+    dtypes: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    op_type: str | None = None,
+    stop_gradient: bool = False,
+) -> dict[str, Variable]:
+    """Add an operator, with a new variable for each of its outputs.
+
+    Args:
+        helper: of the layer; names the variables.
+        inputs: variables by slot; None for those that are not given.
+        dtypes: element types of the outputs by slot, in the order in which they get names.
+        attrs: attributes that differ from the operator's defaults.
+        op_type: type of the operator, if it is not called as the layer.
+        stop_gradient: whether gradients stop at the outputs.
+
+    Returns:
+        The outputs by slot, in that order.
+    """
+    made = {slot: helper.create_variable_for_type_inference(of) for slot, of in dtypes.items()}
+    helper.append_op(
+        type=op_type or helper.layer_type,
+        inputs=_given(inputs),
+        outputs=made,
+        attrs=attrs,
+        stop_gradient=stop_gradient,
+    )
+    return made
+
+
+def _given(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {slot: value for slot, value in inputs.items() if value is not None}
+
+
+def seed_variable(helper: LayerHelper, seed: int) -> Variable:
+    """A persistable variable that the startup program seeds; its operator leaves the next seed.
+
+    Args:
+        helper: of the layer.
+        seed: what random numbers start from.
+    """
+    name = unique_name.generate(f"{helper.layer_type}_seed")
+    made = helper.create_global_variable(name=name, dtype="int64", shape=[1], persistable=True)
+    helper.set_variable_initializer(made, Constant(seed))
+    return made
+
+
+def block_around() -> Block:
+    """The block around the current one of the main program."""
+    program = default_main_program()
+    return program.block(program.current_block().parent_idx)
 
 
 # ---- arguments that take numbers or tensors

@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op
 from dpexec.ops.py_func import CallableId, registered_callables
 
 __all__ = ["Print", "py_func"]
@@ -140,21 +141,14 @@ def Print(
     """
     kinds = ["float32", "float64", "int32", "int64", "bool"]
     check_variable_and_dtype(input, "input", kinds, "fluid.layers.Print")
-    helper = LayerHelper("print_" + input.name)
-    output = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="print",
-        inputs={"In": input},
-        outputs={"Out": output},
-        attrs={
-            "first_n": first_n,
-            "summarize": summarize,
-            "message": message or "",
-            "print_tensor_name": print_tensor_name,
-            "print_tensor_type": print_tensor_type,
-            "print_tensor_shape": print_tensor_shape,
-            "print_tensor_lod": print_tensor_lod,
-            "print_phase": print_phase.upper(),
-        },
-    )
-    return output
+    attrs = {
+        "first_n": first_n,
+        "summarize": summarize,
+        "message": message or "",
+        "print_tensor_name": print_tensor_name,
+        "print_tensor_type": print_tensor_type,
+        "print_tensor_shape": print_tensor_shape,
+        "print_tensor_lod": print_tensor_lod,
+        "print_phase": print_phase.upper(),
+    }
+    return add_op("print", {"In": input}, input.dtype, attrs, layer="print_" + input.name)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpexec.checks import check_dtype, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_dtype, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layers.constants import fill_constant_batch_size_like
 from dpexec.layers.manipulation import reverse, transpose
@@ -17,8 +17,6 @@ from dpexec.layers.static_rnn import StaticRNN
 from dpexec.layers.structures import flat, mapped, packed
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "rnn"]
-
-_FLOATS = ("float32", "float64")
 
 
 class RNNCell:
@@ -76,7 +74,7 @@ class RNNCell:
         dtypes = self._state_dtype() if dtype is None else dtype
 
         def filled(shape: list[int], dtype: Any) -> Variable:
-            check_dtype(dtype, "dtype", _FLOATS, "RNNCell")
+            check_dtype(dtype, "dtype", SINGLE_DOUBLE, "RNNCell")
             whole = list(shape) if shape[0] == -1 else [-1, *shape]
             return fill_constant_batch_size_like(
                 like, whole, dtype, init_value, input_dim_idx=batch_dim_idx
@@ -154,7 +152,7 @@ class GRUCell(RNNCell):
         name: str = "GRUCell",
     ) -> None:
         check_type(hidden_size, "hidden_size", int, "GRUCell")
-        check_dtype(dtype, "dtype", _FLOATS, "GRUCell")
+        check_dtype(dtype, "dtype", SINGLE_DOUBLE, "GRUCell")
         self.hidden_size = hidden_size
         self.gru_unit = BasicGRUUnit(
             name, hidden_size, param_attr, bias_attr, gate_activation, activation, dtype
@@ -167,8 +165,8 @@ class GRUCell(RNNCell):
             inputs: ``(rows, width)``.
             states: the state before.
         """
-        check_variable_and_dtype(inputs, "inputs", _FLOATS, "GRUCell")
-        check_variable_and_dtype(states, "states", _FLOATS, "GRUCell")
+        check_variable_and_dtype(inputs, "inputs", SINGLE_DOUBLE, "GRUCell")
+        check_variable_and_dtype(states, "states", SINGLE_DOUBLE, "GRUCell")
         new_hidden = self.gru_unit(inputs, states)
         return new_hidden, new_hidden
 
@@ -209,7 +207,7 @@ class LSTMCell(RNNCell):
         name: str = "LSTMCell",
     ) -> None:
         check_type(hidden_size, "hidden_size", int, "LSTMCell")
-        check_dtype(dtype, "dtype", _FLOATS, "LSTMCell")
+        check_dtype(dtype, "dtype", SINGLE_DOUBLE, "LSTMCell")
         self.hidden_size = hidden_size
         attrs = param_attr, bias_attr, gate_activation, activation, forget_bias, dtype
         self.lstm_unit = BasicLSTMUnit(name, hidden_size, *attrs)
@@ -223,10 +221,10 @@ class LSTMCell(RNNCell):
             inputs: ``(rows, width)``.
             states: the states before.
         """
-        check_variable_and_dtype(inputs, "inputs", _FLOATS, "LSTMCell")
+        check_variable_and_dtype(inputs, "inputs", SINGLE_DOUBLE, "LSTMCell")
         check_type(states, "states", list, "LSTMCell")
         for index, state in enumerate(states):
-            check_variable_and_dtype(state, f"state[{index}]", _FLOATS, "LSTMCell")
+            check_variable_and_dtype(state, f"state[{index}]", SINGLE_DOUBLE, "LSTMCell")
         new_hidden, new_cell = self.lstm_unit(inputs, *states)
         return new_hidden, [new_hidden, new_cell]
 
@@ -274,7 +272,7 @@ def rnn(
     for state in flat(initial_states):
         state.stop_gradient = False
     if not time_major:
-        inputs = mapped(_batch_and_time_swapped, inputs)
+        inputs = mapped(batch_and_time_swapped, inputs)
     mask = None if sequence_length is None else _mask(sequence_length, inputs, initial_states)
     if is_reverse:
         inputs = mapped(_reversed, inputs)
@@ -285,10 +283,11 @@ def rnn(
     states = packed(new_states, [var[-1] for var in made[count:]])
     if is_reverse:
         outputs = mapped(_reversed, outputs)
-    return (outputs if time_major else mapped(_batch_and_time_swapped, outputs)), states
+    return (outputs if time_major else mapped(batch_and_time_swapped, outputs)), states
 
 
-def _batch_and_time_swapped(x: Variable) -> Variable:
+def batch_and_time_swapped(x: Variable) -> Variable:
+    """``(steps, rows, ...)`` of ``(rows, steps, ...)``, and the other way round."""
     return transpose(x, [1, 0, *range(2, len(x.shape))])
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from dpexec.checks import (
+    FLOATS,
+    NO_HALF,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    convert_dtype,
+)
 from dpexec.core.dtypes import as_var_type
 from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
@@ -31,7 +38,6 @@ __all__ = [
     "zeros_like",
 ]
 
-_NO_HALF = ("float32", "float64", "int32", "int64")
 _FILLABLE = ("bool", *FLOATS, "int32", "int64")
 
 
@@ -119,30 +125,64 @@ def fill_constant_batch_size_like(
 
 
 def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
-    """A tensor of zeros; arguments as for :func:`fill_constant`."""
+    """A tensor of zeros.
+
+    Args:
+        shape: numbers, or variables with one each.
+        dtype: bool, float16, float32, float64, int32 or int64.
+        force_cpu: whether it lies on the processor.
+
+    Returns:
+        Of that shape and type. Source: Paddle op ``fill_constant``.
+    """
     check_type(shape, "shape", (list, tuple), "zeros")
     check_dtype(dtype, "dtype", _FILLABLE, "zeros")
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
 def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Variable:
-    """A tensor of ones; arguments as for :func:`fill_constant`."""
+    """A tensor of ones.
+
+    Args:
+        shape: numbers, or variables with one each.
+        dtype: bool, float16, float32, float64, int32 or int64.
+        force_cpu: whether it lies on the processor.
+
+    Returns:
+        Of that shape and type. Source: Paddle op ``fill_constant``.
+    """
     check_type(shape, "shape", (list, tuple), "ones")
     check_dtype(dtype, "dtype", _FILLABLE, "ones")
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
 def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Zeros in the shape of ``x``. Source: Paddle op ``fill_zeros_like``."""
-    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "zeros_like")
+    """Zeros in the shape of ``x``.
+
+    Args:
+        x: bool, float32, float64, int32 or int64; any shape.
+        out: variable that takes the result.
+
+    Returns:
+        The same shape and type, without a gradient. Source: Paddle op ``fill_zeros_like``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "zeros_like")
     return add_op(
         "fill_zeros_like", {"X": x}, x.dtype, layer="zeros_like", out=out, stop_gradient=True
     )
 
 
 def ones_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Ones in the shape of ``x``. Source: Paddle op ``fill_any_like``."""
-    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "ones_like")
+    """Ones in the shape of ``x``.
+
+    Args:
+        x: bool, float32, float64, int32 or int64; any shape.
+        out: variable that takes the result.
+
+    Returns:
+        The same shape and type. Source: Paddle op ``fill_any_like``.
+    """
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "ones_like")
     return add_op("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, layer="ones_like", out=out)
 
 
@@ -192,16 +232,12 @@ def range(start: Any, end: Any, step: Any, dtype: Any) -> Variable:
     Returns:
         A vector. Source: Paddle op ``range``.
     """
-    check_dtype(dtype, "dtype", _NO_HALF, "range")
-    helper = LayerHelper("range")
+    check_dtype(dtype, "dtype", NO_HALF, "range")
     inputs = {
         slot: _as_scalar(value, slot.lower(), dtype, "range")
         for slot, value in (("Start", start), ("End", end), ("Step", step))
     }
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type="range", inputs=inputs, outputs={"Out": out})
-    out.stop_gradient = True
-    return out
+    return add_op("range", inputs, dtype, stop_gradient=True)
 
 
 def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
@@ -216,15 +252,12 @@ def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Variable:
     Returns:
         A vector. Source: Paddle op ``linspace``.
     """
-    helper = LayerHelper("linspace")
     inputs = {
         "Start": _as_scalar(start, "start", dtype, "linspace"),
         "Stop": _as_scalar(stop, "stop", dtype, "linspace"),
         "Num": _as_scalar(num, "num", "int32", "linspace"),
     }
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(type="linspace", inputs=inputs, outputs={"Out": out})
-    return out
+    return add_op("linspace", inputs, dtype)
 
 
 def _as_scalar(value: Any, name: str, dtype: Any, layer: str) -> Variable:
@@ -273,7 +306,7 @@ def eye(
 def diag(diagonal: Variable | np.ndarray[Any, Any]) -> Variable:
     """A square matrix with a vector on its diagonal, else zeros. Source: Paddle op ``diag``."""
     check_type(diagonal, "diagonal", (Variable, np.ndarray), "diag")
-    check_dtype(diagonal.dtype, "diagonal", _NO_HALF, "diag")
+    check_dtype(diagonal.dtype, "diagonal", NO_HALF, "diag")
     vector = diagonal if isinstance(diagonal, Variable) else assign(diagonal)
     return add_op("diag", {"Diagonal": vector}, vector.dtype, stop_gradient=True)
 
@@ -294,15 +327,11 @@ def arange(
         A vector; gradients stop at it. Source: Paddle op ``range``.
     """
     dtype = "float32" if dtype is None else dtype
-    check_dtype(dtype, "create data type", _NO_HALF, "range")
-    helper = LayerHelper("range", name=name)
+    check_dtype(dtype, "create data type", NO_HALF, "range")
     bounds = [v if isinstance(v, Variable) else fill_constant([1], dtype, v)
               for v in (start, end, step)]  # fmt: skip
     inputs = dict(zip(("Start", "End", "Step"), bounds, strict=True))
-    out = helper.create_variable_for_type_inference(bounds[0].dtype)
-    helper.append_op(type="range", inputs=inputs, outputs={"Out": out})
-    out.stop_gradient = True
-    return out
+    return add_op("range", inputs, bounds[0].dtype, name=name, stop_gradient=True)
 
 
 def full(

@@ -271,13 +271,14 @@ def while_loop(
     with While(going, is_test, name).block():
         made = body(*mapped(lambda var: var, list(loop_vars)))
         made = list(made) if isinstance(made, (list, tuple)) else [made]
-        still = cond(*made)
         try:
-            mapped(assign, made, list(loop_vars))
+            mapped(lambda new, old: None, made, list(loop_vars))
         except ValueError as error:
             raise ValueError(
                 "body in while_loop should return the same arity (length and structure) as "
                 f"loop_vars: {error}"
             ) from None
+        still = cond(*made)
+        mapped(assign, made, list(loop_vars))
         assign(still, going)
     return loop_vars

@@ -6,12 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
-from dpexec.core import unique_name
-from dpexec.initializer import Constant
+from dpexec.checks import NO_HALF, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, mixed, numbers_or_tensors
+from dpexec.layers.build import add_op, mixed, numbers_or_tensors, seed_variable
 
 __all__ = ["crop", "crop_tensor", "random_crop"]
 
@@ -71,7 +69,7 @@ def crop_tensor(
         TypeError: a number is not an integer.
         ValueError: a number cannot be.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64", "int32", "int64"), "crop_tensor")
+    check_variable_and_dtype(x, "x", NO_HALF, "crop_tensor")
     check_type(shape, "shape", (list, tuple, Variable), "crop_tensor")
     check_type(offsets, "offsets", (list, tuple, Variable, type(None)), "crop_tensor")
     offsets = [0] * len(x.shape) if offsets is None else offsets
@@ -124,13 +122,7 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
         seed = random.randrange(-65536, 65536)
     if isinstance(seed, int):
         attrs["startup_seed"] = seed
-        seed = helper.create_global_variable(
-            name=unique_name.generate("random_crop_seed"),
-            dtype="int64",
-            shape=[1],
-            persistable=True,
-        )
-        helper.set_variable_initializer(seed, Constant(attrs["startup_seed"]))
+        seed = seed_variable(helper, seed)
     elif not isinstance(seed, Variable):
         raise ValueError(f"seed of random_crop must be a Variable or an int, but is {seed!r}")
     helper.append_op(

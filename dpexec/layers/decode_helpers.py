@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dpexec.checks import check_type
 from dpexec.core.dtypes import VarType
 from dpexec.ir.variable import Variable
 from dpexec.layers.constants import fill_constant, fill_constant_batch_size_like
@@ -137,6 +138,9 @@ class GreedyEmbeddingHelper(_HighestScore):
         start_tokens: ids that go in first, int64 ``(rows,)``.
         end_token: the id that ends a row.
 
+    Raises:
+        TypeError: ``start_tokens`` is no variable.
+
     Source: ``fluid.layers.GreedyEmbeddingHelper``.
     """
 
@@ -146,6 +150,7 @@ class GreedyEmbeddingHelper(_HighestScore):
         start_tokens: Variable,
         end_token: int,
     ) -> None:
+        check_type(start_tokens, "start_tokens", Variable, type(self).__name__)
         self.embedding_fn = embedding_fn
         self.start_tokens = start_tokens
         self.end_token = fill_constant(shape=[1], dtype="int64", value=end_token)

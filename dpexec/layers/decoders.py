@@ -9,7 +9,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.layers.arrays import array_read, array_write, create_array, tensor_array_to_tensor
-from dpexec.layers.cells import RNNCell
+from dpexec.layers.cells import RNNCell, batch_and_time_swapped
 from dpexec.layers.constants import fill_constant, zeros_like
 from dpexec.layers.control_flow import While
 from dpexec.layers.decode_helpers import DecodeHelper
@@ -21,8 +21,8 @@ from dpexec.layers.elementwise import (
     logical_not,
     logical_or,
 )
-from dpexec.layers.manipulation import transpose
-from dpexec.layers.math import increment, reduce_all
+from dpexec.layers.math import increment
+from dpexec.layers.reductions import reduce_all
 from dpexec.layers.structures import mapped
 from dpexec.layers.tensor import assign, cast
 
@@ -156,7 +156,7 @@ def dynamic_decode(
     with contextlib.suppress(NotImplementedError):
         outputs, states = decoder.finalize(outputs, states, loop.lengths)
     if not output_time_major:
-        outputs = mapped(_batch_and_time_swapped, outputs)
+        outputs = mapped(batch_and_time_swapped, outputs)
     return (outputs, states, loop.lengths) if return_length else (outputs, states)
 
 
@@ -256,7 +256,3 @@ def _array_around(dtype: Any) -> Variable:
     made = create_array(dtype)
     program.current_block_idx = inside
     return made
-
-
-def _batch_and_time_swapped(x: Variable) -> Variable:
-    return transpose(x, [1, 0, *range(2, len(x.shape))])

@@ -11,14 +11,15 @@ from typing import Any
 
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.images import conv2d
 from dpexec.layers.indexing import slice
 from dpexec.layers.loss import smooth_l1, softmax_with_cross_entropy
 from dpexec.layers.manipulation import concat, flatten, reshape, shape, transpose
 from dpexec.layers.matching import bipartite_match, box_coder, iou_similarity, target_assign
-from dpexec.layers.math import reduce_sum
 from dpexec.layers.nn import softmax
 from dpexec.layers.priors import prior_box as prior_boxes
+from dpexec.layers.reductions import reduce_sum
 from dpexec.layers.suppression import found_boxes
 from dpexec.layers.tensor import cast
 
@@ -221,15 +222,11 @@ def _mined(
     losses: Variable, matches: Variable, scores: Variable, attrs: dict[str, Any]
 ) -> tuple[Variable, Variable]:
     """Predictions without object that are to count, and matches that still do."""
+    inputs = {"ClsLoss": losses, "MatchIndices": matches, "MatchDist": scores}
+    dtypes = {"NegIndices": "int32", "UpdatedMatchIndices": "int32"}
     helper = LayerHelper("ssd_loss")
-    negatives, updated = (helper.create_variable_for_type_inference("int32") for _ in range(2))
-    helper.append_op(
-        type="mine_hard_examples",
-        inputs={"ClsLoss": losses, "MatchIndices": matches, "MatchDist": scores},
-        outputs={"NegIndices": negatives, "UpdatedMatchIndices": updated},
-        attrs=attrs,
-    )
-    return negatives, updated
+    made = add_outputs(helper, inputs, dtypes, attrs, op_type="mine_hard_examples")
+    return made["NegIndices"], made["UpdatedMatchIndices"]
 
 
 def multi_box_head(

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layers.constants import diag, fill_constant_batch_size_like, ones, zeros
 from dpexec.layers.elementwise import elementwise_pow, less_than
 from dpexec.layers.manipulation import reshape
 from dpexec.layers.manipulation import shape as shape_of
-from dpexec.layers.math import matmul, reduce_max, reduce_prod, reduce_sum
+from dpexec.layers.math import matmul
 from dpexec.layers.ops import made
 from dpexec.layers.random import gaussian_random, uniform_random, uniform_random_batch_size_like
+from dpexec.layers.reductions import reduce_max, reduce_prod, reduce_sum
 from dpexec.layers.tensor import assign, cast, create_tensor
 
 __all__ = ["Categorical", "MultivariateNormalDiag", "Normal", "Uniform"]
@@ -106,7 +107,7 @@ class Uniform(_TwoParameters):
 
     def log_prob(self, value: Variable) -> Variable:
         """Logarithm of the density at ``value``; minus infinity outside the bounds."""
-        check_variable_and_dtype(value, "value", ("float32", "float64"), "log_prob")
+        check_variable_and_dtype(value, "value", SINGLE_DOUBLE, "log_prob")
         above, below = less_than(self.low, value), less_than(value, self.high)
         inside = cast(above, value.dtype) * cast(below, value.dtype)
         return _log(inside) - _log(self.high - self.low)
@@ -157,7 +158,7 @@ class Normal(_TwoParameters):
 
     def log_prob(self, value: Variable) -> Variable:
         """Logarithm of the density at ``value``."""
-        check_variable_and_dtype(value, "value", ("float32", "float64"), "log_prob")
+        check_variable_and_dtype(value, "value", SINGLE_DOUBLE, "log_prob")
         variance = self.scale * self.scale
         log_scale = _log(self.scale)
         square = (value - self.loc) * (value - self.loc)

@@ -13,6 +13,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.arrays import array_read, array_write
+from dpexec.layers.build import block_around
 from dpexec.layers.constants import fill_constant
 from dpexec.layers.control_flow import While
 from dpexec.layers.elementwise import less_than
@@ -131,7 +132,7 @@ class DynamicRNN:
         self._require_inside("step_input")
         if not isinstance(x, Variable):
             raise TypeError("step_input() can only take a Variable as its input.")
-        parent = self._parent()
+        parent = block_around()
         if self.lod_rank_table is None:
             self._rank(parent, x, level)
         array = self._outer("dynamic_rnn_input_array", VarType.LOD_TENSOR_ARRAY, x.dtype)
@@ -177,7 +178,7 @@ class DynamicRNN:
     def _reordered(self, name: str, x: Variable) -> Variable:
         ordered = self._outer(name, dtype=x.dtype)
         inputs = {"X": x, "RankTable": self.lod_rank_table}
-        self._parent().append_op("reorder_lod_tensor_by_rank", inputs, {"Out": ordered})
+        block_around().append_op("reorder_lod_tensor_by_rank", inputs, {"Out": ordered})
         return ordered
 
     # ---- what goes from step to step
@@ -220,7 +221,7 @@ class DynamicRNN:
                 )
             init = self._reordered("dynamic_rnn_mem_init_reordered", init)
         array = self._outer("dynamic_rnn_mem_array", VarType.LOD_TENSOR_ARRAY, init.dtype)
-        self._parent().append_op("write_to_array", {"X": init, "I": zero}, {"Out": array})
+        block_around().append_op("write_to_array", {"X": init, "I": zero}, {"Out": array})
         before = array_read(array, self.step_idx)
         now = shrink_memory(before, self.step_idx, self.lod_rank_table)
         self._memories[now.name] = array
@@ -230,7 +231,7 @@ class DynamicRNN:
         """A row of a number for every sequence."""
         if not self._inputs:
             raise ValueError("step_input should be invoked before memory(shape=..., value=...)")
-        parent = self._parent()
+        parent = block_around()
         init = self._outer("mem_init", dtype=dtype)
         first = self._outer("in0", dtype=self._inputs[0].dtype)
         inputs = {"X": self._inputs[0], "I": self._zero()}
@@ -284,18 +285,14 @@ class DynamicRNN:
 
     def _outer(self, name: str, type: VarType = VarType.LOD_TENSOR, dtype: Any = None) -> Variable:
         name = unique_name.generate(name)
-        return self._parent().create_var(name=name, type=type, dtype=dtype)
-
-    def _parent(self) -> Block:
-        program = self.helper.main_program
-        return program.block(program.current_block().parent_idx)
+        return block_around().create_var(name=name, type=type, dtype=dtype)
 
     def _zero(self) -> Variable:
         """The number of the first step."""
         if self.zero_idx is None:
             self.zero_idx = self._outer("zero_idx", dtype="int64")
             attrs = {"shape": [1], "dtype": self.zero_idx.dtype, "value": 0.0, "force_cpu": True}
-            self._parent().append_op("fill_constant", {}, {"Out": self.zero_idx}, attrs)
+            block_around().append_op("fill_constant", {}, {"Out": self.zero_idx}, attrs)
         return self.zero_idx
 
     def _require_inside(self, method: str) -> None:

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import dpexec.ops  # noqa: F401 - the operators that layers are made from
-from dpexec.checks import FLOATS, check_type, check_variable_and_dtype, convert_dtype
+from dpexec.checks import (
+    NO_HALF,
+    NUMBERS,
+    SINGLE_DOUBLE,
+    check_type,
+    check_variable_and_dtype,
+    convert_dtype,
+)
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op, document, number_or_tensor
 from dpexec.layers.tensor import assign
@@ -43,16 +50,13 @@ __all__ = [
     "not_equal",
 ]
 
-_NUMBERS = (*FLOATS, "int32", "int64")
-_NO_HALF = ("float32", "float64", "int32", "int64")
-
 
 def _elementwise(op_type: str) -> Callable[..., Variable]:
     def layer(
         x: Variable, y: Variable, axis: int = -1, act: str | None = None, name: str | None = None
     ) -> Variable:
-        check_variable_and_dtype(x, "x", _NUMBERS, op_type)
-        check_variable_and_dtype(y, "y", _NUMBERS, op_type)
+        check_variable_and_dtype(x, "x", NUMBERS, op_type)
+        check_variable_and_dtype(y, "y", NUMBERS, op_type)
         return add_op(op_type, {"X": x, "Y": y}, x.dtype, {"axis": axis}, name=name, act=act)
 
     arguments = {
@@ -91,8 +95,8 @@ def _comparison(op_type: str) -> Callable[..., Variable]:
 def _compare(
     op_type: str, x: Variable, y: Variable, cond: Variable | None, **attrs: Any
 ) -> Variable:
-    check_variable_and_dtype(x, "x", _NO_HALF, op_type)
-    check_variable_and_dtype(y, "y", _NO_HALF, op_type)
+    check_variable_and_dtype(x, "x", NO_HALF, op_type)
+    check_variable_and_dtype(y, "y", NO_HALF, op_type)
     check_type(cond, "cond", (Variable, type(None)), op_type)
     inputs = {"X": x, "Y": y}
     return add_op(op_type, inputs, "bool", attrs, out=cond, stop_gradient=cond is None)
@@ -164,7 +168,7 @@ def logical_not(x: Variable, out: Variable | None = None, name: str | None = Non
 
 def _finiteness(op_type: str, name: str) -> Callable[..., Variable]:
     def layer(x: Variable) -> Variable:
-        check_variable_and_dtype(x, "x", _NO_HALF, name)
+        check_variable_and_dtype(x, "x", NO_HALF, name)
         dtype = "bool" if op_type == "isfinite" else x.dtype
         return add_op(op_type, {"X": x}, dtype)
 
@@ -183,7 +187,7 @@ def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
         x: numbers.
         cond: bool variable that takes the result.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "is_empty")
+    check_variable_and_dtype(x, "x", NO_HALF, "is_empty")
     if cond is not None:
         check_variable_and_dtype(cond, "cond", ("bool",), "is_empty")
     return add_op("is_empty", {"X": x}, "bool", out=cond, stop_gradient=cond is None)
@@ -258,7 +262,7 @@ def addcmul(
         The sum. Source: Paddle ops ``elementwise_mul``, ``scale``, ``elementwise_add``.
     """
     for argument, var in (("input", input), ("tensor1", tensor1), ("tensor2", tensor2)):
-        check_variable_and_dtype(var, argument, _NO_HALF, "addcmul")
+        check_variable_and_dtype(var, argument, NO_HALF, "addcmul")
     whole = convert_dtype(input.dtype) in ("int32", "int64")
     check_type(value, "value", int if whole else float, "addcmul")
     total = elementwise_add(input, elementwise_mul(tensor1, tensor2) * value)
@@ -306,7 +310,7 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
     Returns:
         The same shape. Source: Paddle op ``mish``; Misra, 2019.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "mish")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "mish")
     check_type(threshold, "threshold", (float, int), "mish")
     assert threshold > 0, f"threshold of mish must be positive, but is {threshold}"
     return add_op("mish", {"X": x}, x.dtype, {"threshold": float(threshold)}, name=name)

@@ -10,6 +10,7 @@ from dpexec.core import unique_name
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import block_around
 from dpexec.layers.control_flow import ConditionalBlock
 from dpexec.layers.masks import merge_lod_tensor
 from dpexec.layers.tensor import assign
@@ -98,7 +99,7 @@ class IfElse:
         if self._inside is None:
             raise ValueError("input must in true/false blocks")
         if x.name not in self._inputs:
-            parent, name = self._parent(), "ifelse_input" + self.helper.name
+            parent, name = block_around(), "ifelse_input" + self.helper.name
             true, false = (self._outer(name, x) for _ in range(2))
             inputs = {"X": x, "Mask": self.cond}
             outputs = {"OutTrue": true, "OutFalse": false}
@@ -145,10 +146,6 @@ class IfElse:
             for one, other in zip(true, false, strict=True)
         ]
 
-    def _parent(self) -> Block:
-        program = self.helper.main_program
-        return program.block(program.current_block().parent_idx)
-
     def _outer(self, name: str, like: Variable) -> Variable:
         name = unique_name.generate(name)
-        return self._parent().create_var(name=name, dtype=like.dtype)
+        return block_around().create_var(name=name, dtype=like.dtype)

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_type, check_variable_and_dtype, pair
+from dpexec.checks import (
+    FLOATS,
+    SINGLE_DOUBLE,
+    check_choice,
+    check_type,
+    check_variable_and_dtype,
+    pair,
+)
 from dpexec.initializer import Normal
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.windows import (
     IMAGES,
     adaptive_pooling,
@@ -195,7 +202,7 @@ def maxout(x: Variable, groups: int, name: str | None = None, axis: int = 1) -> 
     Returns:
         C divided by ``groups``. Source: Paddle op ``maxout``; Goodfellow and others, 2013.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "maxout")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "maxout")
     check_choice(axis, "axis", (1, -1, 3), "maxout")
     attrs = {"groups": groups, "axis": 3 if axis == -1 else axis}
     return add_op("maxout", {"X": x}, x.dtype, attrs, name=name)
@@ -244,8 +251,8 @@ def deformable_conv(
     Raises:
         ValueError: arguments do not fit.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "deformable_conv")
-    check_variable_and_dtype(offset, "offset", ("float32", "float64"), "deformable_conv")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "deformable_conv")
+    check_variable_and_dtype(offset, "offset", SINGLE_DOUBLE, "deformable_conv")
     check_type(mask, "mask", (Variable, type(None)), "deformable_conv")
     assert param_attr is not False, "param_attr of deformable_conv cannot be False"
     channels = input.shape[1]
@@ -261,21 +268,17 @@ def deformable_conv(
         input.dtype,
         default_initializer=Normal(0.0, (2.0 / (height * width * channels)) ** 0.5),
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
     inputs = {"Input": input, "Filter": filters, "Offset": offset}
     if modulated:
         inputs["Mask"] = mask
-    helper.append_op(
-        type="deformable_conv" if modulated else "deformable_conv_v1",
-        inputs=inputs,
-        outputs={"Output": out},
-        attrs={
-            "strides": pair(stride, "stride"),
-            "paddings": pair(padding, "padding"),
-            "dilations": pair(dilation, "dilation"),
-            "groups": groups,
-            "deformable_groups": deformable_groups,
-            "im2col_step": im2col_step,
-        },
-    )
-    return helper.append_bias_op(out, 1, 2)
+    attrs = {
+        "strides": pair(stride, "stride"),
+        "paddings": pair(padding, "padding"),
+        "dilations": pair(dilation, "dilation"),
+        "groups": groups,
+        "deformable_groups": deformable_groups,
+        "im2col_step": im2col_step,
+    }
+    op_type = "deformable_conv" if modulated else "deformable_conv_v1"
+    made = add_outputs(helper, inputs, {"Output": input.dtype}, attrs, op_type=op_type)
+    return helper.append_bias_op(made["Output"], 1, 2)

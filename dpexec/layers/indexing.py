@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import INTEGERS, NO_HALF, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, document, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import add_op, add_outputs, document, number_or_tensor, numbers_or_tensors
 from dpexec.layers.constants import zeros
 
 __all__ = [
@@ -26,8 +26,6 @@ __all__ = [
     "topk",
     "where",
 ]
-
-_NO_HALF = ("float32", "float64", "int32", "int64")
 
 
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
@@ -111,7 +109,17 @@ def scatter_nd_add(
 def scatter_nd(
     index: Variable, updates: Variable, shape: Sequence[int], name: str | None = None
 ) -> Variable:
-    """Zeros of a shape with something added to some slices; see :func:`scatter_nd_add`."""
+    """Zeros of a shape with something added to some slices.
+
+    Args:
+        index: int32 or int64 ``(..., k)``: every last row holds ``k`` coordinates.
+        updates: what is added, ``index.shape[:-1] + shape[k:]``.
+        shape: of the result.
+        name: prefix of names.
+
+    Returns:
+        Of that shape, in the type of ``updates``. Source: Paddle op ``scatter_nd_add``.
+    """
     return scatter_nd_add(zeros(shape, updates.dtype), index, updates, name)
 
 
@@ -148,7 +156,7 @@ def strided_slice(
     Returns:
         The part. Source: Paddle op ``strided_slice``.
     """
-    check_variable_and_dtype(input, "input", _NO_HALF, "strided_slice")
+    check_variable_and_dtype(input, "input", NO_HALF, "strided_slice")
     bounds = {"Starts": starts, "Ends": ends, "Strides": strides}
     for word, values in bounds.items():
         check_type(values, word.lower(), (list, tuple, Variable), "strided_slice")
@@ -170,9 +178,7 @@ def _slice(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str,
                 values[position], Variable
             )
     attrs["infer_flags"] = [1 if k else -1 for k in known]
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return add_outputs(helper, inputs, {"Out": input.dtype}, attrs)["Out"]
 
 
 def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
@@ -186,7 +192,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     Returns:
         float32 ``(..., depth)``. Source: Paddle op ``one_hot``.
     """
-    check_variable_and_dtype(input, "input", ("int32", "int64"), "one_hot")
+    check_variable_and_dtype(input, "input", INTEGERS, "one_hot")
     check_type(depth, "depth", (int, Variable), "one_hot")
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}
@@ -210,17 +216,14 @@ def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[V
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {}
     number_or_tensor(k, "K", "k", inputs, attrs)
-    values = helper.create_variable_for_type_inference(input.dtype)
-    indices = helper.create_variable_for_type_inference("int64")
-    outputs = {"Out": values, "Indices": indices}
-    helper.append_op(type="top_k", inputs=inputs, outputs=outputs, attrs=attrs)
-    values.stop_gradient = indices.stop_gradient = True
-    return values, indices
+    dtypes = {"Out": input.dtype, "Indices": "int64"}
+    made = add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True)
+    return made["Out"], made["Indices"]
 
 
 def _argument_of(op_type: str, name: str) -> Callable[..., Variable]:
     def layer(x: Variable, axis: int = 0) -> Variable:
-        check_variable_and_dtype(x, "x", (*_NO_HALF, "int16", "uint8"), name)
+        check_variable_and_dtype(x, "x", (*NO_HALF, "int16", "uint8"), name)
         return add_op(op_type, {"X": x}, "int64", {"axis": axis}, stop_gradient=True)
 
     return document(layer, name, op_type, {"x": "numbers.", "axis": "along which."})
@@ -244,17 +247,14 @@ def argsort(
     Returns:
         The sorted elements and their int64 positions. Source: Paddle op ``argsort``.
     """
-    check_variable_and_dtype(input, "input", (*_NO_HALF, "int16", "uint8"), "argsort")
+    check_variable_and_dtype(input, "input", (*NO_HALF, "int16", "uint8"), "argsort")
     helper = LayerHelper("argsort", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    positions = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    helper.append_op(
-        type="argsort",
-        inputs={"X": input},
-        outputs={"Out": out, "Indices": positions},
-        attrs={"axis": axis, "descending": descending},
+    dtypes, attrs = (
+        {"Out": input.dtype, "Indices": "int64"},
+        {"axis": axis, "descending": descending},
     )
-    return out, positions
+    made = add_outputs(helper, {"X": input}, dtypes, attrs, stop_gradient=True)
+    return made["Out"], made["Indices"]
 
 
 def where(condition: Variable) -> Variable:

@@ -13,7 +13,7 @@ from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.reader import ProgramReader
-from dpexec.reader_operators import create_double_buffer, create_reader, declare_reader
+from dpexec.reading.operators import create_double_buffer, create_reader, declare_reader
 
 __all__ = ["create_py_reader_by_data", "data", "double_buffer", "load", "py_reader", "read_file"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.checks import NO_HALF, NUMBERS, SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, document
@@ -28,10 +28,6 @@ __all__ = [
     "tril",
     "triu",
 ]
-
-_SINGLE_DOUBLE = ("float32", "float64")
-_NO_HALF = ("float32", "float64", "int32", "int64")
-_NUMBERS = (*FLOATS, "int32", "int64")
 
 
 # ---- products
@@ -59,7 +55,7 @@ def addmm(
         ``(m, n)``. Source: Paddle op ``addmm``.
     """
     for argument, var in (("Input", input), ("X", x), ("Y", y)):
-        check_variable_and_dtype(var, argument, _SINGLE_DOUBLE, "addmm")
+        check_variable_and_dtype(var, argument, SINGLE_DOUBLE, "addmm")
     attrs = {"Alpha": alpha, "Beta": beta}
     return add_op("addmm", {"Input": input, "X": x, "Y": y}, x.dtype, attrs, name=name)
 
@@ -91,8 +87,8 @@ def dot(x: Variable, y: Variable, name: str | None = None) -> Variable:
     Returns:
         ``(1,)`` or ``(N, 1)``. Source: Paddle op ``dot``.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "dot")
-    check_variable_and_dtype(y, "y", _NO_HALF, "dot")
+    check_variable_and_dtype(x, "x", NO_HALF, "dot")
+    check_variable_and_dtype(y, "y", NO_HALF, "dot")
     helper = LayerHelper("dot", name=name)
     out = None if name is None else helper.create_variable(name=name, dtype=x.dtype)
     return add_op("dot", {"X": x, "Y": y}, x.dtype, name=helper.name, out=out)
@@ -129,10 +125,10 @@ def kron(
     Returns:
         Products of the dimensions. Source: Paddle op ``kron``.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "kron")
-    check_variable_and_dtype(y, "y", _NUMBERS, "kron")
+    check_variable_and_dtype(x, "x", NUMBERS, "kron")
+    check_variable_and_dtype(y, "y", NUMBERS, "kron")
     if out is not None:
-        check_variable_and_dtype(out, "out", _NUMBERS, "kron")
+        check_variable_and_dtype(out, "out", NUMBERS, "kron")
     return add_op("kron", {"X": x, "Y": y}, x.dtype, out=out, name=name)
 
 
@@ -188,8 +184,8 @@ def fsp_matrix(x: Variable, y: Variable) -> Variable:
     Returns:
         ``(N, C1, C2)``. Source: Paddle op ``fsp``; Yim and others, 2017.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "fsp_matrix")
-    check_variable_and_dtype(y, "y", _SINGLE_DOUBLE, "fsp_matrix")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "fsp_matrix")
+    check_variable_and_dtype(y, "y", SINGLE_DOUBLE, "fsp_matrix")
     return add_op("fsp", {"X": x, "Y": y}, x.dtype, layer="fsp_matrix")
 
 
@@ -204,8 +200,8 @@ def dist(x: Variable, y: Variable, p: float = 2) -> Variable:
     Returns:
         ``(1,)``. Source: Paddle op ``dist``.
     """
-    check_variable_and_dtype(x, "dtype", _SINGLE_DOUBLE, "dist")
-    check_variable_and_dtype(y, "dtype", _SINGLE_DOUBLE, "dist")
+    check_variable_and_dtype(x, "dtype", SINGLE_DOUBLE, "dist")
+    check_variable_and_dtype(y, "dtype", SINGLE_DOUBLE, "dist")
     check_type(p, "p", (float, int), "dist")
     return add_op("dist", {"X": x, "Y": y}, x.dtype, {"p": float(p)})
 
@@ -229,7 +225,7 @@ def t(input: Variable, name: str | None = None) -> Variable:
     check_type(input, "input", Variable, "t")
     if len(input.shape) > 2:
         raise ValueError(f"input of t must have at most 2 dimensions, but has {input.shape}")
-    check_variable_and_dtype(input, "input", _NUMBERS, "transpose")
+    check_variable_and_dtype(input, "input", NUMBERS, "transpose")
     helper = LayerHelper("t", name=name)
     out = helper.create_variable_for_type_inference(input.dtype)
     shape = helper.create_variable_for_type_inference(input.dtype)
@@ -242,7 +238,7 @@ def t(input: Variable, name: str | None = None) -> Variable:
 
 def _triangle(layer: str, lower: bool) -> Callable[..., Variable]:
     def triangle(input: Variable, diagonal: int = 0, name: str | None = None) -> Variable:
-        check_variable_and_dtype(input, "x", _NO_HALF, layer)
+        check_variable_and_dtype(input, "x", NO_HALF, layer)
         if len(input.shape) < 2:
             raise ValueError(f"input of {layer} must have 2 dimensions or more")
         check_type(diagonal, "diagonal", int, layer)
@@ -285,9 +281,9 @@ def trace(
     Returns:
         The shape without both axes. Source: Paddle op ``trace``.
     """
-    check_variable_and_dtype(input, "Input", _NUMBERS, "trace")
+    check_variable_and_dtype(input, "Input", NUMBERS, "trace")
     if out is not None:
-        check_variable_and_dtype(out, "out", _NUMBERS, "trace")
+        check_variable_and_dtype(out, "out", NUMBERS, "trace")
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return add_op("trace", {"Input": input}, input.dtype, attrs, out=out, name=name)
 
@@ -307,6 +303,6 @@ def diag_embed(
         One dimension more; gradients stop at it. Source: Paddle op ``diag_embed``.
     """
     x = input if isinstance(input, Variable) else assign(input)
-    check_variable_and_dtype(x, "Input", _NUMBERS, "diag_embed")
+    check_variable_and_dtype(x, "Input", NUMBERS, "diag_embed")
     attrs = {"offset": offset, "dim1": dim1, "dim2": dim2}
     return add_op("diag_embed", {"Input": x}, x.dtype, attrs, stop_gradient=True)

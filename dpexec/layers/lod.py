@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import NO_HALF, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op
 
 __all__ = ["im2sequence", "lod_append", "lod_reset"]
-
-_NUMBERS = ("float32", "float64", "int32", "int64")
 
 
 def lod_reset(
@@ -42,7 +40,7 @@ def lod_reset(
         >>> rows.ravel().tolist()
         [2.0, 3.0]
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "lod_reset")
+    check_variable_and_dtype(x, "x", NO_HALF, "lod_reset")
     if y is not None:
         check_type(y, "y", Variable, "lod_reset")
         return add_op("lod_reset", {"X": x, "Y": y}, x.dtype)
@@ -69,7 +67,7 @@ def lod_append(x: Variable, level: Variable | Iterable[int]) -> Variable:
         raise ValueError("lod_append needs x")
     if not isinstance(level, (Variable, Iterable)):
         raise ValueError(f"level in lod_append must be numbers or a variable, but is {level!r}")
-    check_variable_and_dtype(x, "x", _NUMBERS, "lod_append")
+    check_variable_and_dtype(x, "x", NO_HALF, "lod_append")
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {"append": True}
     if isinstance(level, Variable):

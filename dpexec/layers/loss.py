@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_variable_and_dtype
+from dpexec.checks import FLOATS, SINGLE_DOUBLE, check_choice, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.elementwise import equal
 from dpexec.layers.indexing import one_hot
 from dpexec.layers.manipulation import expand, reshape, transpose
-from dpexec.layers.math import matmul, reduce_mean, reduce_sum
+from dpexec.layers.math import matmul
+from dpexec.layers.reductions import reduce_mean, reduce_sum
 
 __all__ = [
     "cross_entropy",
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 _IGNORE = -100
-_SINGLE_DOUBLE = ("float32", "float64")
 
 
 def cross_entropy(
@@ -49,18 +49,12 @@ def cross_entropy(
     """
     op_type = "cross_entropy" if soft_label else "cross_entropy2"
     check_variable_and_dtype(input, "input", FLOATS, op_type)
-    helper = LayerHelper(op_type)
-    outputs = {"Y": helper.create_variable_for_type_inference(input.dtype)}
+    slots = ["Y"] if soft_label else ["Y", "XShape", "MatchX"]
     attrs: dict[str, Any] = {"ignore_index": ignore_index}
     if soft_label:
         attrs["soft_label"] = True
-    else:
-        outputs["XShape"] = helper.create_variable_for_type_inference(input.dtype)
-        outputs["MatchX"] = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type=op_type, inputs={"X": input, "Label": label}, outputs=outputs, attrs=attrs
-    )
-    return outputs["Y"]
+    inputs, dtypes = {"X": input, "Label": label}, dict.fromkeys(slots, input.dtype)
+    return add_outputs(LayerHelper(op_type), inputs, dtypes, attrs)["Y"]
 
 
 def softmax_with_cross_entropy(
@@ -89,20 +83,15 @@ def softmax_with_cross_entropy(
         Source: Paddle op ``softmax_with_cross_entropy``.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
-    softmax = helper.create_variable_for_type_inference(logits.dtype)
-    loss = helper.create_variable_for_type_inference(logits.dtype)
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": logits, "Label": label},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={
-            "soft_label": soft_label,
-            "ignore_index": ignore_index,
-            "numeric_stable_mode": numeric_stable_mode,
-            "axis": axis,
-        },
-    )
-    return (loss, softmax) if return_softmax else loss
+    attrs = {
+        "soft_label": soft_label,
+        "ignore_index": ignore_index,
+        "numeric_stable_mode": numeric_stable_mode,
+        "axis": axis,
+    }
+    dtypes = {"Softmax": logits.dtype, "Loss": logits.dtype}
+    made = add_outputs(helper, {"Logits": logits, "Label": label}, dtypes, attrs)
+    return (made["Loss"], made["Softmax"]) if return_softmax else made["Loss"]
 
 
 def sigmoid_cross_entropy_with_logits(
@@ -131,23 +120,35 @@ def sigmoid_cross_entropy_with_logits(
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
-    """``(input - label) ** 2``, element by element."""
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "square_error_cost")
-    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "square_error_cost")
+    """``(input - label) ** 2``, element by element.
+
+    Args:
+        input: float32 or float64; any shape.
+        label: alike.
+
+    Returns:
+        The same shape. Source: Paddle ops ``elementwise_sub``, ``square``.
+    """
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "square_error_cost")
+    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "square_error_cost")
     helper = LayerHelper("square_error_cost")
-    minus = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="elementwise_sub", inputs={"X": input, "Y": label}, outputs={"Out": minus}
-    )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="square", inputs={"X": minus}, outputs={"Out": out})
-    return out
+    inputs, dtypes = {"X": input, "Y": label}, {"Out": input.dtype}
+    minus = add_outputs(helper, inputs, dtypes, op_type="elementwise_sub")["Out"]
+    return add_outputs(helper, {"X": minus}, dtypes, op_type="square")["Out"]
 
 
 def mse_loss(input: Variable, label: Variable) -> Variable:
-    """The mean of ``(input - label) ** 2``, shape ``(1,)``."""
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "mse_loss")
-    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "mse_loss")
+    """The mean of ``(input - label) ** 2``.
+
+    Args:
+        input: float32 or float64; any shape.
+        label: alike.
+
+    Returns:
+        ``(1,)``. Source: Paddle ops ``elementwise_sub``, ``square``, ``reduce_mean``.
+    """
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "mse_loss")
+    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "mse_loss")
     return reduce_mean(square_error_cost(input, label))
 
 
@@ -162,18 +163,10 @@ def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     Returns:
         Losses of the same shape. Source: Paddle op ``huber_loss``.
     """
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "huber_loss")
-    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, "huber_loss")
-    helper = LayerHelper("huber_loss", input=input)
-    residual = helper.create_variable_for_type_inference(helper.input_dtype())
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    helper.append_op(
-        type="huber_loss",
-        inputs={"X": input, "Y": label},
-        outputs={"Out": out, "Residual": residual},
-        attrs={"delta": delta},
-    )
-    return out
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "huber_loss")
+    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "huber_loss")
+    inputs, dtypes = {"X": input, "Y": label}, {"Residual": input.dtype, "Out": input.dtype}
+    return add_outputs(LayerHelper("huber_loss"), inputs, dtypes, {"delta": delta})["Out"]
 
 
 def smooth_l1(
@@ -195,19 +188,12 @@ def smooth_l1(
     Returns:
         Losses ``(N, 1)``. Source: Paddle op ``smooth_l1_loss``; Girshick, 2015.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "smooth_l1")
-    check_variable_and_dtype(y, "y", _SINGLE_DOUBLE, "smooth_l1")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "smooth_l1")
+    check_variable_and_dtype(y, "y", SINGLE_DOUBLE, "smooth_l1")
     inputs = {"X": x, "Y": y, "InsideWeight": inside_weight, "OutsideWeight": outside_weight}
-    helper = LayerHelper("smooth_l1_loss")
-    diff = helper.create_variable_for_type_inference(x.dtype)
-    loss = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="smooth_l1_loss",
-        inputs={slot: var for slot, var in inputs.items() if var is not None},
-        outputs={"Diff": diff, "Out": loss},
-        attrs={"sigma": 1.0 if sigma is None else sigma},
-    )
-    return loss
+    attrs = {"sigma": 1.0 if sigma is None else sigma}
+    dtypes = {"Diff": x.dtype, "Out": x.dtype}
+    return add_outputs(LayerHelper("smooth_l1_loss"), inputs, dtypes, attrs)["Out"]
 
 
 def log_loss(
@@ -244,8 +230,8 @@ def kldiv_loss(
     Returns:
         Losses of the same shape, or ``(1,)``. Source: Paddle op ``kldiv_loss``.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "kldiv_loss")
-    check_variable_and_dtype(target, "target", _SINGLE_DOUBLE, "kldiv_loss")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "kldiv_loss")
+    check_variable_and_dtype(target, "target", SINGLE_DOUBLE, "kldiv_loss")
     check_choice(reduction, "reduction", ("none", "mean", "sum", "batchmean"), "kldiv_loss")
     inputs, attrs = {"X": x, "Target": target}, {"reduction": reduction}
     return add_op("kldiv_loss", inputs, x.dtype, attrs, slot="Loss", name=name)
@@ -286,9 +272,9 @@ def npair_loss(
     Returns:
         The loss, ``(1,)``. Source: Sohn, 2016.
     """
-    check_variable_and_dtype(anchor, "anchor", _SINGLE_DOUBLE, "npair_loss")
-    check_variable_and_dtype(positive, "positive", _SINGLE_DOUBLE, "npair_loss")
-    check_variable_and_dtype(labels, "labels", (*_SINGLE_DOUBLE, "int64"), "npair_loss")
+    check_variable_and_dtype(anchor, "anchor", SINGLE_DOUBLE, "npair_loss")
+    check_variable_and_dtype(positive, "positive", SINGLE_DOUBLE, "npair_loss")
+    check_variable_and_dtype(labels, "labels", (*SINGLE_DOUBLE, "int64"), "npair_loss")
     count = labels.shape[0]
     rows = expand(reshape(labels, [count, 1]), [1, count])
     same = equal(rows, transpose(rows, [1, 0])).astype("float32")
@@ -319,8 +305,8 @@ def teacher_student_sigmoid_loss(
         Losses ``(N, 1)``. Source: Paddle op ``teacher_student_sigmoid_loss``.
     """
     layer = "teacher_student_sigmoid_loss"
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, layer)
-    check_variable_and_dtype(label, "label", _SINGLE_DOUBLE, layer)
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, layer)
+    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, layer)
     helper = LayerHelper(layer)
     out = helper.create_variable(dtype=input.dtype)
     helper.append_op(

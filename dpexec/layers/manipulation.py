@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import add_op, add_outputs, number_or_tensor, numbers_or_tensors
 from dpexec.layers.tensor import assign
 from dpexec.ops.reshape2 import resolved
 
@@ -33,9 +33,6 @@ __all__ = [
     "unstack",
 ]
 
-_NUMBERS = (*FLOATS, "int32", "int64")
-_NO_HALF = ("float32", "float64", "int32", "int64")
-
 
 def concat(
     input: Sequence[Variable] | Variable, axis: int | Variable = 0, name: str | None = None
@@ -52,15 +49,13 @@ def concat(
     """
     parts = list(input) if isinstance(input, (list, tuple)) else [input]
     for number, part in enumerate(parts):
-        check_variable_and_dtype(part, f"input[{number}]", _NUMBERS, "concat")
+        check_variable_and_dtype(part, f"input[{number}]", NUMBERS, "concat")
     check_type(axis, "axis", (int, Variable), "concat")
     helper = LayerHelper("concat", input=parts, name=name)
     inputs: dict[str, Any] = {"X": parts}
     attrs: dict[str, Any] = {}
     number_or_tensor(axis, "AxisTensor", "axis", inputs, attrs)
-    out = helper.create_variable_for_type_inference(helper.input_dtype())
-    helper.append_op(type="concat", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return add_outputs(helper, inputs, {"Out": helper.input_dtype()}, attrs)["Out"]
 
 
 def split(
@@ -146,7 +141,7 @@ def reshape(
     Raises:
         AssertionError: there are several -1, another negative number, or a 0 without a dimension.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "reshape")
+    check_variable_and_dtype(x, "x", NUMBERS, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
     if not isinstance(shape, Variable):
         _check_shape(shape, len(x.shape))
@@ -189,7 +184,7 @@ def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variab
     Returns:
         The squeezed variable. Source: Paddle op ``squeeze2``.
     """
-    check_variable_and_dtype(input, "input", (*_NUMBERS, "int8"), "squeeze")
+    check_variable_and_dtype(input, "input", (*NUMBERS, "int8"), "squeeze")
     check_type(axes, "axes", list, "squeeze")
     return _with_x_shape(LayerHelper("squeeze", name=name), "squeeze2", input, {}, {"axes": axes})
 
@@ -230,7 +225,7 @@ def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
     Raises:
         ValueError: there is no such axis.
     """
-    check_variable_and_dtype(x, "x", (*_NO_HALF, "int8"), "flatten")
+    check_variable_and_dtype(x, "x", (*NO_HALF, "int8"), "flatten")
     if not isinstance(axis, int) or not 0 <= axis <= len(x.shape):
         raise ValueError(f"axis of flatten must be in [0, {len(x.shape)}], but is {axis!r}")
     return _with_x_shape(LayerHelper("flatten", name=name), "flatten2", x, {}, {"axis": axis})
@@ -250,7 +245,7 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
     Raises:
         ValueError: ``perm`` does not name every dimension once.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "transpose")
+    check_variable_and_dtype(x, "x", NUMBERS, "transpose")
     check_type(perm, "perm", list, "transpose")
     rank = len(x.shape)
     if sorted(p % rank if -rank <= p < rank else p for p in perm) != list(range(rank)):
@@ -262,7 +257,15 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
 
 def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
-    """Join variables of one shape along a new axis. Source: Paddle op ``stack``."""
+    """Join variables of one shape along a new axis.
+
+    Args:
+        x: the variables.
+        axis: which dimension of the result is the new one.
+
+    Returns:
+        One dimension more, as long as there are variables. Source: Paddle op ``stack``.
+    """
     parts: list[Any] = list(x) if isinstance(x, (list, tuple)) else [x]
     return add_op("stack", {"X": parts}, parts[0].dtype, {"axis": axis or 0}, slot="Y")
 
@@ -304,16 +307,14 @@ def expand(
     Returns:
         The repeated variable. Source: Paddle op ``expand``.
     """
-    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "expand")
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand")
     check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
     helper = LayerHelper("expand", name=name)
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
     slots = ("ExpandTimes", "expand_times_tensor")
     numbers_or_tensors(helper, expand_times, slots, "expand_times", inputs, attrs)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(type="expand", inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return add_outputs(helper, inputs, {"Out": x.dtype}, attrs)["Out"]
 
 
 def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> Variable:
@@ -327,14 +328,14 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
     Returns:
         The repeated variable. Source: Paddle op ``expand_as``.
     """
-    check_variable_and_dtype(x, "x", ("bool", *_NO_HALF), "expand_as")
-    check_variable_and_dtype(target_tensor, "target_tensor", ("bool", *_NO_HALF), "expand_as")
+    check_variable_and_dtype(x, "x", ("bool", *NO_HALF), "expand_as")
+    check_variable_and_dtype(target_tensor, "target_tensor", ("bool", *NO_HALF), "expand_as")
     return add_op("expand_as", {"X": x, "target_tensor": target_tensor}, x.dtype, name=name)
 
 
 def shape(input: Variable) -> Variable:
     """The dimensions, int32 ``(rank,)``. Source: Paddle op ``shape``."""
-    check_variable_and_dtype(input, "input", _NO_HALF, "shape")
+    check_variable_and_dtype(input, "input", NO_HALF, "shape")
     return add_op("shape", {"Input": input}, "int32")
 
 
@@ -360,7 +361,7 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
     Returns:
         The same shape. Source: Paddle op ``reverse``.
     """
-    check_variable_and_dtype(x, "x", (*_NO_HALF, "uint8"), "reverse")
+    check_variable_and_dtype(x, "x", (*NO_HALF, "uint8"), "reverse")
     check_type(axis, "axis", (int, tuple, list), "reverse")
     axes = [axis] if isinstance(axis, int) else list(axis)
     return add_op("reverse", {"X": x}, x.dtype, {"axis": axes})
@@ -377,7 +378,7 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
     Returns:
         The same shape. Source: Paddle op ``flip``.
     """
-    check_variable_and_dtype(input, "input", ("bool", *_NUMBERS), "flip")
+    check_variable_and_dtype(input, "input", ("bool", *NUMBERS), "flip")
     check_type(dims, "dims", (list, tuple), "flip")
     assert dims, "flip needs at least one axis"
     return add_op("flip", {"X": input}, input.dtype, {"dims": list(dims)}, name=name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpexec.checks import check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__: list[str] = []
 
@@ -69,10 +69,9 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
     check_type(mask, "mask", Variable, "fluid.layers.split_lod_tensor")
     check_type(level, "level", int, "fluid.layers.split_lod_tensor")
     helper = LayerHelper("split_lod_tensor")
-    true, false = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
-    outputs = {"OutTrue": true, "OutFalse": false}
-    helper.append_op("split_lod_tensor", {"X": input, "Mask": mask}, outputs, {"level": level})
-    return true, false
+    dtypes = {"OutTrue": input.dtype, "OutFalse": input.dtype}
+    made = add_outputs(helper, {"X": input, "Mask": mask}, dtypes, {"level": level})
+    return made["OutTrue"], made["OutFalse"]
 
 
 def merge_lod_tensor(

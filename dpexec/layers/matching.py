@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = ["bipartite_match", "box_clip", "box_coder", "iou_similarity", "target_assign"]
-
-_FLOATS = ("float32", "float64")
 
 
 def iou_similarity(
@@ -83,8 +81,8 @@ def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Var
     Returns:
         Boxes as they came in. Source: Paddle op ``box_clip``.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "box_clip")
-    check_variable_and_dtype(im_info, "im_info", _FLOATS, "box_clip")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "box_clip")
+    check_variable_and_dtype(im_info, "im_info", SINGLE_DOUBLE, "box_clip")
     inputs = {"Input": input, "ImInfo": im_info}
     return add_op("box_clip", inputs, input.dtype, slot="Output", name=name)
 
@@ -109,15 +107,10 @@ def bipartite_match(
         score. Source: Paddle op ``bipartite_match``.
     """
     helper = LayerHelper("bipartite_match", name=name)
-    rows = helper.create_variable_for_type_inference("int32")
-    scores = helper.create_variable_for_type_inference(dist_matrix.dtype)
-    helper.append_op(
-        type="bipartite_match",
-        inputs={"DistMat": dist_matrix},
-        outputs={"ColToRowMatchIndices": rows, "ColToRowMatchDist": scores},
-        attrs={"match_type": match_type, "dist_threshold": dist_threshold},
-    )
-    return rows, scores
+    dtypes = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
+    attrs = {"match_type": match_type, "dist_threshold": dist_threshold}
+    made = add_outputs(helper, {"DistMat": dist_matrix}, dtypes, attrs)
+    return made["ColToRowMatchIndices"], made["ColToRowMatchDist"]
 
 
 def target_assign(
@@ -141,15 +134,7 @@ def target_assign(
         0. Source: Paddle op ``target_assign``.
     """
     helper = LayerHelper("target_assign", name=name)
-    targets = helper.create_variable_for_type_inference(input.dtype)
-    weights = helper.create_variable_for_type_inference("float32")
-    inputs = {"X": input, "MatchIndices": matched_indices}
-    if negative_indices is not None:
-        inputs["NegIndices"] = negative_indices
-    helper.append_op(
-        type="target_assign",
-        inputs=inputs,
-        outputs={"Out": targets, "OutWeight": weights},
-        attrs={"mismatch_value": mismatch_value},
-    )
-    return targets, weights
+    inputs = {"X": input, "MatchIndices": matched_indices, "NegIndices": negative_indices}
+    dtypes = {"Out": input.dtype, "OutWeight": "float32"}
+    made = add_outputs(helper, inputs, dtypes, {"mismatch_value": mismatch_value})
+    return made["Out"], made["OutWeight"]

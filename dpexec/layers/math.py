@@ -1,95 +1,75 @@
-"""Reductions, matrix products, and functions of one tensor that take more than attributes."""
+"""Matrix products, and functions of one tensor that take more than attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import dpexec.ops  # noqa: F401 - the operators that layers are made from
-from dpexec.checks import FLOATS, check_type, check_variable_and_dtype
+from dpexec.checks import (
+    FLOATS,
+    NO_HALF,
+    NUMBERS,
+    SINGLE_DOUBLE,
+    check_type,
+    check_variable_and_dtype,
+)
+from dpexec.ir.callsite import warn
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, document, number_or_tensor
+from dpexec.layers.build import add_op, add_outputs, number_or_tensor
 from dpexec.layers.tensor import assign
 
 __all__ = [
     "clip",
     "clip_by_norm",
     "cos_sim",
-    "cumsum",
     "increment",
     "l2_normalize",
     "log1p",
-    "logsumexp",
     "matmul",
-    "mean",
     "mul",
     "pow",
-    "reduce_all",
-    "reduce_any",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
     "scale",
     "selu",
     "sign",
     "softshrink",
-    "sum",
-    "sums",
+    "swish",
 ]
-
-_NUMBERS = (*FLOATS, "int32", "int64")
-_NO_HALF = ("float32", "float64", "int32", "int64")
-
-
-# ---- reductions
-
-
-def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
-    def layer(
-        input: Variable,
-        dim: int | Sequence[int] | None = None,
-        keep_dim: bool = False,
-        name: str | None = None,
-    ) -> Variable:
-        check_variable_and_dtype(input, "input", dtypes, op_type)
-        dims = [int(dim)] if isinstance(dim, (int, np.integer)) else list(dim or [])
-        attrs = {"dim": dims or [0], "keep_dim": keep_dim, "reduce_all": not dims}
-        return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
-
-    arguments = {
-        "input": "any shape.",
-        "dim": "the dimension or dimensions that are reduced; None for all.",
-        "keep_dim": "keep them with size 1.",
-        "name": "prefix of names.",
-    }
-    return document(layer, op_type, op_type, arguments)
-
-
-reduce_all = _reduction("reduce_all", ("bool",))
-reduce_any = _reduction("reduce_any", ("bool",))
-reduce_max = _reduction("reduce_max", _NO_HALF)
-reduce_mean = _reduction("reduce_mean", _NO_HALF)
-reduce_min = _reduction("reduce_min", _NO_HALF)
-reduce_prod = _reduction("reduce_prod", _NO_HALF)
-reduce_sum = _reduction("reduce_sum", _NO_HALF)
 
 
 # ---- functions of one tensor whose arguments differ from the operator's attributes
 
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
-    """Limit elements to ``[min, max]``. Source: Paddle op ``clip``."""
+    """Limit elements to ``[min, max]``.
+
+    Args:
+        x: float16, float32 or float64; any shape; sparse gradients stay sparse.
+        min: the least value.
+        max: the greatest value.
+        name: of the result itself.
+
+    Returns:
+        The same shape. Source: Paddle op ``clip``.
+    """
     check_variable_and_dtype(x, "x", FLOATS, "clip")
     return _typed_like(x, "clip", {"min": min, "max": max}, name)
 
 
 def clip_by_norm(x: Variable, max_norm: float, name: str | None = None) -> Variable:
-    """Scale ``x`` to an L2 norm of at most ``max_norm``. Source: Paddle op ``clip_by_norm``."""
+    """Scale ``x`` to an L2 norm of at most ``max_norm``.
+
+    Args:
+        x: float32; any shape; sparse gradients stay sparse.
+        max_norm: a float.
+        name: of the result itself.
+
+    Returns:
+        The same shape. Source: Paddle op ``clip_by_norm``.
+
+    Raises:
+        TypeError: ``max_norm`` is no float.
+    """
     check_variable_and_dtype(x, "x", ("float32",), "clip_by_norm")
     check_type(max_norm, "max_norm", float, "clip_by_norm")
     return _typed_like(x, "clip_by_norm", {"max_norm": max_norm}, name)
@@ -128,7 +108,7 @@ def scale(
     Returns:
         The same shape and type. Source: Paddle op ``scale``.
     """
-    check_variable_and_dtype(x, "x", (*_NUMBERS, "int8", "int16", "uint8"), "scale")
+    check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "int16", "uint8"), "scale")
     inputs: dict[str, Any] = {"X": x}
     attrs = {"bias": float(bias), "bias_after_scale": bias_after_scale}
     if isinstance(scale, Variable):
@@ -149,7 +129,7 @@ def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) ->
     Returns:
         The same shape and type. Source: Paddle op ``pow``.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "pow")
+    check_variable_and_dtype(x, "x", NO_HALF, "pow")
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
     if isinstance(factor, Variable):
@@ -159,40 +139,32 @@ def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) ->
 
 
 def sign(x: Any) -> Variable:
-    """-1, 0 or 1, element by element, of a variable or an array. Source: Paddle op ``sign``."""
+    """-1, 0 or 1, element by element.
+
+    Args:
+        x: a variable or an array of float16, float32 or float64; any shape.
+
+    Returns:
+        The same shape and type. Source: Paddle op ``sign``.
+    """
     x = x if isinstance(x, Variable) else assign(x)
     check_variable_and_dtype(x, "x", FLOATS, "sign")
     return add_op("sign", {"X": x}, x.dtype)
 
 
 def log1p(x: Variable, out: Variable | None = None, name: str | None = None) -> Variable:
-    """``log(1 + x)``, written to ``out`` if given. Source: Paddle op ``log1p``."""
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "log1p")
-    return add_op("log1p", {"X": x}, x.dtype, out=out, name=name)
-
-
-def logsumexp(
-    x: Variable,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    out: Variable | None = None,
-    name: str | None = None,
-) -> Variable:
-    """The logarithm of the sum of ``exp(x)``.
+    """``log(1 + x)``.
 
     Args:
-        x: any shape.
-        dim: dimensions to sum over; None for all.
-        keepdim: keep them with size 1.
+        x: float32 or float64; any shape.
         out: variable that takes the result.
         name: prefix of names.
 
     Returns:
-        The logarithms. Source: Paddle ops ``exp``, ``reduce_sum``, ``log``.
+        The same shape. Source: Paddle op ``log1p``.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "logsumexp")
-    total = reduce_sum(add_op("exp", {"X": x}, x.dtype), dim, keepdim)
-    return add_op("log", {"X": total}, x.dtype, out=out, name=name)
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "log1p")
+    return add_op("log1p", {"X": x}, x.dtype, out=out, name=name)
 
 
 def selu(
@@ -209,42 +181,43 @@ def selu(
     Returns:
         The same shape. Source: Paddle op ``selu``; Klambauer and others, 2017.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "selu")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "selu")
     return add_op("selu", {"X": x}, x.dtype, {"scale": scale, "alpha": alpha}, name=name)
 
 
 def softshrink(x: Variable, alpha: float | None = None) -> Variable:
-    """Move elements by ``alpha`` (0.5) towards 0, those nearer to 0. Source: op ``softshrink``."""
+    """Move elements by ``alpha`` towards 0, and not beyond.
+
+    Args:
+        x: float16, float32 or float64; any shape.
+        alpha: how far; None for 0.5.
+
+    Returns:
+        The same shape. Source: Paddle op ``softshrink``.
+    """
     check_variable_and_dtype(x, "x", FLOATS, "softshrink")
     return add_op("softshrink", {"X": x}, x.dtype, {"lambda": alpha})
 
 
-def cumsum(
-    x: Variable,
-    axis: int | None = None,
-    exclusive: bool | None = None,
-    reverse: bool | None = None,
-) -> Variable:
-    """Sums of all elements up to each, along an axis.
+def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
+    """``x * sigmoid(x)``, elementwise.
 
     Args:
-        x: numbers.
-        axis: along which; None for the last.
-        exclusive: leave the element itself out.
-        reverse: sum from the end.
+        x: float16, float32 or float64; any shape.
+        beta: not used: the layer of fluid 1.8 hands it on by a name that its operator does not
+            have, so that every program computes with 1. Another value is warned of.
+        name: prefix of names.
 
     Returns:
-        The same shape. Source: Paddle op ``cumsum``.
+        The same shape. Source: Paddle op ``swish``; Ramachandran, Zoph, Le 2017.
     """
-    check_type(x, "x", Variable, "cumsum")
-    attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-    return add_op("cumsum", {"X": x}, x.dtype, attrs)
-
-
-def mean(x: Variable, name: str | None = None) -> Variable:
-    """The mean of all elements, shape ``(1,)``. Source: Paddle op ``mean``."""
-    check_variable_and_dtype(x, "x", FLOATS, "mean")
-    return add_op("mean", {"X": x}, x.dtype, name=name)
+    check_variable_and_dtype(x, "x", FLOATS, "swish")
+    if beta != 1.0:
+        warn(
+            f"swish computes x * sigmoid(x), as Paddle 1.8.5 does, whatever beta is; write "
+            f"x * fluid.layers.sigmoid({beta} * x) for the other function"
+        )
+    return add_op("swish", {"X": x}, x.dtype, name=name)
 
 
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
@@ -258,7 +231,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
     Returns:
         The same shape and type. Source: Paddle op ``increment``.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "increment")
+    check_variable_and_dtype(x, "x", NO_HALF, "increment")
     out = x if in_place else None
     return add_op("increment", {"X": x}, x.dtype, {"step": float(value)}, out=out)
 
@@ -318,27 +291,6 @@ def matmul(
     return add_op("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
 
 
-def sum(x: Variable | Sequence[Variable]) -> Variable:
-    """The sum of variables of one shape. Source: Paddle op ``sum``."""
-    return _sum("sum", x, None)
-
-
-def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
-    """The sum of variables of one shape, written to ``out`` if given. Source: Paddle op ``sum``."""
-    if out is not None:
-        check_variable_and_dtype(out, "out", _NO_HALF, "sums")
-    return _sum("sums", input, out)
-
-
-def _sum(layer: str, terms: Any, out: Variable | None) -> Variable:
-    check_type(terms, "input", (Variable, tuple, list), layer)
-    terms = [terms] if isinstance(terms, Variable) else list(terms)
-    for term in terms:
-        check_variable_and_dtype(term, "input", _NO_HALF, layer)
-    dtype = LayerHelper("sum", name="sum", input=terms).input_dtype()
-    return add_op("sum", {"X": terms}, dtype, out=out)
-
-
 def cos_sim(X: Variable, Y: Variable) -> Variable:
     """Cosine of the angle between rows.
 
@@ -351,15 +303,8 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
     """
     check_variable_and_dtype(X, "X", ("float32",), "cos_sim")
     check_variable_and_dtype(Y, "Y", ("float32",), "cos_sim")
-    helper = LayerHelper("cos_sim")
-    made = [helper.create_variable_for_type_inference(X.dtype) for _ in ("Out", "XNorm", "YNorm")]
-    out, x_norm, y_norm = made
-    helper.append_op(
-        type="cos_sim",
-        inputs={"X": X, "Y": Y},
-        outputs={"Out": out, "XNorm": x_norm, "YNorm": y_norm},
-    )
-    return out
+    dtypes = dict.fromkeys(("Out", "XNorm", "YNorm"), X.dtype)
+    return add_outputs(LayerHelper("cos_sim"), {"X": X, "Y": Y}, dtypes)["Out"]
 
 
 def l2_normalize(
@@ -376,15 +321,9 @@ def l2_normalize(
     Returns:
         The same shape. Source: Paddle op ``norm``.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "l2_normalize")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "l2_normalize")
     axis = 0 if len(x.shape) == 1 else 1 if axis is None else axis
     helper = LayerHelper("l2_normalize", name=name)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    norm = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="norm",
-        inputs={"X": x},
-        outputs={"Out": out, "Norm": norm},
-        attrs={"axis": axis, "epsilon": epsilon},
-    )
-    return out
+    attrs = {"axis": axis, "epsilon": epsilon}
+    dtypes = {"Out": x.dtype, "Norm": x.dtype}
+    return add_outputs(helper, {"X": x}, dtypes, attrs, op_type="norm")["Out"]

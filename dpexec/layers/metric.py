@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.checks import FLOATS, INTEGERS, SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import topk
 
 __all__ = ["accuracy", "auc", "mean_iou"]
@@ -72,8 +73,8 @@ def auc(
         and negative of the latest batches, positive and negative of all. Source: Paddle op
         ``auc``.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "auc")
-    check_variable_and_dtype(label, "label", ("int32", "int64"), "auc")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "auc")
+    check_variable_and_dtype(label, "label", INTEGERS, "auc")
     helper = LayerHelper("auc")
     areas = [helper.create_variable_for_type_inference("float64") for _ in range(2)]
     buckets = num_thresholds + 1
@@ -111,16 +112,10 @@ def mean_iou(
         The mean ``(1,)``, and per class the wrong and the right elements, int32. Source: Paddle
         op ``mean_iou``.
     """
-    check_variable_and_dtype(input, "Predictions", ("int32", "int64"), "mean_iou")
-    check_variable_and_dtype(label, "Labels", ("int32", "int64"), "mean_iou")
+    check_variable_and_dtype(input, "Predictions", INTEGERS, "mean_iou")
+    check_variable_and_dtype(label, "Labels", INTEGERS, "mean_iou")
     helper = LayerHelper("mean_iou")
-    mean = helper.create_variable_for_type_inference("float32")
-    wrong = helper.create_variable_for_type_inference("int32")
-    correct = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type="mean_iou",
-        inputs={"Predictions": input, "Labels": label},
-        outputs={"OutMeanIou": mean, "OutWrong": wrong, "OutCorrect": correct},
-        attrs={"num_classes": num_classes},
-    )
-    return mean, wrong, correct
+    inputs = {"Predictions": input, "Labels": label}
+    dtypes = {"OutMeanIou": "float32", "OutWrong": "int32", "OutCorrect": "int32"}
+    made = add_outputs(helper, inputs, dtypes, {"num_classes": num_classes})
+    return made["OutMeanIou"], made["OutWrong"], made["OutCorrect"]

@@ -6,11 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import FLOATS, check_choice, check_dtype, check_type, check_variable_and_dtype
+from dpexec.checks import (
+    FLOATS,
+    SINGLE_DOUBLE,
+    check_choice,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
+from dpexec.core.dtypes import as_var_type
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = ["dropout", "embedding", "fc", "label_smooth", "log_softmax", "prelu", "softmax"]
 
@@ -52,18 +60,12 @@ def fc(
         weight = helper.create_parameter(
             attr, [math.prod(var.shape[num_flatten_dims:]), size], dtype
         )
-        product = helper.create_variable_for_type_inference(dtype)
-        helper.append_op(
-            type="mul",
-            inputs={"X": var, "Y": weight},
-            outputs={"Out": product},
-            attrs={"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1},
-        )
-        products.append(product)
+        attrs = {"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1}
+        made = add_outputs(helper, {"X": var, "Y": weight}, {"Out": dtype}, attrs, op_type="mul")
+        products.append(made["Out"])
     total = products[0]
     if len(products) > 1:
-        total = helper.create_variable_for_type_inference(dtype)
-        helper.append_op(type="sum", inputs={"X": products}, outputs={"Out": total})
+        total = add_outputs(helper, {"X": products}, {"Out": dtype}, op_type="sum")["Out"]
     return helper.append_activation(helper.append_bias_op(total, dim_start=num_flatten_dims))
 
 
@@ -110,23 +112,18 @@ def lookup(
     check_variable_and_dtype(ids, "input", ("int64",), "embedding")
     check_dtype(dtype, "dtype", FLOATS, "embedding")
     table = helper.create_parameter(helper.param_attr, size, dtype)
-    out = helper.create_variable_for_type_inference(dtype)
     if padding_idx is None:
         padding_idx = -1
     elif padding_idx < 0:
         padding_idx += size[0]
-    helper.append_op(
-        type=op_type,
-        inputs={"Ids": ids, "W": table},
-        outputs={"Out": out},
-        attrs={
-            "is_sparse": is_sparse,
-            "is_distributed": is_distributed,
-            "remote_prefetch": is_sparse and not is_distributed,
-            "padding_idx": padding_idx,
-        },
-    )
-    return out
+    attrs = {
+        "is_sparse": is_sparse,
+        "is_distributed": is_distributed,
+        "remote_prefetch": is_sparse and not is_distributed,
+        "padding_idx": padding_idx,
+    }
+    inputs = {"Ids": ids, "W": table}
+    return add_outputs(helper, inputs, {"Out": dtype}, attrs, op_type=op_type)["Out"]
 
 
 def dropout(
@@ -153,22 +150,17 @@ def dropout(
     """
     check_variable_and_dtype(x, "x", FLOATS, "dropout")
     helper = LayerHelper("dropout", name=name)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    mask = helper.create_variable_for_type_inference("uint8", stop_gradient=True)
     seed = seed or helper.main_program.random_seed or seed
-    helper.append_op(
-        type="dropout",
-        inputs={"X": x},
-        outputs={"Out": out, "Mask": mask},
-        attrs={
-            "dropout_prob": dropout_prob,
-            "is_test": is_test,
-            "fix_seed": seed is not None,
-            "seed": seed or 0,
-            "dropout_implementation": dropout_implementation,
-        },
-    )
-    return out
+    attrs = {
+        "dropout_prob": dropout_prob,
+        "is_test": is_test,
+        "fix_seed": seed is not None,
+        "seed": seed or 0,
+        "dropout_implementation": dropout_implementation,
+    }
+    made = add_outputs(helper, {"X": x}, {"Out": x.dtype, "Mask": "uint8"}, attrs)
+    made["Mask"].stop_gradient = True
+    return made["Out"]
 
 
 def softmax(
@@ -208,25 +200,13 @@ def log_softmax(
     if dtype is None:
         check_variable_and_dtype(input, "input", FLOATS, "log_softmax")
     else:
-        check_dtype(dtype, "dtype", ("float32", "float64"), "log_softmax")
-        cast = helper.create_variable_for_type_inference(dtype)
-        helper.append_op(
-            type="cast",
-            inputs={"X": input},
-            outputs={"Out": cast},
-            attrs={"in_dtype": input.dtype, "out_dtype": cast.dtype},
-        )
-        input = cast
-    softmaxed = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="softmax",
-        inputs={"X": input},
-        outputs={"Out": softmaxed},
-        attrs={"axis": -1 if axis is None else axis, "use_cudnn": False},
-    )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type="log", inputs={"X": softmaxed}, outputs={"Out": out})
-    return out
+        check_dtype(dtype, "dtype", SINGLE_DOUBLE, "log_softmax")
+        types = {"in_dtype": input.dtype, "out_dtype": as_var_type(dtype)}
+        input = add_outputs(helper, {"X": input}, {"Out": dtype}, types, op_type="cast")["Out"]
+    attrs = {"axis": -1 if axis is None else axis, "use_cudnn": False}
+    dtypes = {"Out": input.dtype}
+    softmaxed = add_outputs(helper, {"X": input}, dtypes, attrs, op_type="softmax")["Out"]
+    return add_outputs(helper, {"X": softmaxed}, dtypes, op_type="log")["Out"]
 
 
 def label_smooth(
@@ -253,7 +233,7 @@ def label_smooth(
     """
     if not 0.0 <= epsilon <= 1.0:
         raise ValueError(f"epsilon of label_smooth must be between 0 and 1, but is {epsilon}")
-    check_variable_and_dtype(label, "label", ("float32", "float64"), "label_smooth")
+    check_variable_and_dtype(label, "label", SINGLE_DOUBLE, "label_smooth")
     label.stop_gradient = True
     inputs = {"X": label} if prior_dist is None else {"X": label, "PriorDist": prior_dist}
     return add_op("label_smooth", inputs, dtype, {"epsilon": float(epsilon)}, name=name)
@@ -272,7 +252,7 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     Returns:
         The same shape. Source: Paddle op ``prelu``; He and others, 2015.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "prelu")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "prelu")
     check_choice(mode, "mode", ("all", "channel", "element"), "prelu")
     helper = LayerHelper("prelu", param_attr=param_attr, name=name)
     shape = [1]
@@ -284,8 +264,5 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     alpha = helper.create_parameter(
         helper.param_attr, shape, "float32", default_initializer=Constant(0.25)
     )
-    out = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="prelu", inputs={"X": x, "Alpha": alpha}, outputs={"Out": out}, attrs={"mode": mode}
-    )
-    return out
+    inputs = {"X": x, "Alpha": alpha}
+    return add_outputs(helper, inputs, {"Out": x.dtype}, {"mode": mode})["Out"]

@@ -6,10 +6,11 @@ import math
 import warnings
 from typing import Any
 
-from dpexec.checks import check_choice, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_variable_and_dtype
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.param_attr import ParamAttr
 
 __all__ = [
@@ -47,7 +48,7 @@ def layer_norm(
     Returns:
         The same shape. Source: Paddle op ``layer_norm``; Ba, Kiros, Hinton, 2016.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "layer_norm")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "layer_norm")
     helper = LayerHelper(
         "layer_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name
     )
@@ -65,18 +66,11 @@ def layer_norm(
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, shape, input.dtype, is_bias=True)
     elif bias_attr:
         warnings.warn("bias_attr of layer_norm has no effect without shift", stacklevel=2)
-    outputs = {
-        "Mean": helper.create_variable_for_type_inference(input.dtype, stop_gradient=True),
-        "Variance": helper.create_variable_for_type_inference(input.dtype, stop_gradient=True),
-    }
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="layer_norm",
-        inputs=inputs,
-        outputs={"Y": out, **outputs},
-        attrs={"epsilon": epsilon, "begin_norm_axis": begin_norm_axis},
-    )
-    return helper.append_activation(out)
+    dtypes = dict.fromkeys(("Mean", "Variance", "Y"), input.dtype)
+    attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
+    made = add_outputs(helper, inputs, dtypes, attrs)
+    made["Mean"].stop_gradient = made["Variance"].stop_gradient = True
+    return helper.append_activation(made["Y"])
 
 
 def instance_norm(
@@ -98,7 +92,7 @@ def instance_norm(
     Returns:
         The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "instance_norm")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "instance_norm")
     assert bias_attr is not False, "bias_attr of instance_norm cannot be False"
     helper = LayerHelper("instance_norm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     shape, dtype = [input.shape[1]], input.dtype
@@ -109,15 +103,10 @@ def instance_norm(
         ),
         "Bias": helper.create_parameter(helper.bias_attr, shape, dtype, is_bias=True),
     }
-    outputs = {
-        "SavedMean": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
-        "SavedVariance": helper.create_variable_for_type_inference(dtype, stop_gradient=True),
-        "Y": helper.create_variable_for_type_inference(dtype),
-    }
-    helper.append_op(
-        type="instance_norm", inputs=inputs, outputs=outputs, attrs={"epsilon": epsilon}
-    )
-    return outputs["Y"]
+    dtypes = dict.fromkeys(("SavedMean", "SavedVariance", "Y"), dtype)
+    made = add_outputs(helper, inputs, dtypes, {"epsilon": epsilon})
+    made["SavedMean"].stop_gradient = made["SavedVariance"].stop_gradient = True
+    return made["Y"]
 
 
 def group_norm(
@@ -145,7 +134,7 @@ def group_norm(
     Returns:
         The same shape. Source: Paddle op ``group_norm``; Wu, He, 2018.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "group_norm")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "group_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "group_norm")
     helper = LayerHelper(
         "group_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.checks import NUMBERS, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op, number_or_tensor
 
 __all__ = ["pad", "pad2d"]
-
-_NUMBERS = (*FLOATS, "int32", "int64")
 
 
 def pad(
@@ -28,7 +26,7 @@ def pad(
     Returns:
         The padded variable. Source: Paddle op ``pad``.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "pad")
+    check_variable_and_dtype(x, "x", NUMBERS, "pad")
     attrs = {"paddings": list(paddings), "pad_value": float(pad_value)}
     return add_op("pad", {"X": x}, x.dtype, attrs, name=name)
 
@@ -54,7 +52,7 @@ def pad2d(
     Returns:
         The padded images. Source: Paddle op ``pad2d``.
     """
-    check_variable_and_dtype(input, "input", _NUMBERS, "pad2d")
+    check_variable_and_dtype(input, "input", NUMBERS, "pad2d")
     assert mode in ("reflect", "edge", "constant"), f"pad2d has no mode {mode!r}"
     inputs: dict[str, Any] = {"X": input}
     attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = ["anchor_generator", "density_prior_box", "prior_box"]
 
@@ -102,7 +103,7 @@ def density_prior_box(
         TypeError: an argument is no list.
         ValueError: there are not as many densities as sizes, or ``steps`` are not two numbers.
     """
-    check_variable_and_dtype(input, "input", ("float32", "float64"), "density_prior_box")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "density_prior_box")
     for value, argument in (
         (densities, "densities"), (fixed_sizes, "fixed_sizes"), (fixed_ratios, "fixed_ratios"),
     ):  # fmt: skip
@@ -180,10 +181,6 @@ def _boxes(
     slot: str = "Boxes",
 ) -> tuple[Variable, Variable]:
     helper = LayerHelper(op_type, name=name)
-    boxes, variances = (
-        helper.create_variable_for_type_inference(inputs["Input"].dtype) for _ in range(2)
-    )
-    outputs = {slot: boxes, "Variances": variances}
-    helper.append_op(type=op_type, inputs=inputs, outputs=outputs, attrs=attrs)
-    boxes.stop_gradient = variances.stop_gradient = True
-    return boxes, variances
+    dtypes = dict.fromkeys((slot, "Variances"), inputs["Input"].dtype)
+    made = add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True)
+    return made[slot], made["Variances"]

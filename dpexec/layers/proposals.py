@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = [
     "box_decoder_and_assign",
@@ -17,8 +18,6 @@ __all__ = [
     "generate_proposal_labels",
     "generate_proposals",
 ]
-
-_FLOATS = ("float32", "float64")
 
 
 def _fixed_outputs(
@@ -30,13 +29,7 @@ def _fixed_outputs(
 ) -> tuple[Variable, ...]:
     """Add an operator whose outputs have no gradient; the outputs, in the order of ``dtypes``."""
     helper = LayerHelper(op_type, name=name)
-    outputs = {
-        slot: helper.create_variable_for_type_inference(dtype) for slot, dtype in dtypes.items()
-    }
-    helper.append_op(type=op_type, inputs=inputs, outputs=outputs, attrs=attrs)
-    for variable in outputs.values():
-        variable.stop_gradient = True
-    return tuple(outputs.values())
+    return tuple(add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True).values())
 
 
 def generate_proposals(
@@ -76,7 +69,7 @@ def generate_proposals(
     given = {"scores": scores, "bbox_deltas": bbox_deltas, "im_info": im_info}
     given |= {"anchors": anchors, "variances": variances}
     for argument, variable in given.items():
-        types = _FLOATS if argument == "im_info" else ("float32",)
+        types = SINGLE_DOUBLE if argument == "im_info" else ("float32",)
         check_variable_and_dtype(variable, argument, types, "generate_proposals")
     made = _fixed_outputs(
         "generate_proposals",
@@ -143,7 +136,7 @@ def generate_proposal_labels(
         ``generate_proposal_labels``.
     """
     layer = "generate_proposal_labels"
-    check_variable_and_dtype(rpn_rois, "rpn_rois", _FLOATS, layer)
+    check_variable_and_dtype(rpn_rois, "rpn_rois", SINGLE_DOUBLE, layer)
     check_variable_and_dtype(gt_classes, "gt_classes", ("int32",), layer)
     check_variable_and_dtype(is_crowd, "is_crowd", ("int32",), layer)
     float_slots = ("BboxTargets", "BboxInsideWeights", "BboxOutsideWeights")
@@ -320,17 +313,12 @@ def box_decoder_and_assign(
         ``(boxes, 4 * classes)`` and ``(boxes, 4)``. Source: Paddle op ``box_decoder_and_assign``.
     """
     helper = LayerHelper("box_decoder_and_assign", name=name)
-    decoded = helper.create_variable_for_type_inference(prior_box.dtype)
-    assigned = helper.create_variable_for_type_inference(prior_box.dtype)
-    helper.append_op(
-        type="box_decoder_and_assign",
-        inputs={
-            "PriorBox": prior_box,
-            "PriorBoxVar": prior_box_var,
-            "TargetBox": target_box,
-            "BoxScore": box_score,
-        },
-        outputs={"DecodeBox": decoded, "OutputAssignBox": assigned},
-        attrs={"box_clip": box_clip},
-    )
-    return decoded, assigned
+    inputs = {
+        "PriorBox": prior_box,
+        "PriorBoxVar": prior_box_var,
+        "TargetBox": target_box,
+        "BoxScore": box_score,
+    }
+    dtypes = {"DecodeBox": prior_box.dtype, "OutputAssignBox": prior_box.dtype}
+    made = add_outputs(helper, inputs, dtypes, {"box_clip": box_clip})
+    return made["DecodeBox"], made["OutputAssignBox"]

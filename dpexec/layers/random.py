@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.checks import (
+    INTEGERS,
+    SINGLE_DOUBLE,
     check_dtype,
     check_type,
     check_variable_and_dtype,
@@ -17,7 +19,7 @@ from dpexec.core.dtypes import as_var_type
 from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, numbers_or_tensors
+from dpexec.layers.build import add_op, add_outputs, numbers_or_tensors
 
 __all__ = [
     "gaussian_random",
@@ -51,7 +53,7 @@ def uniform_random(
         The numbers. Source: Paddle op ``uniform_random``.
     """
     check_type(shape, "shape", (list, tuple, Variable), "uniform_random")
-    check_dtype(dtype, "dtype", ("float32", "float64"), "uniform_random")
+    check_dtype(dtype, "dtype", SINGLE_DOUBLE, "uniform_random")
     attrs = {"min": float(min), "max": float(max), "seed": seed}
     return _random("uniform_random", shape, dtype, attrs, "int64")
 
@@ -76,7 +78,7 @@ def gaussian_random(
         The numbers. Source: Paddle op ``gaussian_random``.
     """
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
-    check_dtype(dtype, "dtype", ("float32", "float64"), "gaussian_random")
+    check_dtype(dtype, "dtype", SINGLE_DOUBLE, "gaussian_random")
     attrs = {"mean": float(mean), "std": float(std), "seed": seed}
     return _random("gaussian_random", shape, dtype, attrs, "int32")
 
@@ -88,10 +90,8 @@ def _random(
     inputs: dict[str, Any] = {}
     slots = ("ShapeTensor", "ShapeTensorList")
     numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs, shape_dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    attrs = {**attrs, "dtype": out.dtype}
-    helper.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    attrs = {**attrs, "dtype": as_var_type(dtype)}
+    return add_outputs(helper, inputs, {"Out": dtype}, attrs)["Out"]
 
 
 def uniform_random_batch_size_like(
@@ -120,7 +120,7 @@ def uniform_random_batch_size_like(
         The numbers. Source: Paddle op ``uniform_random_batch_size_like``.
     """
     op_type = "uniform_random_batch_size_like"
-    check_variable_and_dtype(input, "input", ("float32", "float64"), op_type)
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, op_type)
     attrs = {"min": float(min), "max": float(max), "seed": seed}
     return _like(op_type, input, shape, dtype, input_dim_idx, output_dim_idx, attrs)
 
@@ -166,7 +166,7 @@ def _like(
     attrs: dict[str, Any],
 ) -> Variable:
     check_type(shape, "shape", (list, tuple), op_type)
-    check_dtype(dtype, "dtype", ("float32", "float64"), op_type)
+    check_dtype(dtype, "dtype", SINGLE_DOUBLE, op_type)
     attrs |= {
         "shape": list(shape),
         "dtype": as_var_type(dtype),
@@ -226,7 +226,7 @@ def randint(
     """
     dtype = "int64" if dtype is None else dtype
     shape = [1] if shape is None else shape
-    check_dtype(dtype, "dtype", ("int32", "int64"), "randint")
+    check_dtype(dtype, "dtype", INTEGERS, "randint")
     check_type(shape, "shape", (list, tuple, Variable), "randint")
     low, high = (0, low) if high is None else (low, high)
     if low >= high:
@@ -275,7 +275,7 @@ def randn(
     """
     dtype = "float32" if dtype is None else dtype
     check_type(shape, "shape", (list, tuple), "randn")
-    check_dtype(dtype, "create data type", ("float32", "float64"), "randn")
+    check_dtype(dtype, "create data type", SINGLE_DOUBLE, "randn")
     if out is not None:
         check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randn")
     seed = int(np.random.randint(0, 100))  # noqa: NPY002 - numpy.random.seed counts
@@ -313,7 +313,7 @@ def randperm(
     """
     if n < 1:
         raise ValueError(f"n of randperm must be positive, but is {n}")
-    check_dtype(dtype, "dtype", ("int32", "int64"), "randperm")
+    check_dtype(dtype, "dtype", INTEGERS, "randperm")
     if out is not None:
         check_variable_and_dtype(out, "out", (convert_dtype(dtype),), "randperm")
     attrs = {"n": n, "dtype": as_var_type(dtype), "seed": seed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpexec.checks import FLOATS, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = ["bpr_loss", "margin_rank_loss", "rank_loss"]
 
@@ -64,12 +64,6 @@ def margin_rank_loss(
     for argument, var in (("label", label), ("left", left), ("right", right)):
         check_variable_and_dtype(var, argument, ("float32",), "margin_rank_loss")
     helper = LayerHelper("margin_rank_loss", name=name)
-    out = helper.create_variable_for_type_inference(left.dtype)
-    activated = helper.create_variable_for_type_inference(left.dtype)
-    helper.append_op(
-        type="margin_rank_loss",
-        inputs={"Label": label, "X1": left, "X2": right},
-        outputs={"Out": out, "Activated": activated},
-        attrs={"margin": margin},
-    )
-    return out
+    inputs = {"Label": label, "X1": left, "X2": right}
+    dtypes = {"Out": left.dtype, "Activated": left.dtype}
+    return add_outputs(helper, inputs, dtypes, {"margin": margin})["Out"]

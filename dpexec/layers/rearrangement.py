@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, pair
+from dpexec.checks import (
+    FLOATS,
+    NO_HALF,
+    NUMBERS,
+    SINGLE_DOUBLE,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    pair,
+)
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.manipulation import reshape
 
 __all__ = [
@@ -25,10 +34,6 @@ __all__ = [
     "unfold",
 ]
 
-_SINGLE_DOUBLE = ("float32", "float64")
-_NO_HALF = ("float32", "float64", "int32", "int64")
-_NUMBERS = (*FLOATS, "int32", "int64")
-
 
 def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     """Channels become pixels of larger images.
@@ -40,7 +45,7 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
     Returns:
         ``(N, C, H * f, W * f)``. Source: Paddle op ``pixel_shuffle``; Shi and others, 2016.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "pixel_shuffle")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "pixel_shuffle")
     check_type(upscale_factor, "upscale_factor", int, "pixel_shuffle")
     return add_op("pixel_shuffle", {"X": x}, x.dtype, {"upscale_factor": upscale_factor})
 
@@ -78,7 +83,7 @@ def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Vari
     """
     if not isinstance(blocksize, int):
         raise ValueError(f"blocksize of space_to_depth must be an integer, not {blocksize!r}")
-    check_variable_and_dtype(x, "x", _NUMBERS, "space_to_depth")
+    check_variable_and_dtype(x, "x", NUMBERS, "space_to_depth")
     return add_op("space_to_depth", {"X": x}, x.dtype, {"blocksize": blocksize}, name=name)
 
 
@@ -96,7 +101,7 @@ def temporal_shift(
     Returns:
         The same shape. Source: Paddle op ``temporal_shift``; Lin, Gan, Han, 2018.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "temporal_shift")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "temporal_shift")
     check_type(seg_num, "seg_num", int, "temporal_shift")
     check_type(shift_ratio, "shift_ratio", float, "temporal_shift")
     attrs = {"seg_num": seg_num, "shift_ratio": shift_ratio}
@@ -127,7 +132,7 @@ def unfold(
     Raises:
         ValueError: an argument has another form.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "unfold")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "unfold")
     assert len(x.shape) == 4, f"x of unfold must be (N, C, H, W), but has the shape {x.shape}"
     if isinstance(paddings, list) and len(paddings) == 2:
         paddings = paddings * 2
@@ -154,17 +159,15 @@ def roll(
         The same shape. Source: Paddle op ``roll``.
     """
     check_type(input, "input", Variable, "roll")
-    helper = LayerHelper("roll")
     steps = [shifts] if isinstance(shifts, int) else shifts
     axes = [dims] if isinstance(dims, int) else dims
     check_type(steps, "shifts", (list, tuple), "roll")
     check_type(axes, "dims", (list, tuple, type(None)), "roll")
-    out = helper.create_variable_for_type_inference(input.dtype)
     source = input
     if axes is None:
         source, axes = reshape(input, shape=[-1, 1]), [0]
     attrs = {"dims": list(axes), "shifts": list(steps)}
-    helper.append_op(type="roll", inputs={"X": source}, outputs={"Out": out}, attrs=attrs)
+    out = add_op("roll", {"X": source}, input.dtype, attrs)
     return reshape(out, shape=input.shape, inplace=True)
 
 
@@ -180,7 +183,7 @@ def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
     """
     check_type(input, "input", list, "meshgrid")
     for var in input:
-        check_dtype(var.dtype, "create data type", _NUMBERS, "meshgrid")
+        check_dtype(var.dtype, "create data type", NUMBERS, "meshgrid")
     helper = LayerHelper("meshgrid", name=name)
     made = [helper.create_variable_for_type_inference(var.dtype) for var in input]
     helper.append_op(type="meshgrid", inputs={"X": input}, outputs={"Out": made})
@@ -202,7 +205,7 @@ def pad_constant_like(
         The shape of ``x``. Source: Paddle op ``pad_constant_like``.
     """
     check_type(x, "x", Variable, "pad_constant_like")
-    check_variable_and_dtype(y, "y", _NO_HALF, "pad_constant_like")
+    check_variable_and_dtype(y, "y", NO_HALF, "pad_constant_like")
     attrs = {"pad_value": float(pad_value)}
     return add_op("pad_constant_like", {"X": x, "Y": y}, x.dtype, attrs, name=name)
 
@@ -225,10 +228,8 @@ def row_conv(
     helper = LayerHelper("row_conv", param_attr=param_attr, act=act)
     shape = [future_context_size + 1, input.shape[-1]]
     weight = helper.create_parameter(helper.param_attr, shape, input.dtype)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    inputs = {"X": input, "Filter": weight}
-    helper.append_op(type="row_conv", inputs=inputs, outputs={"Out": out})
-    return helper.append_activation(out)
+    made = add_outputs(helper, {"X": input, "Filter": weight}, {"Out": input.dtype})
+    return helper.append_activation(made["Out"])
 
 
 def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
@@ -242,7 +243,7 @@ def polygon_box_transform(input: Variable, name: str | None = None) -> Variable:
         The same shape. Source: Paddle op ``polygon_box_transform``; Zhou and others, 2017.
     """
     op_type = "polygon_box_transform"
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, op_type)
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, op_type)
     return add_op(op_type, {"Input": input}, input.dtype, slot="Output", name=name)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.manipulation import concat
 from dpexec.layers.nn import fc
 from dpexec.param_attr import ParamAttr
 
 __all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm", "lstm_unit"]
 
-_FLOATS = ("float32", "float64")
 _GRU_ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 
@@ -21,13 +21,8 @@ def _initial(states: dict[str, Variable | None], layer: str) -> dict[str, Variab
     """The initial states that are given, by slot."""
     given = {slot: state for slot, state in states.items() if state is not None}
     for slot, state in given.items():
-        check_variable_and_dtype(state, slot.lower(), _FLOATS, layer)
+        check_variable_and_dtype(state, slot.lower(), SINGLE_DOUBLE, layer)
     return given
-
-
-def _temporaries(helper: LayerHelper, dtype: Any, *slots: str) -> dict[str, Variable]:
-    """A variable for each slot, in this order of names."""
-    return {slot: helper.create_variable_for_type_inference(dtype) for slot in slots}
 
 
 def dynamic_lstm(
@@ -77,7 +72,7 @@ def dynamic_lstm(
         (-1, 3)
     """
     assert bias_attr is not False, "bias_attr should not be False in dynamic_lstm."
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstm")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_lstm")
     helper = LayerHelper("lstm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     cells = size // 4
     inputs = {
@@ -88,7 +83,7 @@ def dynamic_lstm(
         ),
         **_initial({"H0": h_0, "C0": c_0}, "dynamic_lstm"),
     }
-    outputs = _temporaries(helper, dtype, "Hidden", "Cell", "BatchGate", "BatchCellPreAct")
+    slots = ("Hidden", "Cell", "BatchGate", "BatchCellPreAct")
     attrs = {
         "use_peepholes": use_peepholes,
         "is_reverse": is_reverse,
@@ -96,8 +91,8 @@ def dynamic_lstm(
         "cell_activation": cell_activation,
         "candidate_activation": candidate_activation,
     }
-    helper.append_op(type="lstm", inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Hidden"], outputs["Cell"]
+    made = add_outputs(helper, inputs, dict.fromkeys(slots, dtype), attrs)
+    return made["Hidden"], made["Cell"]
 
 
 def dynamic_lstmp(
@@ -147,7 +142,7 @@ def dynamic_lstmp(
         the cells. Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
     """
     assert bias_attr is not False, "bias_attr should not be False in dynamic_lstmp."
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_lstmp")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_lstmp")
     helper = LayerHelper("lstmp", param_attr=param_attr, bias_attr=bias_attr, name=name)
     cells = size // 4
     inputs = {
@@ -159,9 +154,9 @@ def dynamic_lstmp(
         ),
         **_initial({"H0": h_0, "C0": c_0}, "dynamic_lstmp"),
     }
-    outputs = _temporaries(helper, dtype, "Projection", "Cell")
-    helper.create_variable_for_type_inference(dtype)  # fluid has one more that nobody uses
-    outputs |= _temporaries(helper, dtype, "BatchHidden", "BatchGate", "BatchCellPreAct")
+    slots = ("Projection", "Cell", "unused", "BatchHidden", "BatchGate", "BatchCellPreAct")
+    outputs = {slot: helper.create_variable_for_type_inference(dtype) for slot in slots}
+    outputs.pop("unused")  # fluid makes such a variable, so the next ones count on from it
     attrs = {
         "use_peepholes": use_peepholes,
         "cell_clip": cell_clip,
@@ -206,7 +201,7 @@ def dynamic_gru(
     Returns:
         States ``(rows, size)``. Source: Paddle op ``gru``.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "dynamic_gru")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_gru")
     helper = LayerHelper("gru", input=input, param_attr=param_attr, bias_attr=bias_attr)
     dtype = input.dtype
     inputs = {
@@ -219,15 +214,13 @@ def dynamic_gru(
         )
     inputs |= _initial({"H0": h_0}, "dynamic_gru")
     slots = ("Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden")
-    outputs = _temporaries(helper, dtype, *slots)
     attrs = {
         "is_reverse": is_reverse,
         "gate_activation": gate_activation,
         "activation": candidate_activation,
         "origin_mode": origin_mode,
     }
-    helper.append_op(type="gru", inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Hidden"]
+    return add_outputs(helper, inputs, dict.fromkeys(slots, dtype), attrs)["Hidden"]
 
 
 def gru_unit(
@@ -259,23 +252,23 @@ def gru_unit(
     Raises:
         ValueError: there is no such activation.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "gru_unit")
-    check_variable_and_dtype(hidden, "hidden", _FLOATS, "gru_unit")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "gru_unit")
+    check_variable_and_dtype(hidden, "hidden", SINGLE_DOUBLE, "gru_unit")
     check_type(size, "size", int, "gru_unit")
     check_choice(activation, "activation", _GRU_ACTIVATIONS, "gru_unit")
     check_choice(gate_activation, "gate_activation", _GRU_ACTIVATIONS, "gru_unit")
     helper = LayerHelper("gru_unit", input=input, param_attr=param_attr, bias_attr=bias_attr)
     width, dtype = size // 3, input.dtype
     weight = helper.create_parameter(helper.param_attr, [width, 3 * width], dtype)
-    outputs = _temporaries(helper, dtype, "Gate", "ResetHiddenPrev", "Hidden")
     inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight}
     if helper.bias_attr:
         inputs["Bias"] = helper.create_parameter(
             helper.bias_attr, [1, 3 * width], dtype, is_bias=True
         )
     attrs = {"activation": 2, "gate_activation": 1, "origin_mode": origin_mode}
-    helper.append_op(type="gru_unit", inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Hidden"], outputs["ResetHiddenPrev"], outputs["Gate"]
+    dtypes = dict.fromkeys(("Gate", "ResetHiddenPrev", "Hidden"), dtype)
+    made = add_outputs(helper, inputs, dtypes, attrs)
+    return made["Hidden"], made["ResetHiddenPrev"], made["Gate"]
 
 
 def lstm_unit(
@@ -307,7 +300,7 @@ def lstm_unit(
     states = {"x_t": x_t, "hidden_t_prev": hidden_t_prev, "cell_t_prev": cell_t_prev}
     helper = LayerHelper("lstm_unit", name=name)
     for argument, var in states.items():
-        check_variable_and_dtype(var, argument, _FLOATS, "lstm_unit")
+        check_variable_and_dtype(var, argument, SINGLE_DOUBLE, "lstm_unit")
         if len(var.shape) != 2:
             raise ValueError(f"Rank of {argument} must be 2.")
     if len({var.shape[0] for var in states.values()}) > 1:
@@ -323,11 +316,9 @@ def lstm_unit(
         param_attr=param_attr,
         bias_attr=ParamAttr() if bias_attr is None else bias_attr,
     )
-    outputs = _temporaries(helper, x_t.dtype, "C", "H")
-    inputs = {"X": gates, "C_prev": cell_t_prev}
-    attrs = {"forget_bias": forget_bias}
-    helper.append_op(type="lstm_unit", inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["H"], outputs["C"]
+    inputs, dtypes = {"X": gates, "C_prev": cell_t_prev}, {"C": x_t.dtype, "H": x_t.dtype}
+    made = add_outputs(helper, inputs, dtypes, {"forget_bias": forget_bias})
+    return made["H"], made["C"]
 
 
 def lstm(

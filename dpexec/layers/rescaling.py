@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
 from dpexec.initializer import Normal
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.param_attr import ParamAttr
 
 __all__ = ["affine_channel", "lrn", "spectral_norm"]
@@ -36,7 +36,7 @@ def affine_channel(
     Returns:
         The same shape. Source: Paddle op ``affine_channel``.
     """
-    check_variable_and_dtype(x, "x", ("float32", "float64"), "affine_channel")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "affine_channel")
     check_type(scale, "scale", (Variable, type(None)), "affine_channel")
     check_type(bias, "bias", (Variable, type(None)), "affine_channel")
     inputs = {"X": x, "Scale": scale, "Bias": bias}
@@ -75,15 +75,11 @@ def lrn(
         raise ValueError(f"lrn takes 4 dimensions, but {input.name} has the shape {input.shape}")
     check_choice(data_format, "data_format", ("NCHW", "NHWC"), "lrn")
     helper = LayerHelper("lrn", name=name)
-    middle = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="lrn",
-        inputs={"X": input},
-        outputs={"Out": out, "MidOut": middle},
-        attrs={"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format},
-    )
-    return out
+    dtypes = {"MidOut": input.dtype, "Out": input.dtype}
+    attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
+    made = add_outputs(helper, {"X": input}, dtypes, attrs)
+    made["MidOut"].stop_gradient = True
+    return made["Out"]
 
 
 def spectral_norm(
@@ -107,7 +103,7 @@ def spectral_norm(
     Returns:
         The same shape. Source: Paddle op ``spectral_norm``; Miyato and others, 2018.
     """
-    check_variable_and_dtype(weight, "weight", ("float32", "float64"), "spectral_norm")
+    check_variable_and_dtype(weight, "weight", SINGLE_DOUBLE, "spectral_norm")
     check_type(dim, "dim", int, "spectral_norm")
     check_type(power_iters, "power_iters", int, "spectral_norm")
     check_type(eps, "eps", float, "spectral_norm")

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import add_op, add_outputs, number_or_tensor, numbers_or_tensors
 
 __all__ = [
     "affine_grid",
@@ -23,7 +23,6 @@ __all__ = [
 ]
 
 Size = Sequence[int | Variable] | Variable
-_SINGLE_DOUBLE = ("float32", "float64")
 _LAYOUTS = {4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 _RANKS = {"BILINEAR": 4, "NEAREST": 4, "BICUBIC": 4, "TRILINEAR": 5}
 
@@ -154,9 +153,7 @@ def _resize(
         warnings.warn("actual_shape is deprecated: give out_shape a variable", stacklevel=3)
         actual_shape.stop_gradient = True
         inputs["OutSize"] = actual_shape
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(type=layer, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+    return add_outputs(helper, inputs, {"Out": input.dtype}, attrs)["Out"]
 
 
 def _size_attrs(
@@ -307,7 +304,7 @@ def affine_grid(theta: Variable, out_shape: Size, name: str | None = None) -> Va
     Raises:
         ValueError: ``out_shape`` is neither.
     """
-    check_variable_and_dtype(theta, "theta", _SINGLE_DOUBLE, "affine_grid")
+    check_variable_and_dtype(theta, "theta", SINGLE_DOUBLE, "affine_grid")
     if not isinstance(out_shape, (list, tuple, Variable)):
         raise ValueError(f"out_shape must be a list, tuple or Variable, but is {out_shape!r}")
     inputs: dict[str, Any] = {"Theta": theta}
@@ -331,6 +328,6 @@ def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variab
     Returns:
         ``(N, C, H, W)``. Source: Paddle op ``grid_sampler``; Jaderberg and others, 2015.
     """
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, "grid_sampler")
-    check_variable_and_dtype(grid, "grid", _SINGLE_DOUBLE, "grid_sampler")
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "grid_sampler")
+    check_variable_and_dtype(grid, "grid", SINGLE_DOUBLE, "grid_sampler")
     return add_op("grid_sampler", {"X": x, "Grid": grid}, x.dtype, slot="Output", name=name)

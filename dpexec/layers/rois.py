@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = [
     "deformable_roi_pooling",
@@ -18,8 +18,6 @@ __all__ = [
     "roi_perspective_transform",
     "roi_pool",
 ]
-
-_FLOATS = ("float32", "float64")
 
 
 def roi_pool(
@@ -44,16 +42,10 @@ def roi_pool(
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_pool``; Girshick, 2015
         (Fast R-CNN).
     """
-    helper = LayerHelper("roi_pool")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    places = helper.create_variable_for_type_inference("int64")
-    helper.append_op(
-        type="roi_pool",
-        inputs=_inputs(input, rois, rois_lod),
-        outputs={"Out": out, "Argmax": places},
-        attrs=_attrs(pooled_height, pooled_width, spatial_scale),
-    )
-    return out
+    inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
+    attrs = _attrs(pooled_height, pooled_width, spatial_scale)
+    dtypes = {"Out": input.dtype, "Argmax": "int64"}
+    return add_outputs(LayerHelper("roi_pool"), inputs, dtypes, attrs)["Out"]
 
 
 def roi_align(
@@ -82,10 +74,11 @@ def roi_align(
         ``(R, C, pooled_height, pooled_width)``. Source: Paddle op ``roi_align``; He and others,
         2017 (Mask R-CNN).
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "roi_align")
-    check_variable_and_dtype(rois, "rois", _FLOATS, "roi_align")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "roi_align")
+    check_variable_and_dtype(rois, "rois", SINGLE_DOUBLE, "roi_align")
     attrs = _attrs(pooled_height, pooled_width, spatial_scale) | {"sampling_ratio": sampling_ratio}
-    return add_op("roi_align", _inputs(input, rois, rois_lod), input.dtype, attrs, name=name)
+    inputs = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
+    return add_op("roi_align", inputs, input.dtype, attrs, name=name)
 
 
 def prroi_pool(
@@ -118,9 +111,7 @@ def prroi_pool(
     attrs = _attrs(pooled_height, pooled_width, spatial_scale)
     for argument, value in attrs.items():
         check_type(value, argument, float if argument == "spatial_scale" else int, "prroi_pool")
-    inputs = {"X": input, "ROIs": rois}
-    if batch_roi_nums is not None:
-        inputs["BatchRoINums"] = batch_roi_nums
+    inputs = {"X": input, "ROIs": rois, "BatchRoINums": batch_roi_nums}
     return add_op("prroi_pool", inputs, input.dtype, attrs, name=name)
 
 
@@ -155,7 +146,7 @@ def psroi_pool(
     attrs["output_channels"] = output_channels
     for argument, value in attrs.items():
         check_type(value, argument, float if argument == "spatial_scale" else int, "psroi_pool")
-    return add_op("psroi_pool", _inputs(input, rois, None), input.dtype, attrs, name=name)
+    return add_op("psroi_pool", {"X": input, "ROIs": rois}, input.dtype, attrs, name=name)
 
 
 def deformable_roi_pooling(
@@ -198,7 +189,7 @@ def deformable_roi_pooling(
     """
     layer = "deformable_roi_pooling"
     for argument, variable in (("input", input), ("rois", rois), ("trans", trans)):
-        check_variable_and_dtype(variable, argument, _FLOATS, layer)
+        check_variable_and_dtype(variable, argument, SINGLE_DOUBLE, layer)
     check_type(group_size, "group_size", (list, tuple), layer)
     part_size = (pooled_height, pooled_width) if part_size is None else part_size
     check_type(part_size, "part_size", (list, tuple), layer)
@@ -214,14 +205,9 @@ def deformable_roi_pooling(
         "trans_std": trans_std,
     }
     helper = LayerHelper("deformable_psroi_pooling", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="deformable_psroi_pooling",
-        inputs={"Input": input, "ROIs": rois, "Trans": trans},
-        outputs={"Output": out, "TopCount": helper.create_variable_for_type_inference("int32")},
-        attrs=attrs,
-    )
-    return out
+    inputs = {"Input": input, "ROIs": rois, "Trans": trans}
+    dtypes = {"Output": input.dtype, "TopCount": "int32"}
+    return add_outputs(helper, inputs, dtypes, attrs)["Output"]
 
 
 def roi_perspective_transform(
@@ -261,17 +247,8 @@ def roi_perspective_transform(
     helper = LayerHelper(layer, name=name)
     dtypes = {"Out": input.dtype, "Mask": "int32", "TransformMatrix": input.dtype}
     dtypes |= {"Out2InIdx": "int32", "Out2InWeights": input.dtype}
-    outputs = {
-        slot: helper.create_variable_for_type_inference(dtype) for slot, dtype in dtypes.items()
-    }
-    inputs = {"X": input, "ROIs": rois}
-    helper.append_op(type=layer, inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Out"], outputs["Mask"], outputs["TransformMatrix"]
-
-
-def _inputs(input: Variable, rois: Variable, rois_lod: Variable | None) -> Mapping[str, Variable]:
-    given = {"X": input, "ROIs": rois, "RoisLod": rois_lod}
-    return {slot: variable for slot, variable in given.items() if variable is not None}
+    made = add_outputs(helper, {"X": input, "ROIs": rois}, dtypes, attrs)
+    return made["Out"], made["Mask"], made["TransformMatrix"]
 
 
 def _attrs(pooled_height: int, pooled_width: int, spatial_scale: float) -> dict[str, Any]:

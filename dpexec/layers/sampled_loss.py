@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import check_choice, check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
 from dpexec.initializer import Constant, NumpyArrayInitializer
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.param_attr import ParamAttr
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "sigmoid_focal_loss",
 ]
 
-_SINGLE_DOUBLE = ("float32", "float64")
 _SAMPLERS = ("uniform", "log_uniform", "custom_dist")
 
 
@@ -64,7 +63,7 @@ def nce(
         ValueError: there is no such sampler.
     """
     helper = LayerHelper("nce", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name)
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "nce")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "nce")
     check_variable_and_dtype(label, "label", ("int64",), "nce")
     check_choice(sampler, "sampler", _SAMPLERS, "nce")
     shape = [num_total_classes, input.shape[1]]
@@ -76,11 +75,6 @@ def nce(
         )
     if sample_weight is not None:
         inputs["SampleWeight"] = sample_weight
-    outputs = {
-        "Cost": helper.create_variable_for_type_inference(input.dtype),
-        "SampleLogits": helper.create_variable_for_type_inference(input.dtype),
-        "SampleLabels": helper.create_variable_for_type_inference(label.dtype),
-    }
     if sampler == "custom_dist":
         assert custom_dist is not None, "sampler 'custom_dist' of nce needs custom_dist"
         inputs |= _custom_inputs(helper, custom_dist, num_total_classes)
@@ -93,8 +87,8 @@ def nce(
         "is_sparse": is_sparse,
         "remote_prefetch": is_sparse,
     }
-    helper.append_op(type="nce", inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Cost"] / (noises + 1)
+    dtypes = {"Cost": input.dtype, "SampleLogits": input.dtype, "SampleLabels": label.dtype}
+    return add_outputs(helper, inputs, dtypes, attrs)["Cost"] / (noises + 1)
 
 
 def _custom_inputs(helper: LayerHelper, odds: Sequence[float], classes: int) -> dict[str, Variable]:
@@ -174,7 +168,7 @@ def hsigmoid(
     Raises:
         ValueError: arguments of one kind of tree are given for the other, or missing.
     """
-    check_variable_and_dtype(input, "input", _SINGLE_DOUBLE, "hsigmoid")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "hsigmoid")
     check_variable_and_dtype(label, "label", ("int64",), "hsigmoid")
     helper = LayerHelper(
         "hierarchical_sigmoid", input=input, param_attr=param_attr, bias_attr=bias_attr, name=name
@@ -235,26 +229,18 @@ def sampled_softmax_with_cross_entropy(
         Losses ``(N, 1)``. Source: Paddle op ``sample_logits``; Jean and others, 2015.
     """
     helper = LayerHelper("sample_logits")
-    inputs = {"Logits": logits, "Labels": label}
+    inputs, made = {"Logits": logits, "Labels": label}, {}
+    dtypes: dict[str, Any] = {"Samples": "int64", "Probabilities": logits.dtype}
     if use_customized_samples:
-        check_type(customized_samples, "customized_samples", Variable, "sample_logits")
-        check_type(customized_probabilities, "customized_probabilities", Variable, "sample_logits")
-        samples, probabilities = customized_samples, customized_probabilities
-        inputs |= {"CustomizedSamples": samples, "CustomizedProbabilities": probabilities}  # type: ignore[dict-item]
-    else:
-        samples = helper.create_variable_for_type_inference("int64")
-        probabilities = helper.create_variable_for_type_inference(logits.dtype)
-    picked = helper.create_variable_for_type_inference(logits.dtype)
-    positions = helper.create_variable_for_type_inference("int64")
-    soft = helper.create_variable_for_type_inference(logits.dtype)
-    outputs = {
-        "Samples": samples,
-        "Probabilities": probabilities,
-        "SampledLabels": positions,
-        "SampledLogits": picked,
-        "LogitsDim": helper.create_variable_for_type_inference(logits.dtype),
-        "LabelsDim": helper.create_variable_for_type_inference(label.dtype),
-    }
+        given = {"Samples": customized_samples, "Probabilities": customized_probabilities}
+        for slot, variable in given.items():
+            check_type(variable, f"customized_{slot.lower()}", Variable, "sample_logits")
+            inputs[f"Customized{slot}"] = made[slot] = variable  # type: ignore[assignment]
+        dtypes = {}
+    dtypes |= {"SampledLogits": logits.dtype, "SampledLabels": "int64", "one_hot": logits.dtype}
+    dtypes |= {"LogitsDim": logits.dtype, "LabelsDim": label.dtype}
+    made |= {slot: helper.create_variable_for_type_inference(of) for slot, of in dtypes.items()}
+    soft = made.pop("one_hot")
     attrs = {
         "use_customized_samples": use_customized_samples,
         "uniq": True,
@@ -262,22 +248,21 @@ def sampled_softmax_with_cross_entropy(
         "num_samples": num_samples,
         "seed": seed,
     }
-    helper.append_op(type="sample_logits", inputs=inputs, outputs=outputs, attrs=attrs)
-    loss = helper.create_variable_for_type_inference(logits.dtype)
-    softmax = helper.create_variable_for_type_inference(logits.dtype)
+    helper.append_op(type="sample_logits", inputs=inputs, outputs=made, attrs=attrs)
     helper.append_op(
         type="one_hot",
-        inputs={"X": positions},
+        inputs={"X": made["SampledLabels"]},
         outputs={"Out": soft},
         attrs={"depth": num_samples + 1},
     )
-    helper.append_op(
-        type="softmax_with_cross_entropy",
-        inputs={"Logits": picked, "Label": soft},
-        outputs={"Softmax": softmax, "Loss": loss},
-        attrs={"soft_label": True, "ignore_index": 0, "numeric_stable_mode": False},
+    found = add_outputs(
+        helper,
+        {"Logits": made["SampledLogits"], "Label": soft},
+        dict.fromkeys(("Loss", "Softmax"), logits.dtype),
+        {"soft_label": True, "ignore_index": 0, "numeric_stable_mode": False},
+        op_type="softmax_with_cross_entropy",
     )
-    return loss / num_true
+    return found["Loss"] / num_true
 
 
 def center_loss(
@@ -343,7 +328,7 @@ def sigmoid_focal_loss(
         The shape of ``x``. Source: Paddle op ``sigmoid_focal_loss``; Lin and others, 2017.
     """
     op_type = "sigmoid_focal_loss"
-    check_variable_and_dtype(x, "x", _SINGLE_DOUBLE, op_type)
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, op_type)
     check_variable_and_dtype(label, "label", ("int32",), op_type)
     check_variable_and_dtype(fg_num, "fg_num", ("int32",), op_type)
     inputs = {"X": x, "Label": label, "FgNum": fg_num}

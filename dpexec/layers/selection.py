@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype, convert_dtype
+from dpexec.checks import INTEGERS, NO_HALF, check_type, check_variable_and_dtype, convert_dtype
 from dpexec.core.dtypes import as_var_type
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.indexing import slice, where
 
 __all__ = [
@@ -23,9 +23,6 @@ __all__ = [
     "unique",
     "unique_with_counts",
 ]
-
-_NO_HALF = ("float32", "float64", "int32", "int64")
-_INTEGERS = ("int32", "int64")
 
 
 def filter_by_instag(
@@ -48,17 +45,11 @@ def filter_by_instag(
         The samples, and 1 for each of them, ``(samples, 1)``, or one 0 if there are none. Source:
         Paddle op ``filter_by_instag``.
     """
-    helper = LayerHelper("filter_by_instag")
-    out = helper.create_variable_for_type_inference(ins.dtype)
-    weight = helper.create_variable_for_type_inference("float64")
-    index = helper.create_variable_for_type_inference(ins_tag.dtype)
-    helper.append_op(
-        type="filter_by_instag",
-        inputs={"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag},
-        outputs={"Out": out, "LossWeight": weight, "IndexMap": index},
-        attrs={"is_lod": is_lod, "out_val_if_empty": out_val_if_empty},
-    )
-    return [out, weight]
+    inputs = {"Ins": ins, "Ins_tag": ins_tag, "Filter_tag": filter_tag}
+    dtypes = {"Out": ins.dtype, "LossWeight": "float64", "IndexMap": ins_tag.dtype}
+    attrs = {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
+    made = add_outputs(LayerHelper("filter_by_instag"), inputs, dtypes, attrs)
+    return [made["Out"], made["LossWeight"]]
 
 
 def index_sample(x: Variable, index: Variable) -> Variable:
@@ -71,8 +62,8 @@ def index_sample(x: Variable, index: Variable) -> Variable:
     Returns:
         ``(N, K)``. Source: Paddle op ``index_sample``.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "index_sample")
-    check_variable_and_dtype(index, "index", _INTEGERS, "index_sample")
+    check_variable_and_dtype(x, "x", NO_HALF, "index_sample")
+    check_variable_and_dtype(index, "index", INTEGERS, "index_sample")
     return add_op("index_sample", {"X": x, "Index": index}, x.dtype)
 
 
@@ -87,8 +78,8 @@ def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
     Returns:
         ``dim`` has the length of ``index``. Source: Paddle op ``index_select``.
     """
-    check_variable_and_dtype(input, "x", _NO_HALF, "index_select")
-    check_variable_and_dtype(index, "index", _INTEGERS, "index_select")
+    check_variable_and_dtype(input, "x", NO_HALF, "index_select")
+    check_variable_and_dtype(index, "index", INTEGERS, "index_select")
     return add_op("index_select", {"X": input, "Index": index}, input.dtype, {"dim": dim})
 
 
@@ -109,8 +100,8 @@ def multiplex(inputs: list[Variable], index: Variable) -> Variable:
     if len(inputs) < 2:
         raise ValueError(f"multiplex chooses among at least 2 inputs, not {len(inputs)}")
     for number, var in enumerate(inputs):
-        check_variable_and_dtype(var, f"input[{number}]", _NO_HALF, "multiplex")
-    check_variable_and_dtype(index, "index", _INTEGERS, "multiplex")
+        check_variable_and_dtype(var, f"input[{number}]", NO_HALF, "multiplex")
+    check_variable_and_dtype(index, "index", INTEGERS, "multiplex")
     return add_op("multiplex", {"X": inputs, "Ids": index}, inputs[0].dtype)
 
 
@@ -144,7 +135,7 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
         Values, and positions such that ``values[positions]`` is ``x``. Source: Paddle op
         ``unique``.
     """
-    check_variable_and_dtype(x, "x", _NO_HALF, "unique")
+    check_variable_and_dtype(x, "x", NO_HALF, "unique")
     values, index = _numbered("unique", x, dtype, ("Out", "Index"))
     return values, index
 
@@ -164,8 +155,8 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
         ValueError: ``x`` is not a vector.
     """
     op_type = "unique_with_counts"
-    check_variable_and_dtype(x, "x", _NO_HALF, op_type)
-    if convert_dtype(dtype) not in _INTEGERS:
+    check_variable_and_dtype(x, "x", NO_HALF, op_type)
+    if convert_dtype(dtype) not in INTEGERS:
         raise TypeError(f"dtype of {op_type} must be int32 or int64, but is {dtype}")
     if len(x.shape) != 1:
         raise ValueError(f"x of {op_type} must be a vector, but has the shape {x.shape}")
@@ -174,15 +165,9 @@ def unique_with_counts(x: Variable, dtype: Any = "int32") -> tuple[Variable, Var
 
 
 def _numbered(op_type: str, x: Variable, dtype: Any, slots: Sequence[str]) -> list[Variable]:
-    helper = LayerHelper(op_type)
-    made = [
-        helper.create_variable_for_type_inference(x.dtype if slot == "Out" else dtype)
-        for slot in slots
-    ]
-    outputs = dict(zip(slots, made, strict=True))
+    dtypes = {slot: x.dtype if slot == "Out" else dtype for slot in slots}
     attrs = {"dtype": as_var_type(dtype)}
-    helper.append_op(type=op_type, inputs={"X": x}, outputs=outputs, attrs=attrs)
-    return made
+    return list(add_outputs(LayerHelper(op_type), {"X": x}, dtypes, attrs).values())
 
 
 def shard_index(
@@ -227,7 +212,7 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
     Returns:
         ``(N, num_hash, 1)``. Source: Paddle op ``hash``.
     """
-    check_variable_and_dtype(input, "input", _INTEGERS, "hash")
+    check_variable_and_dtype(input, "input", INTEGERS, "hash")
     check_type(hash_size, "hash_size", int, "hash")
     check_type(num_hash, "num_hash", int, "hash")
     attrs = {"num_hash": num_hash, "mod_by": hash_size}

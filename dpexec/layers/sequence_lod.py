@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import check_dtype, check_type, check_variable_and_dtype
+from dpexec.checks import (
+    INTEGERS,
+    NO_HALF,
+    SINGLE_DOUBLE,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+)
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = [
     "sequence_concat",
@@ -26,10 +33,6 @@ __all__ = [
     "sequence_softmax",
     "sequence_unpad",
 ]
-
-_FLOATS = ("float32", "float64")
-_INTEGERS = ("int32", "int64")
-_NUMBERS = (*_FLOATS, *_INTEGERS)
 
 
 def sequence_conv(
@@ -69,24 +72,19 @@ def sequence_conv(
         ...     fluid.layers.sequence_conv(words, num_filters=4).shape
         (-1, 4)
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_conv")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_conv")
     helper = LayerHelper(
         "sequence_conv", name=name, param_attr=param_attr, bias_attr=bias_attr, act=act
     )
     shape = [filter_size * input.shape[1], num_filters]
     weight = helper.create_parameter(helper.param_attr, shape, input.dtype)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="sequence_conv",
-        inputs={"X": input, "Filter": weight},
-        outputs={"Out": out},
-        attrs={
-            "contextStride": filter_stride,
-            "contextStart": -int(filter_size // 2) if padding_start is None else padding_start,
-            "contextLength": filter_size,
-        },
-    )
-    return helper.append_activation(helper.append_bias_op(out))
+    attrs = {
+        "contextStride": filter_stride,
+        "contextStart": -int(filter_size // 2) if padding_start is None else padding_start,
+        "contextLength": filter_size,
+    }
+    made = add_outputs(helper, {"X": input, "Filter": weight}, {"Out": input.dtype}, attrs)
+    return helper.append_activation(helper.append_bias_op(made["Out"]))
 
 
 def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
@@ -100,7 +98,7 @@ def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None 
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_softmax``.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_softmax")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_softmax")
     attrs = {"use_cudnn": use_cudnn}
     return add_op("sequence_softmax", {"X": input}, input.dtype, attrs, name=name)
 
@@ -127,19 +125,13 @@ def sequence_pool(
         ...     fluid.layers.sequence_pool(words, "max").shape
         (-1, 8)
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_pool")
-    helper = LayerHelper("sequence_pool")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    index = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type="sequence_pool",
-        inputs={"X": input},
-        outputs={"Out": out, "MaxIndex": index},
-        attrs={"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value},
-    )
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_pool")
+    dtypes = {"Out": input.dtype, "MaxIndex": input.dtype}
+    attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
+    made = add_outputs(LayerHelper("sequence_pool"), {"X": input}, dtypes, attrs)
     if pool_type == "max":
-        index.stop_gradient = True
-    return out
+        made["MaxIndex"].stop_gradient = True
+    return made["Out"]
 
 
 def sequence_first_step(input: Variable) -> Variable:
@@ -151,7 +143,7 @@ def sequence_first_step(input: Variable) -> Variable:
     Returns:
         ``(sequences, ...)``, with one level less.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_first_step")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_first_step")
     return sequence_pool(input, "first")
 
 
@@ -164,7 +156,7 @@ def sequence_last_step(input: Variable) -> Variable:
     Returns:
         ``(sequences, ...)``, with one level less.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "sequence_last_step")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "sequence_last_step")
     return sequence_pool(input, "last")
 
 
@@ -181,7 +173,7 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
     check_type(input, "input", list, "sequence_concat")
     for i, one in enumerate(input):
         check_type(one, f"input[{i}]", Variable, "sequence_concat")
-        check_dtype(one.dtype, f"input[{i}]", ("int64", *_FLOATS), "sequence_concat")
+        check_dtype(one.dtype, f"input[{i}]", ("int64", *SINGLE_DOUBLE), "sequence_concat")
     return add_op("sequence_concat", {"X": input}, input[0].dtype, name=name)
 
 
@@ -199,10 +191,10 @@ def sequence_slice(
     Returns:
         The pieces, as many sequences. Source: Paddle op ``sequence_slice``.
     """
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_slice")
+    check_variable_and_dtype(input, "input", NO_HALF, "sequence_slice")
     inputs = {"X": input, "Offset": offset, "Length": length}
     for name_, value in (("offset", offset), ("length", length)):
-        check_variable_and_dtype(value, name_, _INTEGERS, "sequence_slice")
+        check_variable_and_dtype(value, name_, INTEGERS, "sequence_slice")
         value.stop_gradient = True
     return add_op("sequence_slice", inputs, input.dtype, name=name)
 
@@ -235,7 +227,7 @@ def sequence_expand(
         >>> rows.ravel().tolist()
         [1.0, 1.0, 2.0]
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand")
+    check_variable_and_dtype(x, "x", NO_HALF, "sequence_expand")
     attrs = {"ref_level": ref_level}
     return add_op("sequence_expand", {"X": x, "Y": y}, x.dtype, attrs, name=name)
 
@@ -252,7 +244,7 @@ def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Var
         ``(rows of y, ...)`` with the sequences of ``y``. Source: Paddle op
         ``sequence_expand_as``.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_expand_as")
+    check_variable_and_dtype(x, "x", NO_HALF, "sequence_expand_as")
     check_type(y, "y", Variable, "sequence_expand_as")
     return add_op("sequence_expand_as", {"X": x, "Y": y}, x.dtype, name=name)
 
@@ -273,18 +265,13 @@ def sequence_pad(
         Source: Paddle op ``sequence_pad``.
     """
     helper = LayerHelper("sequence_pad", name=name)
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_pad")
-    check_variable_and_dtype(pad_value, "pad_value", _NUMBERS, "sequence_pad")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    length = helper.create_variable_for_type_inference("int64")
-    pad_value.stop_gradient = length.stop_gradient = True
-    helper.append_op(
-        type="sequence_pad",
-        inputs={"X": x, "PadValue": pad_value},
-        outputs={"Out": out, "Length": length},
-        attrs={"padded_length": -1 if maxlen is None else maxlen},
-    )
-    return out, length
+    check_variable_and_dtype(x, "x", NO_HALF, "sequence_pad")
+    check_variable_and_dtype(pad_value, "pad_value", NO_HALF, "sequence_pad")
+    inputs, dtypes = {"X": x, "PadValue": pad_value}, {"Out": x.dtype, "Length": "int64"}
+    attrs = {"padded_length": -1 if maxlen is None else maxlen}
+    made = add_outputs(helper, inputs, dtypes, attrs)
+    pad_value.stop_gradient = made["Length"].stop_gradient = True
+    return made["Out"], made["Length"]
 
 
 def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
@@ -298,7 +285,7 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
     Returns:
         ``(rows, ...)`` with one level of sequences. Source: Paddle op ``sequence_unpad``.
     """
-    check_variable_and_dtype(x, "x", _NUMBERS, "sequence_unpad")
+    check_variable_and_dtype(x, "x", NO_HALF, "sequence_unpad")
     check_variable_and_dtype(length, "length", ("int64",), "sequence_unpad")
     length.stop_gradient = True
     return add_op("sequence_unpad", {"X": x, "Length": length}, x.dtype, name=name)
@@ -314,7 +301,7 @@ def sequence_reshape(input: Variable, new_dim: int) -> Variable:
     Returns:
         ``(rows * width / new_dim, new_dim)``. Source: Paddle op ``sequence_reshape``.
     """
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_reshape")
+    check_variable_and_dtype(input, "input", NO_HALF, "sequence_reshape")
     return add_op("sequence_reshape", {"X": input}, input.dtype, {"new_dim": new_dim})
 
 
@@ -324,17 +311,18 @@ def sequence_scatter(
     """A sequence of updates added to every row of a dense tensor.
 
     Args:
-        input: ``(sequences, width)``.
-        index: the columns to add to, int32 or int64 ``(rows, 1)`` with one level of sequences.
+        input: ``(sequences, ...)``.
+        index: the columns to add to, counted through all dimensions of a row: int32 or int64
+            ``(rows, 1)`` with one level of sequences.
         updates: what is added, ``(rows, 1)`` with the same sequences.
         name: prefix of names.
 
     Returns:
         Like ``input``. Source: Paddle op ``sequence_scatter``.
     """
-    check_variable_and_dtype(input, "input", _NUMBERS, "sequence_scatter")
-    check_variable_and_dtype(index, "index", _INTEGERS, "sequence_scatter")
-    check_variable_and_dtype(updates, "updates", _NUMBERS, "sequence_scatter")
+    check_variable_and_dtype(input, "input", NO_HALF, "sequence_scatter")
+    check_variable_and_dtype(index, "index", INTEGERS, "sequence_scatter")
+    check_variable_and_dtype(updates, "updates", NO_HALF, "sequence_scatter")
     inputs = {"X": input, "Ids": index, "Updates": updates}
     return add_op("sequence_scatter", inputs, input.dtype, name=name)
 
@@ -354,7 +342,7 @@ def sequence_enumerate(
         ``(rows, win_size)`` with the same sequences; gradients stop here. Source: Paddle op
         ``sequence_enumerate``.
     """
-    check_variable_and_dtype(input, "input", _INTEGERS, "sequence_enumerate")
+    check_variable_and_dtype(input, "input", INTEGERS, "sequence_enumerate")
     attrs = {"win_size": win_size, "pad_value": pad_value}
     return add_op(
         "sequence_enumerate", {"X": input}, input.dtype, attrs, name=name, stop_gradient=True
@@ -371,5 +359,5 @@ def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
     Returns:
         The same shape and sequences. Source: Paddle op ``sequence_reverse``.
     """
-    check_variable_and_dtype(x, "x", ("int8", *_NUMBERS), "sequence_reverse")
+    check_variable_and_dtype(x, "x", ("int8", *NO_HALF), "sequence_reverse")
     return add_op("sequence_reverse", {"X": x}, x.dtype, slot="Y", name=name)

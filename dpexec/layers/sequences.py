@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import INTEGERS, check_variable_and_dtype
+from dpexec.core.dtypes import as_var_type
 from dpexec.ir.variable import Variable
-from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 
 __all__ = ["gather_tree", "sequence_mask"]
@@ -18,7 +18,7 @@ def sequence_mask(
     """Ones for as many first elements as a row has, zeros after them.
 
     Args:
-        x: lengths, int32 or int64, of any shape.
+        x: lengths, of any shape.
         maxlen: the length of rows, a number or an int32 variable with one; by default the
             greatest of ``x``.
         dtype: element type of the result.
@@ -28,17 +28,13 @@ def sequence_mask(
         The shape of ``x`` and one dimension more; gradients stop here. Source: Paddle op
         ``sequence_mask``.
     """
-    helper = LayerHelper("sequence_mask", name=name)
-    out = helper.create_variable_for_type_inference(dtype)
     inputs: dict[str, Any] = {"X": x}
-    attrs: dict[str, Any] = {"out_dtype": out.dtype}
+    attrs: dict[str, Any] = {"out_dtype": as_var_type(dtype)}
     if isinstance(maxlen, Variable):
         inputs["MaxLenTensor"] = maxlen
     elif maxlen is not None:
         attrs["maxlen"] = maxlen
-    helper.append_op(type="sequence_mask", inputs=inputs, outputs={"Y": out}, attrs=attrs)
-    out.stop_gradient = True
-    return out
+    return add_op("sequence_mask", inputs, dtype, attrs, slot="Y", name=name, stop_gradient=True)
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
@@ -52,6 +48,6 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
         For every beam of the last step all its tokens, like ``ids``. Source: Paddle op
         ``gather_tree``.
     """
-    check_variable_and_dtype(ids, "ids", ("int32", "int64"), "gather_tree")
-    check_variable_and_dtype(parents, "parents", ("int32", "int64"), "gather_tree")
+    check_variable_and_dtype(ids, "ids", INTEGERS, "gather_tree")
+    check_variable_and_dtype(parents, "parents", INTEGERS, "gather_tree")
     return add_op("gather_tree", {"Ids": ids, "Parents": parents}, ids.dtype)

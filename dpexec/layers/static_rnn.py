@@ -13,6 +13,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import block_around
 from dpexec.layers.control_flow import _new_body
 
 __all__ = ["StaticRNN"]
@@ -144,7 +145,7 @@ class StaticRNN:
         self, shape: Sequence[int], like: Variable, value: float, axis: int, axis_of_like: int
     ) -> Variable:
         """What a memory begins with, in the block around."""
-        around = self._block_around()
+        around = block_around()
         made = around.create_var(
             name=unique_name.generate(f"{self.helper.name}@memory_boot"),
             shape=shape,
@@ -202,7 +203,7 @@ class StaticRNN:
         self._require_block("step_output")
         check_type(o, "o", Variable, "fluid.layers.StaticRNN.step_output")
         made = self._remembered(o)
-        stacked = self._block_around().create_var(
+        stacked = block_around().create_var(
             name=made.name, shape=[self.seq_len, *made.shape], dtype=made.dtype
         )
         self.outputs.append(stacked)
@@ -241,10 +242,6 @@ class StaticRNN:
     def _require_block(self, method: str) -> None:
         if self.status != StaticRNN.IN_RNN_BLOCK:
             raise ValueError(f"You must invoke {method} in rnn block")
-
-    def _block_around(self) -> Block:
-        program = self.helper.main_program
-        return program.blocks[program.current_block().parent_idx]
 
     def _remembered(self, var: Variable) -> Variable:
         """A value of a step, under a name by which the operator asks for it."""

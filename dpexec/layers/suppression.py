@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpexec.checks import check_type, check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_type, check_variable_and_dtype
+from dpexec.core.dtypes import VarType
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, add_outputs
 
 __all__ = ["locality_aware_nms", "matrix_nms", "multiclass_nms", "retinanet_detection_output"]
 
-_FLOATS = ("float32", "float64")
 _TYPES = {
     "score_threshold": float,
     "post_threshold": float,
@@ -194,23 +195,17 @@ def retinanet_detection_output(
     for argument, levels in given.items():
         check_type(levels, argument, list, layer)
         for number, level in enumerate(levels):
-            check_variable_and_dtype(level, f"{argument}[{number}]", _FLOATS, layer)
-    check_variable_and_dtype(im_info, "im_info", _FLOATS, layer)
-    helper = LayerHelper(layer)
-    out = helper.create_variable_for_type_inference(scores[0].dtype, stop_gradient=True)
-    helper.append_op(
-        type=layer,
-        inputs={"BBoxes": bboxes, "Scores": scores, "Anchors": anchors, "ImInfo": im_info},
-        outputs={"Out": out},
-        attrs={
-            "score_threshold": score_threshold,
-            "nms_top_k": nms_top_k,
-            "nms_threshold": nms_threshold,
-            "keep_top_k": keep_top_k,
-            "nms_eta": nms_eta,
-        },
-    )
-    return out
+            check_variable_and_dtype(level, f"{argument}[{number}]", SINGLE_DOUBLE, layer)
+    check_variable_and_dtype(im_info, "im_info", SINGLE_DOUBLE, layer)
+    inputs = {"BBoxes": bboxes, "Scores": scores, "Anchors": anchors, "ImInfo": im_info}
+    attrs = {
+        "score_threshold": score_threshold,
+        "nms_top_k": nms_top_k,
+        "nms_threshold": nms_threshold,
+        "keep_top_k": keep_top_k,
+        "nms_eta": nms_eta,
+    }
+    return add_op(layer, inputs, scores[0].dtype, attrs, stop_gradient=True)
 
 
 def found_boxes(
@@ -237,15 +232,12 @@ def found_boxes(
         What is found, and the index (without it, what is found, again).
     """
     for variable, argument in ((bboxes, "bboxes"), (scores, "scores")):
-        check_variable_and_dtype(variable, argument, _FLOATS, op_type)
+        check_variable_and_dtype(variable, argument, SINGLE_DOUBLE, op_type)
     for argument, value in attrs.items():
         check_type(value, argument, _TYPES[argument], op_type)
     helper = LayerHelper(layer or op_type, name=name)
-    outputs = {"Out": helper.create_variable_for_type_inference(bboxes.dtype)}
+    inputs, dtypes = {"Scores": scores, "BBoxes": bboxes}, {"Out": bboxes.dtype}
     if with_index:
-        outputs["Index"] = helper.create_variable_for_type_inference("int32")
-    inputs = {"Scores": scores, "BBoxes": bboxes}
-    helper.append_op(type=op_type, inputs=inputs, outputs=outputs, attrs=attrs)
-    for made in outputs.values():
-        made.stop_gradient = True
-    return outputs["Out"], outputs.get("Index", outputs["Out"])
+        dtypes["Index"] = VarType.INT32
+    made = add_outputs(helper, inputs, dtypes, attrs, op_type=op_type, stop_gradient=True)
+    return made["Out"], made.get("Index", made["Out"])

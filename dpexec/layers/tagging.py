@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec.checks import check_variable_and_dtype
+from dpexec.checks import SINGLE_DOUBLE, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = ["chunk_eval", "crf_decoding", "linear_chain_crf"]
-
-_FLOATS = ("float32", "float64")
 
 
 def linear_chain_crf(
@@ -42,18 +41,14 @@ def linear_chain_crf(
         ...     fluid.layers.crf_decoding(scores, attr).shape
         (-1, 1)
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "linear_chain_crf")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "linear_chain_crf")
     check_variable_and_dtype(label, "label", ("int64",), "linear_chain_crf")
     helper = LayerHelper("linear_chain_crf", param_attr=param_attr)
     tags = input.shape[1 if length is None else 2]
     transition = helper.create_parameter(helper.param_attr, [tags + 2, tags], input.dtype)
     slots = ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")
-    outputs = {slot: helper.create_variable_for_type_inference(input.dtype) for slot in slots}
-    inputs = {"Emission": input, "Transition": transition, "Label": label}
-    if length is not None:
-        inputs["Length"] = length
-    helper.append_op(type="linear_chain_crf", inputs=inputs, outputs=outputs)
-    return outputs["LogLikelihood"]
+    inputs = {"Emission": input, "Transition": transition, "Label": label, "Length": length}
+    return add_outputs(helper, inputs, dict.fromkeys(slots, input.dtype))["LogLikelihood"]
 
 
 def crf_decoding(
@@ -77,14 +72,11 @@ def crf_decoding(
     Raises:
         ValueError: there is no such parameter.
     """
-    check_variable_and_dtype(input, "input", _FLOATS, "crf_decoding")
+    check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "crf_decoding")
     helper = LayerHelper("crf_decoding")
-    inputs = {"Emission": input, "Transition": helper.get_parameter(param_attr.name)}
-    given = {"Label": label, "Length": length}
-    inputs |= {slot: var for slot, var in given.items() if var is not None}
-    path = helper.create_variable_for_type_inference("int64")
-    helper.append_op(type="crf_decoding", inputs=inputs, outputs={"ViterbiPath": path})
-    return path
+    transition = helper.get_parameter(param_attr.name)
+    inputs = {"Emission": input, "Transition": transition, "Label": label, "Length": length}
+    return add_outputs(helper, inputs, {"ViterbiPath": "int64"})["ViterbiPath"]
 
 
 def chunk_eval(
@@ -115,20 +107,16 @@ def chunk_eval(
     """
     check_variable_and_dtype(input, "input", ("int64",), "chunk_eval")
     check_variable_and_dtype(label, "label", ("int64",), "chunk_eval")
-    helper = LayerHelper("chunk_eval")
     dtypes = {
         **dict.fromkeys(("Precision", "Recall", "F1-Score"), "float32"),
         **dict.fromkeys(("NumInferChunks", "NumLabelChunks", "NumCorrectChunks"), "int64"),
     }
-    outputs = {slot: helper.create_variable_for_type_inference(d) for slot, d in dtypes.items()}
-    inputs = {"Inference": input, "Label": label}
-    if seq_length is not None:
-        inputs["SeqLength"] = seq_length
+    inputs = {"Inference": input, "Label": label, "SeqLength": seq_length}
     attrs = {
         "num_chunk_types": num_chunk_types,
         "chunk_scheme": chunk_scheme,
         "excluded_chunk_types": list(excluded_chunk_types or []),
     }
-    helper.append_op(type="chunk_eval", inputs=inputs, outputs=outputs, attrs=attrs)
-    precision, recall, f1, found, labelled, right = outputs.values()
+    made = add_outputs(LayerHelper("chunk_eval"), inputs, dtypes, attrs)
+    precision, recall, f1, found, labelled, right = made.values()
     return precision, recall, f1, found, labelled, right

@@ -24,7 +24,6 @@ __all__ = [
     "create_tensor",
 ]
 
-_NO_HALF = ("float32", "float64", "int32", "int64")
 _FILLABLE = ("bool", *FLOATS, "int32", "int64")
 _ANY = (*_FILLABLE, "int8", "int16", "uint8")
 

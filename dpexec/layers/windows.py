@@ -9,7 +9,7 @@ from dpexec.checks import check_choice, check_type, check_variable_and_dtype, pa
 from dpexec.initializer import Normal
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs
 
 IMAGES, VOLUMES = ("NCHW", "NHWC"), ("NCDHW", "NDHWC")
 """The layouts, channels first and last."""
@@ -58,7 +58,12 @@ def _check(
     return 1 if layout == layouts[0] else len(layout) - 1
 
 
-def _bias_and_activation(helper: LayerHelper, out: Variable, axis: int) -> Variable:
+def _filtered(
+    helper: LayerHelper, input: Variable, filters: Variable, attrs: dict[str, Any], axis: int
+) -> Variable:
+    """Add the operator, its bias and its activation; the channels are at ``axis``."""
+    inputs = {"Input": input, "Filter": filters}
+    out = add_outputs(helper, inputs, {"Output": input.dtype}, attrs)["Output"]
     return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
 
 
@@ -81,14 +86,7 @@ def convolution(
     Args:
         layer: ``"conv2d"`` or ``"conv3d"``.
         layouts: those that ``data_format`` may name.
-        input: and the other arguments up to ``data_format``: of the layer.
-        num_filters: of the layer.
-        filter_size: of the layer.
-        stride: of the layer.
-        padding: of the layer.
-        dilation: of the layer.
-        groups: of the layer.
-        data_format: of the layer.
+        input, num_filters ... data_format: arguments of the layer.
         depthwise: the operator for channels that are convolved apart, without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
@@ -123,22 +121,16 @@ def convolution(
         input.dtype,
         default_initializer=Normal(0.0, (2.0 / inputs) ** 0.5),
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type=helper.layer_type,
-        inputs={"Input": input, "Filter": filters},
-        outputs={"Output": out},
-        attrs={
-            "strides": pair(stride, "stride", axes),
-            "paddings": shortest(sides),
-            "dilations": pair(dilation, "dilation", axes),
-            "groups": groups,
-            "use_cudnn": use_cudnn,
-            "padding_algorithm": algorithm,
-            "data_format": data_format,
-        },
-    )
-    return _bias_and_activation(helper, out, axis)
+    attrs = {
+        "strides": pair(stride, "stride", axes),
+        "paddings": shortest(sides),
+        "dilations": pair(dilation, "dilation", axes),
+        "groups": groups,
+        "use_cudnn": use_cudnn,
+        "padding_algorithm": algorithm,
+        "data_format": data_format,
+    }
+    return _filtered(helper, input, filters, attrs, axis)
 
 
 def transposed_convolution(
@@ -161,15 +153,7 @@ def transposed_convolution(
     Args:
         layer: ``"conv2d_transpose"`` or ``"conv3d_transpose"``.
         layouts: those that ``data_format`` may name.
-        input: and the other arguments up to ``data_format``: of the layer.
-        num_filters: of the layer.
-        output_size: of the layer.
-        filter_size: of the layer.
-        padding: of the layer.
-        stride: of the layer.
-        dilation: of the layer.
-        groups: of the layer.
-        data_format: of the layer.
+        input, num_filters ... data_format: arguments of the layer.
         depthwise: the operator for channels that are convolved apart, without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
@@ -202,23 +186,17 @@ def transposed_convolution(
     filters = helper.create_parameter(
         helper.param_attr, [channels, num_filters // (groups or 1), *size], input.dtype
     )
-    out = helper.create_variable_for_type_inference(input.dtype)
-    helper.append_op(
-        type=helper.layer_type,
-        inputs={"Input": input, "Filter": filters},
-        outputs={"Output": out},
-        attrs={
-            "output_size": wanted,
-            "strides": strides,
-            "paddings": shortest(sides),
-            "padding_algorithm": algorithm,
-            "dilations": dilations,
-            "groups": groups or 1,
-            "use_cudnn": use_cudnn,
-            "data_format": IMAGES[layouts.index(data_format)],
-        },
-    )
-    return _bias_and_activation(helper, out, axis)
+    attrs = {
+        "output_size": wanted,
+        "strides": strides,
+        "paddings": shortest(sides),
+        "padding_algorithm": algorithm,
+        "dilations": dilations,
+        "groups": groups or 1,
+        "use_cudnn": use_cudnn,
+        "data_format": IMAGES[layouts.index(data_format)],
+    }
+    return _filtered(helper, input, filters, attrs, axis)
 
 
 def pooling(
@@ -294,12 +272,5 @@ def adaptive_pooling(
         attrs["pooling_type"] = pool_type
         return add_op(f"pool{axes}d", {"X": input}, input.dtype, attrs, name=name)
     helper = LayerHelper(f"max_pool{axes}d_with_index", name=name)
-    out = helper.create_variable_for_type_inference(input.dtype)
-    places = helper.create_variable_for_type_inference("int32")
-    helper.append_op(
-        type=helper.layer_type,
-        inputs={"X": input},
-        outputs={"Out": out, "Mask": places},
-        attrs=attrs,
-    )
-    return (out, places) if require_index else out
+    made = add_outputs(helper, {"X": input}, {"Out": input.dtype, "Mask": "int32"}, attrs)
+    return (made["Out"], made["Mask"]) if require_index else made["Out"]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dpexec.checks import check_type
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = ["yolo_box", "yolov3_loss"]
 
@@ -58,12 +59,9 @@ def yolov3_loss(
     check_type(class_num, "class_num", int, layer)
     check_type(ignore_thresh, "ignore_thresh", float, layer)
     check_type(use_label_smooth, "use_label_smooth", bool, layer)
-    inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label}
-    if gt_score is not None:
-        inputs["GTScore"] = gt_score
+    inputs = {"X": x, "GTBox": gt_box, "GTLabel": gt_label, "GTScore": gt_score}
     helper = LayerHelper(layer, name=name)
     dtypes = {"Loss": x.dtype, "ObjectnessMask": x.dtype, "GTMatchMask": "int32"}
-    outputs = {slot: helper.create_variable_for_type_inference(d) for slot, d in dtypes.items()}
     attrs = {
         "anchors": list(anchors),
         "anchor_mask": list(anchor_mask),
@@ -73,8 +71,7 @@ def yolov3_loss(
         "use_label_smooth": use_label_smooth,
         "scale_x_y": scale_x_y,
     }
-    helper.append_op(type=layer, inputs=inputs, outputs=outputs, attrs=attrs)
-    return outputs["Loss"]
+    return add_outputs(helper, inputs, dtypes, attrs)["Loss"]
 
 
 def yolo_box(
@@ -114,7 +111,6 @@ def yolo_box(
     check_type(class_num, "class_num", int, "yolo_box")
     check_type(conf_thresh, "conf_thresh", float, "yolo_box")
     helper = LayerHelper("yolo_box", name=name)
-    boxes, scores = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
     attrs = {
         "anchors": list(anchors),
         "class_num": class_num,
@@ -123,10 +119,6 @@ def yolo_box(
         "clip_bbox": clip_bbox,
         "scale_x_y": scale_x_y,
     }
-    helper.append_op(
-        type="yolo_box",
-        inputs={"X": x, "ImgSize": img_size},
-        outputs={"Boxes": boxes, "Scores": scores},
-        attrs=attrs,
-    )
-    return boxes, scores
+    dtypes = {"Boxes": x.dtype, "Scores": x.dtype}
+    made = add_outputs(helper, {"X": x, "ImgSize": img_size}, dtypes, attrs)
+    return made["Boxes"], made["Scores"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,3 +59,19 @@ def contexts_grad(xp: Any, d_contexts: Any, lod: Lod, start: int) -> Any:
         d_contexts[xp.asarray(ends(lod, step)), position] = 0
         grad[there] += d_contexts[here, position]
     return grad
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """How contexts are computed: on arrays, or faster where that is possible.
+
+    Args:
+        of_rows: as :func:`contexts`.
+        gradient: as :func:`contexts_grad`.
+    """
+
+    of_rows: Callable[..., Any]
+    gradient: Callable[..., Any]
+
+
+ON_ARRAYS = Contexts(contexts, contexts_grad)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpexec.core.ranges import require_between
+
 
 def require_divisor(xp: Any, y: Any) -> None:
     """Refuse zeros.
 
     Raises:
-        ValueError: there is one; the real Paddle ends the process then.
+        ValueError: there is one, as :func:`~dpexec.core.ranges.require_between` says; the real
+            Paddle ends the process then.
     """
-    if not xp.all(y):
-        raise ValueError("integer division by zero: Y has zeros")
+    require_between(xp, y == 0, False, False, "integer division by zero: Y has zeros")
 
 
 def truncated_quotient(xp: Any, x: Any, y: Any) -> Any:

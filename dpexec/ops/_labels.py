@@ -8,7 +8,8 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.ranges import require_range
-from dpexec.ir.opdef import Spec, dims_match, require
+from dpexec.ir.opdef import Spec, require
+from dpexec.ops._shapes import same_dims
 
 
 def positions(xp: Any, label: Any, classes: int, ignore_index: int) -> tuple[Any, Any, Any]:
@@ -33,9 +34,23 @@ def positions(xp: Any, label: Any, classes: int, ignore_index: int) -> tuple[Any
     if xp is not np or _may_hold(columns, ignore_index):  # a GPU would make the host wait
         ignored = columns == ignore_index
         columns = xp.where(ignored, 0, columns)
-    message = f"Label value >= 0 and < {classes} expected, but got {{}}"
-    require_range(xp, columns, 0, classes, message)
+    require_classes(xp, columns, classes)
     return rows, columns, ignored
+
+
+def require_classes(xp: Any, labels: Any, classes: int) -> None:
+    """Refuse labels that are no class.
+
+    Args:
+        xp: array module.
+        labels: integers.
+        classes: number of classes.
+
+    Raises:
+        ValueError: a label is none.
+    """
+    message = f"Label value >= 0 and < {classes} expected, but got {{}}"
+    require_range(xp, labels, 0, classes, message)
 
 
 def _may_hold(numbers: Any, number: int) -> bool:
@@ -55,7 +70,7 @@ def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:
     if axis == x.rank - 1 and x.rank > 1:
         shapes.append(expected[:-1])
     require(
-        any(_match(label.shape, shape) for shape in shapes),
+        any(same_dims(label.shape, shape) for shape in shapes),
         f"Label {label} must have the shape {list(expected)} for X {x}",
     )
     return tuple(
@@ -67,10 +82,6 @@ def check_hard(x: Spec, label: Spec, axis: int = -1) -> tuple[int, ...]:
 def check_soft(x: Spec, label: Spec) -> None:
     """Check labels that are probabilities."""
     require(
-        _match(x.shape, label.shape) and label.dtype == x.dtype,
+        same_dims(x.shape, label.shape) and label.dtype == x.dtype,
         f"soft Label {label} must have shape and type of X {x}",
     )
-
-
-def _match(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return len(a) == len(b) and all(map(dims_match, a, b))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.opdef import Infer, Sample, SampleRng, Spec, dims_match, require
+from dpexec.ir.opdef import Infer, Sample, SampleRng, Spec, require
+from dpexec.ops._shapes import require_shape_of
 
 
 def like_inputs(slots: str, outputs: str) -> Infer:
@@ -31,10 +32,7 @@ def like_inputs(slots: str, outputs: str) -> Infer:
             if name in scalars:
                 require(spec.size in (1, -1), f"{name} {spec} must have one element")
             else:
-                require(
-                    spec.rank == param.rank and all(map(dims_match, spec.shape, param.shape)),
-                    f"{name} {spec} must have the shape of Param {param}",
-                )
+                require_shape_of(spec, param, name, "Param")
         made = tuple(found[name] for name in outputs.split())
         return made if len(made) > 1 else param
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import require
 from dpexec.ops._windows import Pair, Sizes, padding, sizes
 
@@ -247,10 +248,10 @@ class Pooling:
     @staticmethod
     def gathered(xp: Any, shape: Sequence[int], places: Any, d_out: Any) -> Any:
         """Gradients added up at the places that :meth:`places` tells."""
-        planes = shape[0] * shape[1]
-        d_x = xp.zeros((planes, prod(shape[2:])), dtype=d_out.dtype)
-        rows = xp.arange(planes)[:, None]
-        xp.add.at(d_x, (rows, places.reshape(planes, -1)), d_out.reshape(planes, -1))
+        planes, size = shape[0] * shape[1], prod(shape[2:])
+        d_x = xp.zeros(planes * size, dtype=d_out.dtype)
+        starts = xp.arange(planes)[:, None] * size
+        add_at(xp, d_x, starts + places.reshape(planes, -1), d_out.reshape(planes, -1))
         return d_x.reshape(shape)
 
     def mean_grad(self, xp: Any, d_out: Any) -> Any:

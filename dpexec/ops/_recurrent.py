@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.lod import Lod
-from dpexec.ir.opdef import Spec, dims_match, require
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ir.opdef import Spec, require
+from dpexec.ops._shapes import require_same_dtype, same_dims
 from dpexec.ops._steps import Steps
 
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
@@ -16,6 +19,8 @@ ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 
 THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
 """Sequences of samples; one of EMPTY has no rows."""
+
+_STEPS_KEPT = 16  # gradients go through the same steps as what they are gradients of
 
 UNSET = "Paddle does not set the gradients of initial states of empty sequences"
 _WRONG = "Paddle's code for AVX, which takes multiples of 8, computes no derivatives"
@@ -109,7 +114,7 @@ def require_shape(name: str, spec: Spec | None, shape: tuple[int, ...], like: Sp
     if spec is None:
         return
     require(
-        spec.rank == len(shape) and all(map(dims_match, spec.shape, shape)),
+        same_dims(spec.shape, shape),
         f"{name} {spec} must have the shape {list(shape)}",
     )
     require_same_dtype(spec, like, f"{name} and Input")
@@ -129,4 +134,10 @@ def one_level(lod: Spec | None) -> int:
 
 def steps_of(lod: Lod, is_reverse: bool) -> Steps:
     """The steps through sequences that lie one after another."""
-    return Steps(lod.offsets[:-1], lod.lengths, is_reverse)
+    return _steps(lod.offsets.tobytes(), is_reverse)
+
+
+@functools.lru_cache(_STEPS_KEPT)
+def _steps(offsets: bytes, is_reverse: bool) -> Steps:
+    bounds = np.frombuffer(offsets, np.int64)
+    return Steps(bounds[:-1], np.diff(bounds), is_reverse)

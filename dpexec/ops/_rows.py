@@ -45,6 +45,25 @@ def added_rows(xp: Any, rows: Any, values: Any, shape: tuple[int, ...]) -> Any:
     return SelectedRows(rows, shape[0], values.reshape(len(rows), *shape[1:])).to_dense(xp)
 
 
+def counted(xp: Any, numbers: Any, chosen: Any, size: int) -> Any:
+    """How often each number from 0 to ``size`` comes among the chosen ones.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        numbers: integers.
+        chosen: booleans, of the same shape.
+        size: all numbers are less.
+
+    Returns:
+        Integers, ``(size,)``.
+    """
+    if xp is np:
+        return np.bincount(numbers[chosen], minlength=size)
+    counts = xp.zeros(size, np.int32)
+    xp.add.at(counts, numbers, chosen.astype(np.int32))  # the order of integers does not matter
+    return counts
+
+
 def fill_rows(xp: Any, array: Any, chosen: Any, number: float) -> Any:
     """An array with one number in some of its rows; it may be the same array.
 

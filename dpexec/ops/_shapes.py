@@ -44,6 +44,20 @@ def require_same_shape(a: Spec, b: Spec, names: str = "X and Y") -> None:
     require(same_dims(a.shape, b.shape), f"{names} must have one shape, but they are {a} and {b}")
 
 
+def require_shape_of(spec: Spec, other: Spec, name: str, other_name: str) -> None:
+    """Refuse a tensor whose shape cannot be that of another one."""
+    require(
+        same_dims(spec.shape, other.shape),
+        f"{name} {spec} must have the shape of {other_name} {other}",
+    )
+
+
+def infer_number(x: Spec) -> Spec:
+    """One number is computed from all elements, ``(1,)``."""
+    require_float(x)
+    return x.replace(shape=(1,), lod_level=0)
+
+
 def product(dims: Sequence[int]) -> int:
     """Number of elements, -1 if a dimension is unknown."""
     return -1 if any(dim < 0 for dim in dims) else math.prod(dims)
@@ -52,6 +66,19 @@ def product(dims: Sequence[int]) -> int:
 def as_ints(value: Any) -> list[int]:
     """An attribute that is an integer or a list of them, as a list."""
     return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+def integer(attribute: int, variable: Any) -> int:
+    """An attribute, unless there is a variable with one element in its place."""
+    return attribute if variable is None else int(variable.reshape(-1)[0])
+
+
+def integers(attribute: Sequence[int], variable: Any, parts: Sequence[Any]) -> tuple[int, ...]:
+    """An attribute, unless there is one variable in its place, or one for each number."""
+    if parts:
+        return tuple(int(part.reshape(-1)[0]) for part in parts)
+    numbers = attribute if variable is None else variable.reshape(-1)
+    return tuple(int(number) for number in numbers)
 
 
 def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> Any:
@@ -67,35 +94,23 @@ def spread(xp: Any, values: Any, shape: Sequence[int], axes: Sequence[int]) -> A
 def infer_shape_attribute(
     shape: Sequence[int], tensor: Spec | None = None, parts: Sequence[Spec] = ()
 ) -> tuple[int, ...]:
-    """The shape that an attribute names, or else a variable or several of them.
+    """What is known of :func:`integers` that are a shape.
 
     Args:
         shape: the attribute; where ``parts`` are given, -1 stands for what they tell.
-        tensor: a variable with the whole shape; its values are unknown here.
+        tensor: a variable with the whole shape, in one row or more; its values are unknown here.
         parts: a variable per dimension.
     """
     if parts:
         return tuple(shape) if len(shape) == len(parts) else (-1,) * len(parts)
     if tensor is not None:
-        require(
-            tensor.rank == 1 and tensor.shape[0] > 0,
-            f"ShapeTensor {tensor} must be a vector of known length",
-        )
-        return (-1,) * tensor.shape[0]
+        require(tensor.size > 0, f"ShapeTensor {tensor} must have a known number of elements")
+        return (-1,) * tensor.size
     require(
         all(dim >= 0 for dim in shape),
         f"attribute shape is {list(shape)}, but no dimension may be negative here",
     )
     return tuple(shape)
-
-
-def shape_attribute(shape: Sequence[int], tensor: Any, parts: Sequence[Any]) -> tuple[int, ...]:
-    """What :func:`infer_shape_attribute` describes, with values."""
-    if parts:
-        return tuple(int(part.reshape(-1)[0]) for part in parts)
-    if tensor is not None:
-        return tuple(int(dim) for dim in tensor)
-    return tuple(int(dim) for dim in shape)
 
 
 def batch_size_like(

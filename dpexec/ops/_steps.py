@@ -23,6 +23,7 @@ class Steps:
     Attributes:
         order: numbers of the sequences, the longest first; equally long ones stay as they are.
         counts: how many sequences are in each step.
+        starts: first row of each step.
         spans: first row, and the one after the last, of each step.
         positions: which of the sequences, in this order, a row of the steps is of.
         rows: where the row of a sequence lies, for every row of the steps.
@@ -40,6 +41,7 @@ class Steps:
         ends = np.cumsum(np.bincount(lengths, minlength=longest + 1))[:longest]
         self.counts = len(lengths) - ends
         bounds = np.concatenate([[0], np.cumsum(self.counts)])
+        self.starts = bounds[:-1]
         self.spans: list[tuple[int, int]] = list(itertools.pairwise(bounds.tolist()))
         step = np.repeat(np.arange(longest), self.counts)
         self.positions = np.arange(len(step)) - bounds[step]

@@ -10,7 +10,7 @@ from dpexec.core.lod import Lod
 from dpexec.core.ranges import require_range
 from dpexec.ir.opdef import Spec, dims_match, require
 from dpexec.ops._sequences import offsets_or_lengths, on_host
-from dpexec.ops._shapes import require_float, require_integer, require_same_dtype
+from dpexec.ops._shapes import require_float, require_integer, require_same_dtype, same_dims
 from dpexec.ops._steps import Steps
 
 
@@ -80,7 +80,7 @@ def _check_label(label: Spec, emission: Spec) -> None:
         require(bool(shape) and dims_match(shape[-1], 1), f"Label {label} must end with 1")
         shape = shape[:-1]
     require(
-        len(shape) == emission.rank - 1 and all(map(dims_match, shape, emission.shape)),
+        same_dims(shape, emission.shape[:-1]),
         f"Label {label} must have a tag for every row of Emission {emission}",
     )
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.tensors import SelectedRows
 from dpexec.ops.sum import sum as add
 
-__all__ = ["Total", "dense"]
+__all__ = ["Deferred", "Total", "dense"]
+
+
+class Deferred(Protocol):
+    """What puts work on arrays off as long as nobody needs to know what is in them."""
+
+    def copy(self, into: Any, array: Any) -> None:
+        """``into[...] = array``."""
+
+    def add(self, into: Any, array: Any) -> None:
+        """``into += array``."""
 
 
 class Total:
@@ -21,19 +31,51 @@ class Total:
     def __init__(self, xp: Any) -> None:
         self._xp = xp
         self._whole: Any = None
+        self._room: Any = None
         self._sparse: list[SelectedRows] = []
         self._arrays: list[TensorArray] = []
 
-    def add(self, gradient: Any) -> None:
-        """Add a gradient, which stays as it is: an array, some of its rows, or a TensorArray."""
+    def add(self, gradient: Any, deferred: Deferred) -> None:
+        """Add a gradient, which stays as it is.
+
+        Args:
+            gradient: an array, some of its rows, or a TensorArray.
+            deferred: adds arrays.
+        """
         if isinstance(gradient, SelectedRows):
             self._sparse.append(gradient)
         elif isinstance(gradient, TensorArray):
             self._arrays.append(gradient)
         elif self._whole is None:
-            self._whole = gradient.copy()
+            self._whole = self._xp.empty_like(gradient)
+            deferred.copy(self._whole, gradient)
         else:
-            self._whole += gradient
+            deferred.add(self._whole, gradient)
+
+    def room(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array for a gradient that nobody else needs, which :meth:`take` adds.
+
+        Args:
+            shape: of the gradient.
+            dtype: its element type.
+        """
+        if self._whole is None:
+            return self._xp.empty(shape, dtype)
+        if self._room is None or self._room.shape != shape:
+            self._room = self._xp.empty(shape, dtype)
+        return self._room
+
+    def take(self, gradient: Any, deferred: Deferred) -> None:
+        """Add a gradient in its :meth:`room`.
+
+        Args:
+            gradient: the array.
+            deferred: adds it.
+        """
+        if self._whole is None:
+            self._whole = gradient
+        else:
+            deferred.add(self._whole, gradient)
 
     @property
     def whole(self) -> Any:

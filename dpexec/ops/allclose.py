@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_float, require_same_dtype
+from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ops._shapes import require_float, require_same_dtype, require_same_shape
 
 _LARGE, _NEAR = np.array([10000.0, 1e-7]), np.array([10000.1, 1e-8])
 _NAN = np.array([1.0, np.nan])
@@ -17,10 +17,7 @@ _NAN = np.array([1.0, np.nan])
 def _infer(x: Spec, y: Spec) -> Spec:
     require_float(x, "Input")
     require_same_dtype(x, y, "Input and Other")
-    require(
-        x.rank == y.rank and all(map(dims_match, x.shape, y.shape)),
-        f"Input {x} and Other {y} must have one shape",
-    )
+    require_same_shape(x, y, "Input and Other")
     return Spec((1,), VarType.BOOL)
 
 

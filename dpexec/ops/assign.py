@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
@@ -27,6 +28,8 @@ from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
 )
 def assign(xp: Any, x: Any) -> Any:
     """A copy of ``x``. Source: Paddle op ``assign``."""
+    if isinstance(x, TensorArray):
+        return x  # it never changes
     if isinstance(x, SelectedRows):
         return SelectedRows(x.row_array.copy(), x.height_, x.value.copy())
     return x.copy()

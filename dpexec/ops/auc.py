@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.ranges import require_between
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._rows import counted
 from dpexec.ops._shapes import product, require_float, require_integer
 
 
@@ -30,13 +32,17 @@ def _infer(
         f"Label {label} must have one element for every row of Predict {predict}",
     )
     buckets = num_thresholds + 1
-    count = (slide_steps + 1) * buckets + 1 if slide_steps else buckets
+    recent = (slide_steps + 1) * buckets + 1
+    allowed = (
+        (recent,) if slide_steps else (buckets, recent)
+    )  # the layer always declares ``recent``
     for name, spec in (("StatPos", positive), ("StatNeg", negative)):
         require(
-            spec.dtype == VarType.INT64 and dims_match(product(spec.shape), count),
-            f"{name} {spec} must hold {count} int64 numbers",
+            spec.dtype == VarType.INT64
+            and any(dims_match(product(spec.shape), count) for count in allowed),
+            f"{name} {spec} must hold {allowed[0]} int64 numbers",
         )
-    shape = (count,) if slide_steps else (1, buckets)
+    shape = (recent,) if slide_steps else (1, buckets)
     statistics = Spec(shape, VarType.INT64)
     return Spec((1,), VarType.FP64), statistics, statistics
 
@@ -65,7 +71,13 @@ def _samples(r: Any) -> list[Sample]:
         "StatNeg": np.zeros((1, 101), np.int64),
     }
     attrs = {"num_thresholds": 100, "slide_steps": 0}
-    return [*calls, Sample(known, attrs, expected={"AUC": np.array([0.75])})]
+    counts = {name: np.zeros(102, np.int64) for name in ("StatPos", "StatNeg")}
+    area = {"AUC": np.array([0.75])}
+    return [
+        *calls,
+        Sample(known, attrs, expected=area),
+        Sample({**known, **counts}, attrs, expected=area),
+    ]
 
 
 @op(
@@ -100,13 +112,14 @@ def auc(
         ValueError: a score lies outside [0, 1].
     """
     scores = predict[:, -1]
-    if scores.size and not bool(((scores >= 0) & (scores <= 1)).all()):
-        raise ValueError("auc: the scores of Predict must lie between 0 and 1")
+    require_between(xp, scores, 0, 1, "Predict: scores >= 0 and <= 1 expected, but got {}")
     places = (scores * num_thresholds).astype(np.int64)
     hits = label.reshape(-1) > 0
     made = []
     for before, chosen in ((positive, hits), (negative, ~hits)):
-        counts = xp.bincount(places[chosen], minlength=num_thresholds + 1)
+        counts = counted(xp, places, chosen, num_thresholds + 1)
+        if xp is not np:
+            before = before.copy()  # the scores are yet to be looked at
         made.append(_updated(before, counts, slide_steps))
     (positive, total), (negative, total_negative) = made
     return _area(xp, total, total_negative), positive, negative
@@ -114,13 +127,13 @@ def auc(
 
 def _updated(statistics: Any, counts: Any, slide_steps: int) -> tuple[Any, Any]:
     """The statistics with a batch added, and the counts that the area is computed from."""
-    if not slide_steps:
-        statistics += counts
-        return statistics, statistics.reshape(-1)
     buckets = counts.size
+    if not slide_steps:
+        total = statistics.reshape(-1)[:buckets] + counts
+        return total.reshape(1, buckets), total
     steps = statistics[:-1].reshape(slide_steps + 1, buckets)
-    place = int(statistics[-1]) % slide_steps
-    steps[-1] += counts - steps[place]
+    place = statistics[-1:] % slide_steps
+    steps[-1] += counts - steps[place][0]
     steps[place] = counts
     statistics[-1] += 1
     return statistics, steps[-1]
@@ -131,5 +144,5 @@ def _area(xp: Any, positive: Any, negative: Any) -> Any:
     highs = xp.cumsum(positive[::-1]).astype(np.float64)
     widths = negative[::-1].astype(np.float64)
     area = (widths * (highs - positive[::-1] / 2.0)).sum()
-    total = float(positive.sum()) * float(negative.sum())
-    return xp.asarray([area / total if total else area], dtype=np.float64)
+    total = positive.sum().astype(np.float64) * negative.sum()
+    return (area / xp.maximum(total, 1)).reshape(1)  # if it is 0, so is the area

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_shape_of
+
+Arrays: TypeAlias = tuple[Any, ...]
 
 _MOST = 16384
 """After so many additions a sum moves on to the next, which keeps its precision."""
@@ -19,10 +23,7 @@ _OUTPUTS = f"{_SUMS} {_COUNTS}".replace("in_", "out_")
 
 def _infer(param: Spec, *states: Spec) -> tuple[Spec, ...]:
     for state in states[:3]:
-        require(
-            state.rank == param.rank and all(map(dims_match, state.shape, param.shape)),
-            f"a sum {state} must have the shape of the parameter {param}",
-        )
+        require_shape_of(state, param, "a sum", "the parameter")
     for state in states[3:]:
         require(state.size in (1, -1), f"a counter {state} must have one element")
     return states
@@ -68,17 +69,29 @@ def average_accumulates(
     """Add the parameter to the sums; when the window is full, the sums become the old ones.
 
     ``sum_1`` takes the parameter, ``sum_2`` what ``sum_1`` had after 16384 updates, ``sum_3`` the
-    window before. The counters are read on the host. Source: Paddle op ``average_accumulates``.
+    window before. Source: Paddle op ``average_accumulates``.
     """
-    updates, count = int(num_updates[0]) + 1, int(num_accumulates[0]) + 1
-    old = int(old_num_accumulates[0])
-    sum_1 = sum_1 + param
-    if updates % _MOST == 0:
-        sum_1, sum_2 = xp.zeros_like(sum_1), sum_2 + sum_1
-    full = min(max_average_window, int(updates * average_window))
-    if count >= min_average_window and count >= full:
-        sum_3 = sum_1 + sum_2
-        sum_1, sum_2 = xp.zeros_like(sum_1), xp.zeros_like(sum_2)
-        old, count = count, 0
-    counts = (xp.full((1,), number, num_updates.dtype) for number in (count, old, updates))
-    return (sum_1, sum_2, sum_3, *counts)
+    updates, count, old = num_updates + 1, num_accumulates + 1, old_num_accumulates
+    sums = (sum_1 + param, sum_2, sum_3)
+    moves = updates % _MOST == 0
+    sums = _either(xp, moves, lambda a, b, c: (xp.zeros_like(a), a + b, c), sums)
+    window = xp.minimum((updates * average_window).astype(updates.dtype), max_average_window)
+    full = (count >= min_average_window) & (count >= window)
+    sums = _either(xp, full, lambda a, b, c: (xp.zeros_like(a), xp.zeros_like(b), a + b), sums)
+    counts = _either(xp, full, lambda count, _: (xp.zeros_like(count), count), (count, old))
+    return (*sums, *counts, updates)
+
+
+def _either(xp: Any, changes: Any, change: Callable[..., Arrays], values: Arrays) -> Arrays:
+    """Values that change, or not.
+
+    Args:
+        xp: ``numpy`` or ``cupy``.
+        changes: whether they do, ``(1,)``. Of a GPU that is not looked at: the host would wait.
+        change: what becomes of the values.
+        values: arrays.
+    """
+    if xp is np:
+        return change(*values) if changes else values
+    pairs = zip(change(*values), values, strict=True)
+    return tuple(xp.where(changes.reshape(()), new, old) for new, old in pairs)

@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
+from dpexec.core.ranges import require_between
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._labels import positions
 from dpexec.ops._rows import fill_rows
+from dpexec.ops._shapes import require_shape_of, same_dims
 
 _LEAST_LOG = -100
 _LEAST_VARIANCE = 1e-12
 
 
 def _infer(x: Spec, label: Spec) -> Spec:
-    require(
-        x.rank == label.rank and all(map(dims_match, x.shape, label.shape)),
-        f"Label {label} must have the shape of X {x}",
-    )
+    require_shape_of(label, x, "Label", "X")
     return x
 
 
@@ -44,9 +43,11 @@ def bce_loss(xp: Any, x: Any, label: Any) -> Any:
     """``-label * log(x) - (1 - label) * log(1 - x)``, logarithms not below -100.
 
     Source: Paddle op ``bce_loss``.
+
+    Raises:
+        ValueError: X is not between 0 and 1.
     """
-    if x.size and not (x.min() >= 0 and x.max() <= 1):
-        raise ValueError(f"X >= 0 and <= 1 expected, but it is from {x.min()} to {x.max()}")
+    require_between(xp, x, 0, 1, "X >= 0 and <= 1 expected, but got {}")
     with np.errstate(divide="ignore"):
         yes, no = xp.log(x), xp.log(1 - x)
     xp.maximum(yes, _LEAST_LOG, out=yes)
@@ -67,9 +68,7 @@ def _infer_nll(
     require(reduction in ("none", "mean", "sum"), f"reduction {reduction} is not none, mean or sum")
     shape = (x.shape[0], *x.shape[2:])
     require(
-        label.dtype == VarType.INT64
-        and label.rank == len(shape)
-        and all(map(dims_match, label.shape, shape)),
+        label.dtype == VarType.INT64 and same_dims(label.shape, shape),
         f"Label {label} must be int64 with the shape {list(shape)} for X {x}",
     )
     require(

@@ -10,7 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ops._shapes import require_same_dtype, same_dims
 
 
 def _infer(
@@ -31,9 +31,7 @@ def _infer(
         require(dims_match(spec.size, rows), f"{name} {spec} must have a number per row of scores")
     if ids is not None:
         require(
-            ids.dtype == VarType.INT64
-            and ids.rank == 2
-            and all(map(dims_match, ids.shape, scores.shape)),
+            ids.dtype == VarType.INT64 and same_dims(ids.shape, scores.shape),
             f"ids {ids} must be int64, with a candidate for each of the scores {scores}",
         )
     require(beam_size > 0, f"beam_size {beam_size} must be positive")
@@ -121,12 +119,12 @@ def beam_search(
     sentences = scores_lod.levels[level]
     for finer in scores_lod.levels[level + 1 :]:
         sentences = finer[sentences]
-    chosen = [np.zeros(0, np.int64)]
-    for start, stop in Lod([np.searchsorted(parents, sentences)]).spans():
-        found = start + _best(totals[start:stop], parents[start:stop], beam_size)
-        if not (ended[found] & (tokens[found] == end_id)).all():
-            chosen.append(found[np.argsort(parents[found], kind="stable")])
-    picked = np.concatenate(chosen)
+    bounds = np.searchsorted(parents, sentences)
+    owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    found = _best(totals, parents, owners, bounds, beam_size)
+    goes_on = ~(ended[found] & (tokens[found] == end_id))
+    found = found[np.isin(owners[found], owners[found[goes_on]])]
+    picked = found[np.argsort(parents[found], kind="stable")]
     lod = Lod([sentences, np.searchsorted(parents[picked], np.arange(len(table) + 1))])
     best = tokens[picked, None], totals[picked, None], parents[picked].astype(np.int32)
     words, scores, beams = map(xp.asarray, best)
@@ -149,7 +147,31 @@ def _least(scores: Any, count: int) -> Any:
     return -np.partition(-scores, count - 1)[..., count - 1]
 
 
-def _best(totals: Any, parents: Any, count: int) -> Any:
+def _best(totals: Any, parents: Any, owners: Any, bounds: Any, count: int) -> Any:
+    """Positions of the greatest totals of each sentence in falling order.
+
+    Args:
+        totals: of all candidates.
+        parents: their beams.
+        owners: their sentences.
+        bounds: where the candidates of each sentence begin, and where the last ones end.
+        count: how many are wanted.
+    """
+    order = np.lexsort((-parents, -totals, owners))
+    places = np.arange(len(order)) - bounds[owners[order]]
+    found = order[places < count]
+    out = np.flatnonzero(places == count)  # the first of each sentence that is left out
+    last, first_out = order[out - 1], order[out]
+    equal = (totals[last] == totals[first_out]) & (parents[last] == parents[first_out])
+    unclear = range(len(bounds) - 1) if np.isnan(totals).any() else owners[first_out[equal]]
+    for sentence in unclear:
+        start, stop = bounds[sentence : sentence + 2]
+        chosen = _best_of_equal(totals[start:stop], parents[start:stop], count)
+        found[owners[found] == sentence] = start + chosen
+    return found
+
+
+def _best_of_equal(totals: Any, parents: Any, count: int) -> Any:
     """Positions of the greatest totals in falling order, as Paddle decides between equal ones.
 
     The later beam wins; of the candidates of one beam the earlier one, but the last place goes to

@@ -11,9 +11,11 @@ from dpexec.ops._elementwise import aligned, infer_comparison
 
 
 def _declare(name: str, symbol: str, expected: list[bool]) -> OpDef:
+    function = name.replace("_than", "")
+
     def compare(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
         x, y = aligned(x, y, axis)
-        return getattr(xp, name.replace("_than", ""))(x, y)
+        return getattr(xp, function)(x, y)
 
     compare.__name__ = name
     compare.__doc__ = f"""``x {symbol} y``, element by element, with fluid's broadcasting of y.

@@ -16,7 +16,7 @@ from dpexec.ir.opdef import (
     op,
     require,
 )
-from dpexec.ops._shapes import product, require_axis, require_same_dtype
+from dpexec.ops._shapes import integer, product, require_axis, require_same_dtype
 
 
 def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spec:
@@ -43,10 +43,6 @@ def _infer(parts: list[Spec], axis_tensor: Spec | None, *, axis: int = 0) -> Spe
     return first.replace(shape=tuple(shape))
 
 
-def _axis(axis: int, axis_tensor: Any) -> int:
-    return axis if axis_tensor is None else int(axis_tensor.reshape(-1)[0])
-
-
 @op(
     "concat",
     inputs="X[] AxisTensor?",
@@ -61,7 +57,7 @@ def _axis(axis: int, axis_tensor: Any) -> int:
 )
 def concat(xp: Any, parts: list[Any], axis_tensor: Any, *, axis: int = 0) -> Any:
     """All inputs laid one after another along ``axis``. Source: Paddle op ``concat``."""
-    return xp.concatenate(parts, axis=_axis(axis, axis_tensor))
+    return xp.concatenate(parts, axis=integer(axis, axis_tensor))
 
 
 @concat.grad("X[]", "Out@GRAD", "AxisTensor?", outputs="X@GRAD[]")
@@ -75,7 +71,7 @@ def concat_grad(
     needs: tuple[list[bool]] = ([],),
 ) -> Any:
     """Every input gets its section of the gradient, as a view."""
-    at = _axis(axis, axis_tensor) % d_out.ndim
+    at = integer(axis, axis_tensor) % d_out.ndim
     grads: list[Any] = []
     start = 0
     for part, wanted in zip(parts, needs[0], strict=True):

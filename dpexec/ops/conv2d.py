@@ -89,7 +89,7 @@ def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:
     out = xp.empty(shape, dtype=image.dtype)
     for part in window.chunks(batch, groups * matrix.shape[2], output):
         columns = window.unfold(xp, window.pad(xp, image[part]), output)
-        made = (matrix @ columns).reshape(filters, *output, part.stop - part.start)
+        made = xp.matmul(matrix, columns).reshape(filters, *output, part.stop - part.start)
         out[part] = window.images(made)
     return out
 
@@ -106,9 +106,9 @@ def _convolve_grad(
         d_made = window.grouped(xp, d_out[part])
         if d_matrix is not None:
             columns = window.unfold(xp, window.pad(xp, image[part]), output)
-            d_matrix += d_made @ columns.transpose(0, 2, 1)
+            d_matrix += xp.matmul(d_made, columns.transpose(0, 2, 1))
         if d_image is not None:
-            d_columns = matrix.transpose(0, 2, 1) @ d_made
+            d_columns = xp.matmul(matrix.transpose(0, 2, 1), d_made)
             d_padded = window.fold(xp, d_columns, output, part.stop - part.start)
             d_image[part] = window.unpad(d_padded)
     return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)

@@ -123,7 +123,7 @@ def _spread(xp: Any, image: Any, weight: Any, window: Window) -> Any:
     shape = image_shape(batch, weight.shape[1] * groups, window.size, layout)
     out = xp.empty(shape, dtype=image.dtype)
     for part in window.chunks(batch, groups * matrix.shape[2], places):
-        spread = matrix.transpose(0, 2, 1) @ window.grouped(xp, image[part])
+        spread = xp.matmul(matrix.transpose(0, 2, 1), window.grouped(xp, image[part]))
         out[part] = window.unpad(window.fold(xp, spread, places, part.stop - part.start))
     return out
 
@@ -139,9 +139,9 @@ def _spread_grad(
     for part in window.chunks(batch, groups * matrix.shape[2], places):
         spread = window.unfold(xp, window.pad(xp, d_out[part]), places)
         if d_matrix is not None:
-            d_matrix += window.grouped(xp, image[part]) @ spread.transpose(0, 2, 1)
+            d_matrix += xp.matmul(window.grouped(xp, image[part]), spread.transpose(0, 2, 1))
         if d_image is not None:
-            d_made = (matrix @ spread).reshape(-1, *places, part.stop - part.start)
+            d_made = xp.matmul(matrix, spread).reshape(-1, *places, part.stop - part.start)
             d_image[part] = window.images(d_made)
     return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)
 

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._shapes import same_dims
+
+SMALLEST_SQUARE = 1e-8  # of a norm; nothing is divided by zero
 
 
 def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
     require(
-        x.rank == y.rank >= 2 and all(map(dims_match, x.shape[1:], y.shape[1:])),
+        x.rank >= 2 and same_dims(x.shape[1:], y.shape[1:]),
         f"Y {y} must have the shape of X {x}, but for the first dimension",
     )
     require(
@@ -37,11 +40,13 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 def cos_sim(xp: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """``x . y / (norm(x) * norm(y))`` per row; one row of ``Y`` serves all rows of ``X``.
 
-    Also gives the norms, ``(rows, 1)`` each. Source: Paddle op ``cos_sim``.
+    Also gives the norms, ``(rows, 1)`` each, none smaller than 0.0001. Source: Paddle op
+    ``cos_sim``.
     """
     x, y = _rows(x), _rows(y)
-    x_norm = xp.sqrt((x * x).sum(axis=1, keepdims=True))
-    y_norm = xp.sqrt((y * y).sum(axis=1, keepdims=True))
+    x_norm, y_norm = (
+        xp.sqrt(xp.maximum((v * v).sum(axis=1, keepdims=True), SMALLEST_SQUARE)) for v in (x, y)
+    )
     return (x * y).sum(axis=1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
-from dpexec.ops._shapes import require_float
+from dpexec.ops._shapes import require_float, same_dims
 
 Ints = Sequence[int]
 
@@ -128,17 +129,19 @@ def _convolve_grad(
     if factor is not None:
         d_mask = (d_columns * plain).sum(axis=2).reshape(mask.shape)
         d_columns = d_columns * factor
-    d_planes = xp.zeros((*plain.shape[:3], window.size[0] * window.size[1]), dtype=image.dtype)
-    place = tuple(xp.arange(n).reshape(-1, *(1,) * (3 - i)) for i, n in enumerate(plain.shape[:3]))
+    planes, size = samples * groups[1], window.size[0] * window.size[1]
+    d_pixels = xp.zeros((planes * size, plain.shape[2]), dtype=image.dtype)
+    first = xp.arange(planes).reshape(samples, groups[1], 1) * size
     d_row: Any = 0
     d_column: Any = 0
     for number, share, along, across in sampling.corners(xp):
-        xp.add.at(d_planes, (*place, number[:, :, None]), d_columns * share[:, :, None])
+        add_at(xp, d_pixels, first + number, (d_columns * share[:, :, None]).swapaxes(2, 3))
         flow = (d_columns * _pixels(xp, image, number)).sum(axis=2)
         d_row, d_column = d_row + flow * along, d_column + flow * across
     shape = (samples, groups[1], -1, *window.output)
     d_offset = xp.stack([d_row.reshape(shape), d_column.reshape(shape)], axis=3)
-    return d_planes.reshape(image.shape), d_offset.reshape(offset.shape), d_mask, d_weight
+    d_image = d_pixels.reshape(planes, size, -1).swapaxes(1, 2).reshape(image.shape)
+    return d_image, d_offset.reshape(offset.shape), d_mask, d_weight
 
 
 def _check(
@@ -160,7 +163,7 @@ def _check(
     for name, spec, count in (("Offset", offset, 2 * elements), ("Mask", mask, elements)):
         expected = (image.shape[0], count, *window.output)
         require(
-            spec is None or (spec.rank == 4 and all(map(dims_match, spec.shape, expected))),
+            spec is None or same_dims(spec.shape, expected),
             f"{name} {spec} must be {list(expected)} for Input {image} and Filter {weight}",
         )
     return image.replace(shape=(image.shape[0], weight.shape[0], *window.output), lod_level=0)

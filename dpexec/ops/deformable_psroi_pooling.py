@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._rois import require_regions
 from dpexec.ops._sequences import row_owners
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ops._shapes import require_same_dtype, same_dims
 
 _SMALLEST = 0.1
 """Height and width that a region has at least, in cells."""
@@ -82,7 +83,7 @@ def _infer(
     )
     shape = (rois.shape[0], -1, *sizes.part)
     require(
-        trans.rank == 4 and all(map(dims_match, trans.shape, shape)),
+        same_dims(trans.shape, shape),
         f"Trans {trans} must be {list(shape)}, two numbers for every class and part",
     )
     require(
@@ -262,13 +263,14 @@ def deformable_psroi_pooling_grad(
     slopes: list[Any] = [0, 0]
     for point in bins.points():
         for number, weight, *along in point.corners(xp):
-            xp.add.at(d_flat, number, flow * weight)
+            add_at(xp, d_flat, number, flow * weight)
             if sizes.factor:
                 read = flow * flat[number]
                 slopes = [sum_ + read * slope for sum_, slope in zip(slopes, along, strict=True)]
-    d_trans = xp.zeros((len(rois), trans.shape[1] // 2, 2, *sizes.part), x.dtype)
+    d_parts = xp.zeros((sizes.part[0] * sizes.part[1], len(rois), trans.shape[1] // 2, 2), x.dtype)
     if sizes.factor:
         found = xp.stack([slope.sum(axis=2) for slope in slopes[::-1]], axis=2)
         found *= bins.extent[:, None, ::-1, None, None] * x.dtype.type(sizes.factor)
-        xp.add.at(d_trans, (slice(None), slice(None), slice(None), *bins.part), found)
-    return d_flat.reshape(x.shape), d_trans.reshape(trans.shape)
+        part = bins.part[0] * sizes.part[1] + bins.part[1]
+        add_at(xp, d_parts, part, xp.moveaxis(found, (3, 4), (0, 1)))
+    return d_flat.reshape(x.shape), xp.moveaxis(d_parts, 0, -1).reshape(trans.shape)

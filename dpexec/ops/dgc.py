@@ -14,16 +14,14 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._optimizers import scalar
+from dpexec.ops._shapes import require_shape_of
 
 
 def _like_param(param: Spec, **others: Spec) -> None:
     for name, spec in others.items():
-        require(
-            spec.rank == param.rank and all(map(dims_match, spec.shape, param.shape)),
-            f"{name} {spec} must have the shape of Param {param}",
-        )
+        require_shape_of(spec, param, name, "Param")
 
 
 def _infer_dgc(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import integers
 
 
 def _infer(
@@ -26,12 +27,6 @@ def _infer(
     )
     shape = tuple(d if d < 0 else d * times for d, times in zip(x.shape, expand_times, strict=True))
     return x.replace(shape=shape, lod_level=x.lod_level if expand_times[0] == 1 else 0)
-
-
-def _times(expand_times: Sequence[int], tensor: Any, parts: list[Any]) -> tuple[int, ...]:
-    if parts:
-        return tuple(int(part.reshape(-1)[0]) for part in parts)
-    return tuple(int(times) for times in (expand_times if tensor is None else tensor.reshape(-1)))
 
 
 @op(
@@ -57,7 +52,7 @@ def expand(
 
     The variables replace the attribute. Source: Paddle op ``expand``.
     """
-    return xp.tile(x, _times(expand_times, tensor, parts))
+    return xp.tile(x, integers(expand_times, tensor, parts))
 
 
 @expand.grad(
@@ -78,7 +73,7 @@ def expand_grad(
     expand_times: Sequence[int] = (),
 ) -> Any:
     """The gradients of all repetitions, added up."""
-    return _folded(x, d_out, _times(expand_times, tensor, parts))
+    return _folded(x, d_out, integers(expand_times, tensor, parts))
 
 
 expand_grad.grad_is(expand)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
+from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import batch_size_like, infer_shape_attribute, product, shape_attribute
+from dpexec.ops._sequences import sequence_count
+from dpexec.ops._shapes import batch_size_like, infer_shape_attribute, integers, product
 
 Shape = Sequence[int]
 
@@ -68,7 +70,7 @@ def fill_constant(
     ``ValueTensor`` replaces ``value``, and the shape variables replace ``shape``. Source: Paddle
     op ``fill_constant``.
     """
-    dims = shape_attribute(shape, tensor, parts)
+    dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
     if value_tensor is not None:
         return xp.broadcast_to(value_tensor.reshape(()).astype(kind), dims).copy()
@@ -77,19 +79,22 @@ def fill_constant(
 
 def _infer_batch_size_like(
     like: Spec,
+    lod: Spec | None,
     *,
     shape: Shape = (),
     dtype: int = VarType.FP32,
     input_dim_idx: int = 0,
     output_dim_idx: int = 0,
 ) -> Spec:
+    if lod is not None and lod.rank and input_dim_idx == 0:
+        like = like.replace(shape=(sequence_count(lod), *like.shape[1:]))
     made = batch_size_like(shape, like.shape, input_dim_idx, output_dim_idx)
     return Spec(made, as_var_type(dtype))
 
 
 @op(
     "fill_constant_batch_size_like",
-    inputs="Input",
+    inputs="Input Input@LOD?",
     outputs="Out",
     infer=_infer_batch_size_like,
     attrs={"force_cpu": False},
@@ -110,11 +115,17 @@ def _infer_batch_size_like(
             {"shape": [-1, 1], "dtype": VarType.INT64, "value": 7.0},
             expected={"Out": np.full((3, 1), 7)},
         ),
+        Sample(
+            {"Input": r.normal((6, 2)), "Input@LOD": Lod([[0, 1, 3, 6]])},
+            {"shape": [-1, 2]},
+            expected={"Out": np.zeros((3, 2))},
+        ),
     ],
 )
 def fill_constant_batch_size_like(
     xp: Any,
     like: Any,
+    lod: Lod | None,
     *,
     shape: Shape = (),
     dtype: int = VarType.FP32,
@@ -125,9 +136,13 @@ def fill_constant_batch_size_like(
 ) -> Any:
     """A tensor full of one number, one dimension of its shape taken from ``Input``.
 
+    Of an ``Input`` with sequences, dimension 0 counts these, not their rows.
     Source: Paddle op ``fill_constant_batch_size_like``.
     """
-    dims = batch_size_like(shape, like.shape, input_dim_idx, output_dim_idx)
+    sizes = list(like.shape)
+    if lod and input_dim_idx == 0:
+        sizes[0] = len(lod.lengths)
+    dims = batch_size_like(shape, sizes, input_dim_idx, output_dim_idx)
     kind = to_numpy(dtype)
     return xp.full(dims, _number(value, str_value, kind), kind)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_integer, require_same_dtype
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._rows import check_rows
+from dpexec.ops._shapes import require_integer, require_same_dtype, same_dims
 
 _IDS = np.array([[[2, 2], [6, 1]], [[3, 9], [6, 1]], [[0, 1], [9, 0]]])
 _PARENTS = np.array([[[0, 0], [1, 1]], [[1, 0], [1, 0]], [[0, 0], [0, 1]]])
@@ -17,7 +18,7 @@ def _infer(ids: Spec, parents: Spec) -> Spec:
     require_integer(ids, "Ids")
     require_same_dtype(ids, parents, "Ids and Parents")
     require(
-        ids.rank == parents.rank == 3 and all(map(dims_match, ids.shape, parents.shape)),
+        ids.rank == 3 and same_dims(ids.shape, parents.shape),
         f"Ids {ids} and Parents {parents} must both be [steps, samples, beams]",
     )
     return ids.replace(lod_level=0)
@@ -48,8 +49,7 @@ def gather_tree(xp: Any, ids: Any, parents: Any) -> Any:
     Raises:
         ValueError: there is no such beam.
     """
-    if parents.size and not bool(((parents >= 0) & (parents < ids.shape[2])).all()):
-        raise ValueError(f"gather_tree: Parents must lie between 0 and {ids.shape[2] - 1}")
+    check_rows(xp, parents, ids.shape[2], "Parents")
     out = xp.empty_like(ids)
     out[-1] = ids[-1]
     beams = parents[-1]

@@ -140,12 +140,14 @@ def generate_mask_labels(
     ``generate_mask_labels``; He and others, 2017 (Mask R-CNN).
 
     Raises:
-        ValueError: GtClasses and IsCrowd, or Rois and LabelsInt32, do not have the same sequences.
+        ValueError: GtClasses, IsCrowd and GtSegms, or Rois and LabelsInt32, do not have the same
+            images.
     """
     infos, points, regions = to_host(info), to_host(segments), to_host(rois)
     kinds, found = on_host(classes), on_host(labels)
     unused = (on_host(crowd) != 0) | (kinds <= 0)
-    known = same_sequences(GtClasses=classes_lod, IsCrowd=crowd_lod)
+    outlined = Lod(segments_lod.levels[:1])
+    known = same_sequences(GtClasses=classes_lod, IsCrowd=crowd_lod, GtSegms=outlined)
     spans = same_sequences(Rois=rois_lod, LabelsInt32=labels_lod)
     images = []
     for (first, last), (start, stop), about in zip(known, spans, infos, strict=True):

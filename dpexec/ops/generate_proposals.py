@@ -20,6 +20,7 @@ from dpexec.ops._proposals import (
     sizes,
 )
 from dpexec.ops._sequences import Ints, offsets_spec
+from dpexec.ops._shapes import same_dims
 
 _LIMIT = math.log(1000 / 16)
 """No side of an anchor grows by more than this factor, given as its logarithm."""
@@ -30,8 +31,7 @@ def _infer(
 ) -> tuple[Spec, ...]:
     require(scores.rank == 4, f"Scores {scores} must be (images, anchors, height, width)")
     require(
-        change.rank == 4
-        and all(map(dims_match, change.shape[2:], scores.shape[2:]))
+        same_dims(change.shape[2:], scores.shape[2:])
         and (min(change.shape[1], scores.shape[1]) < 0 or change.shape[1] == 4 * scores.shape[1]),
         f"BboxDeltas {change} must have four channels for each of Scores {scores}",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._shapes import require_float, require_same_dtype
 
@@ -97,12 +98,12 @@ def grid_sampler_grad(
     """To the pixels by their weights, to the points by the slopes of the weights."""
     height, width = x.shape[2:]
     flow = d_out.transpose(0, 2, 3, 1)
-    samples = xp.arange(x.shape[0])[:, None, None]
-    d_x = xp.zeros((x.shape[0], height, width, x.shape[1]), x.dtype) if needs[0] else None
+    first = xp.arange(x.shape[0])[:, None, None] * (height * width)
+    d_x = xp.zeros((x.shape[0] * height * width, x.shape[1]), x.dtype) if needs[0] else None
     d_column = d_row = 0
     for rows, columns, _, weight, across, along in _corners(xp, x, grid):
         if d_x is not None:
-            xp.add.at(d_x, (samples, rows, columns), flow * weight[..., None])
+            add_at(xp, d_x, first + rows * width + columns, flow * weight[..., None])
         if needs[1]:
             share = (_read(xp, x, rows, columns) * flow).sum(axis=-1)
             d_column, d_row = d_column + share * across, d_row + share * along
@@ -110,4 +111,7 @@ def grid_sampler_grad(
     if needs[1]:
         scales = [grid.dtype.type((size - 1) / 2) for size in (width, height)]
         d_grid = xp.stack([d_column * scales[0], d_row * scales[1]], axis=-1)
-    return None if d_x is None else xp.ascontiguousarray(d_x.transpose(0, 3, 1, 2)), d_grid
+    if d_x is not None:
+        d_x = d_x.reshape(x.shape[0], height, width, -1).transpose(0, 3, 1, 2)
+        d_x = xp.ascontiguousarray(d_x)
+    return d_x, d_grid

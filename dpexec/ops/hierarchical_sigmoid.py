@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.ops._rows import REMOTE, added_rows, check_rows
+from dpexec.ops._rows import REMOTE, added_rows, check_rows, without
 from dpexec.ops._shapes import require_same_dtype, require_same_shape
 
 LIMIT = 40.0
@@ -195,11 +195,13 @@ def hierarchical_sigmoid_grad(
     d_x = d_weight = d_bias = None
     if needs[0]:
         d_x = xp.matmul(d_z[:, None], weight[rows])[:, 0]
-    nodes = rows[asked]
+    nodes = xp.where(asked, rows, -1).reshape(-1)
     if needs[1]:
-        values = (d_z[:, :, None] * x[:, None])[asked]
-        d_weight = SelectedRows(nodes, weight.shape[0], values)
+        values = (d_z[:, :, None] * x[:, None]).reshape(nodes.size, -1)
+        found, values = without(xp, nodes, values, -1)
+        d_weight = SelectedRows(found, weight.shape[0], values)
         d_weight = d_weight.merged(xp) if is_sparse else d_weight.to_dense(xp)
     if needs[2]:
-        d_bias = added_rows(xp, nodes, d_z[asked], (bias.size,)).reshape(bias.shape)
+        found, values = without(xp, nodes, d_z.reshape(-1, 1), -1)
+        d_bias = added_rows(xp, found, values, (bias.size, 1)).reshape(bias.shape)
     return d_x, d_weight, d_bias

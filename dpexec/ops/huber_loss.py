@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_shape_of
 
 
 def _check_alike(x: Spec, y: Spec) -> None:
-    require(
-        x.rank == y.rank and x.rank >= 1 and all(map(dims_match, x.shape, y.shape)),
-        f"Y {y} must have the shape of X {x}",
-    )
+    require(x.rank, f"X {x} must have a dimension")
+    require_shape_of(y, x, "Y", "X")
 
 
 def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
-from dpexec.ops._shapes import require_float
+from dpexec.ops._shapes import integers, require_float
 from dpexec.ops._windows import has_channels_last, image_shape, size_of
 
 _Taps = list[tuple[Any, Any]]
@@ -118,10 +118,8 @@ def _wanted(
     x: Any, size: Any, parts: list[Any], factor: Any, made: list[int], scale: float, layout: str
 ) -> list[int]:
     """The size of the output: from variables if there are any."""
-    if parts:
-        return [int(part.reshape(-1)[0]) for part in parts]
-    if size is not None:
-        return [int(n) for n in size.reshape(-1)]
+    if parts or size is not None:
+        return list(integers((), size, parts))
     if factor is not None:
         scale = float(factor.reshape(-1)[0])
     if scale > 0:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_shape_of
 
 REDUCTIONS = ("none", "mean", "batchmean", "sum")
 
 
 def _infer(x: Spec, target: Spec, *, reduction: str = "mean") -> Spec:
-    require(
-        x.rank == target.rank and all(map(dims_match, x.shape, target.shape)),
-        f"Target {target} must have the shape of X {x}",
-    )
+    require_shape_of(target, x, "Target", "X")
     require(reduction in REDUCTIONS, f"reduction {reduction} must be one of {REDUCTIONS}")
     return x.replace(shape=x.shape if reduction == "none" else (1,), lod_level=0)
 

@@ -14,10 +14,7 @@ from dpexec.ops._norms import (
     standardized_grad,
     standardized_grad_grad,
 )
-
-
-def _product(dims: Sequence[int]) -> int:
-    return -1 if any(dim < 0 for dim in dims) else math.prod(dims)
+from dpexec.ops._shapes import product
 
 
 def _infer(
@@ -33,13 +30,13 @@ def _infer(
         f"begin_norm_axis {begin_norm_axis} must be an axis of X {x} other than the first",
     )
     check_epsilon(epsilon)
-    width = _product(x.shape[begin_norm_axis:])
+    width = product(x.shape[begin_norm_axis:])
     for name, spec in (("Scale", scale), ("Bias", bias)):
         require(
             spec is None or (spec.rank == 1 and dims_match(spec.shape[0], width)),
             f"{name} {spec} must have the {width} elements that are normalised together",
         )
-    statistics = x.replace(shape=(_product(x.shape[:begin_norm_axis]),), lod_level=0)
+    statistics = x.replace(shape=(product(x.shape[:begin_norm_axis]),), lod_level=0)
     return x, statistics, statistics
 
 

@@ -14,8 +14,11 @@ from dpexec.ops._tables import levels_of, require_table
 
 
 def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
-    levels = levels_of(x, lod)
-    require(0 <= level < levels, f"X has {levels} levels of sequences, but level is {level}")
+    levels = levels_of(x, lod)  # 0 of who is declared without, but may be fed some
+    require(
+        0 <= level < (levels or level + 1),
+        f"X has {levels} levels of sequences, but level is {level}",
+    )
     return Spec((), kind=VarType.LOD_RANK_TABLE, lod_level=0 if lod is None else level)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ops._shapes import require_shape_of
 
 
 def _infer(scores: Spec, labels: Spec) -> Spec:
-    require(
-        scores.rank == labels.rank and all(map(dims_match, scores.shape, labels.shape)),
-        f"labels {labels} must have the shape of the scores {scores}",
-    )
+    require_shape_of(labels, scores, "labels", "the scores")
     return scores
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpexec.core.lod import Lod
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._sequences import offsets_spec, require_sequences, sequence_count
+from dpexec.ops._shapes import same_dims
 
 
 def _infer(
@@ -18,7 +19,7 @@ def _infer(
         require_sequences(spec, lod, name)
     shape = (x.shape[1], dim_t, y.shape[1])
     require(
-        w.rank == 3 and all(map(dims_match, w.shape, shape)),
+        same_dims(w.shape, shape),
         f"W {w} must be {shape}: the width of X, dim_t, the width of Y",
     )
     require(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ops._shapes import require_same_dtype, same_dims
 
 ATTRS = {
     "Scale_out": 1.0,
@@ -49,7 +49,7 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool = False, transpose_Y: bool = F
     batch = x_shape[:-2] or y_shape[:-2]
     for name, dims in (("X", x_shape[:-2]), ("Y", y_shape[:-2])):
         require(
-            not dims or (len(dims) == len(batch) and all(map(dims_match, dims, batch))),
+            not dims or same_dims(dims, batch),
             f"X {x} and Y {y} must have the same batch dimensions, or one of them none; "
             f"{name} has {list(dims)}",
         )

@@ -6,20 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, op
-from dpexec.ops._shapes import require_float
-
-
-def _infer(x: Spec) -> Spec:
-    require_float(x)
-    return x.replace(shape=(1,), lod_level=0)
+from dpexec.ir.opdef import Sample, op
+from dpexec.ops._shapes import infer_number
 
 
 @op(
     "mean",
     inputs="X",
     outputs="Out",
-    infer=_infer,
+    infer=infer_number,
     samples=lambda r: [
         Sample({"X": r.normal((3, 4))}),
         Sample({"X": r.normal((2, 1, 3))}),

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._rows import check_rows
+from dpexec.ops._rows import check_rows, counted
 from dpexec.ops._shapes import require_integer, require_same_shape
 
 
@@ -91,9 +91,8 @@ def mean_iou(
     check_rows(xp, predictions, num_classes, "Predictions")
     check_rows(xp, labels, num_classes, "Labels")
     right = predictions == labels
-    correct = xp.bincount(labels[right].reshape(-1), minlength=num_classes)
-    wrong = xp.bincount(predictions[~right].reshape(-1), minlength=num_classes)
-    wrong = wrong + xp.bincount(labels[~right].reshape(-1), minlength=num_classes)
+    correct = counted(xp, labels, right, num_classes)
+    wrong = counted(xp, predictions, ~right, num_classes) + counted(xp, labels, ~right, num_classes)
     correct, wrong = sum(corrects, correct), sum(wrongs, wrong)
     union = correct + wrong
     share = correct / xp.maximum(union, 1)

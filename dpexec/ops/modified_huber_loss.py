@@ -10,6 +10,7 @@ from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._shapes import require_float, require_same_dtype, require_same_shape
 from dpexec.ops.sigmoid import sigmoid_array
+from dpexec.ops.softplus import softplus_array
 
 
 def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
@@ -102,13 +103,9 @@ def sigmoid_focal_loss(
     """
     own, other = _focal_weights(xp, x, label, count, alpha)
     p, kind = sigmoid_array(xp, x), x.dtype.type
-    log_p, log_rest = -_softplus(xp, -x), -_softplus(xp, x)
+    log_p, log_rest = -softplus_array(xp, -x), -softplus_array(xp, x)
     hit = (1 - p) ** kind(gamma) * log_p
     return -(own * hit + other * p ** kind(gamma) * log_rest)
-
-
-def _softplus(xp: Any, x: Any) -> Any:
-    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def _focal_weights(xp: Any, x: Any, label: Any, count: Any, alpha: float) -> tuple[Any, Any]:
@@ -135,7 +132,7 @@ def sigmoid_focal_loss_grad(
     """By the chain rule."""
     own, other = _focal_weights(xp, x, label, count, alpha)
     p, power = sigmoid_array(xp, x), x.dtype.type(gamma)
-    log_p, log_rest = -_softplus(xp, -x), -_softplus(xp, x)
+    log_p, log_rest = -softplus_array(xp, -x), -softplus_array(xp, x)
     hit = (1 - p) ** power * (1 - p - p * power * log_p)
     miss = p**power * (log_rest * (1 - p) * power - p)
     return -(own * hit + other * miss) * d_out

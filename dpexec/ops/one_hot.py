@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.ranges import require_range
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import require_integer
+from dpexec.ops._shapes import integer, require_integer
 
 
 def _infer(
@@ -32,10 +32,6 @@ def _vectors(xp: Any, x: Any, depth: int, dtype: int, allow_out_of_range: bool) 
     if not allow_out_of_range:
         require_range(xp, x, 0, depth, f"X: expected >= 0 and < {depth}, but got {{}}")
     return (x[..., None] == xp.arange(depth)).astype(to_numpy(dtype))
-
-
-def _depth(depth: int, depth_tensor: Any) -> int:
-    return depth if depth_tensor is None else int(depth_tensor.reshape(-1)[0])
 
 
 @op(
@@ -71,7 +67,7 @@ def one_hot_v2(
     Raises:
         ValueError: a class is out of range.
     """
-    return _vectors(xp, x, _depth(depth, depth_tensor), dtype, allow_out_of_range)
+    return _vectors(xp, x, integer(depth, depth_tensor), dtype, allow_out_of_range)
 
 
 @op(
@@ -101,5 +97,5 @@ def one_hot(
     Raises:
         ValueError: a class is out of range.
     """
-    depth = _depth(depth, depth_tensor)
+    depth = integer(depth, depth_tensor)
     return _vectors(xp, x[..., 0], depth, dtype, allow_out_of_range)

@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._elementwise import broadcast_shape, unbroadcast
 from dpexec.ops._shapes import (
+    infer_number,
     product,
     require_axis,
     require_float,
@@ -89,16 +90,11 @@ def p_norm_grad(
     return _power_norm_grad(xp, x, norm, d_norm, porder, epsilon)
 
 
-def _infer_one(x: Spec) -> Spec:
-    require_float(x)
-    return x.replace(shape=(1,), lod_level=0)
-
-
 @op(
     "l1_norm",
     inputs="X",
     outputs="Out",
-    infer=_infer_one,
+    infer=infer_number,
     samples=lambda r: [
         Sample({"X": r.away_from(0.0, (3, 4))}),
         Sample({"X": r.away_from(0.0, (2, 3, 4))}),

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import op
+from dpexec.ops._by_executor import executor_op
 
 __all__: list[str] = []
 
 
-@op(
+@executor_op(
     "send",
     inputs="X[]",
     outputs="Out[]?",
-    infer=None,
     attrs={
         "epmap": ["127.0.0.1:6164"],
         "merge_add": False,
@@ -28,31 +27,25 @@ __all__: list[str] = []
         "trainer_id": 0,
         "use_send_handler": True,
     },
-    no_grad=True,
-    by_executor=True,
 )
 def send(xp: Any, x: Any) -> None:
     """Send variables to the servers in ``epmap``, one to each."""
 
 
-@op(
+@executor_op(
     "send_barrier",
     inputs="X[]?",
     outputs="Out[]?",
-    infer=None,
     attrs={"endpoints": ["127.0.0.1:6164"], "half_async": False, "trainer_id": 0},
-    no_grad=True,
-    by_executor=True,
 )
 def send_barrier(xp: Any, x: Any) -> None:
     """Tell servers that all gradients of a step are sent."""
 
 
-@op(
+@executor_op(
     "recv",
     inputs="X[]?",
     outputs="Out[]",
-    infer=None,
     attrs={
         "do_not_run": 0,
         "epmap": [],
@@ -61,58 +54,46 @@ def send_barrier(xp: Any, x: Any) -> None:
         "varnames": [],
         "with_barrier": True,
     },
-    no_grad=True,
-    by_executor=True,
 )
 def recv(xp: Any, x: Any) -> None:
     """Take variables from the servers in ``epmap``, one from each."""
 
 
-@op(
+@executor_op(
     "fetch_barrier",
     inputs="X[]?",
     outputs="Out[]?",
-    infer=None,
     attrs={"endpoints": ["127.0.0.1:6164"], "trainer_id": 0},
-    no_grad=True,
-    by_executor=True,
 )
 def fetch_barrier(xp: Any, x: Any) -> None:
     """Tell servers that all parameters have come."""
 
 
-@op(
+@executor_op(
     "split_byref",
     inputs="X",
     outputs="Out[]",
-    infer=None,
     attrs={"num": 0, "sections": []},
-    no_grad=True,
-    by_executor=True,
 )
 def split_byref(xp: Any, x: Any) -> None:
     """Blocks of ``sections`` rows of a gradient."""
 
 
-@op(
+@executor_op(
     "split_selected_rows",
     inputs="X",
     outputs="Out[]",
-    infer=None,
     attrs={"height_sections": []},
     sparse=("X",),
-    no_grad=True,
-    by_executor=True,
 )
 def split_selected_rows(xp: Any, x: Any) -> None:
     """Blocks of ``height_sections`` rows of a sparse gradient; rows count from each block's own."""
 
 
-@op(
+@executor_op(
     "listen_and_serv",
     inputs="X[]?",
     outputs="",
-    infer=None,
     attrs={
         "Fanin": 1,
         "checkpint_block_id": -1,
@@ -129,8 +110,6 @@ def split_selected_rows(xp: Any, x: Any) -> None:
         "rpc_send_thread_num": 1,
         "sparse_grad_to_param": [],
     },
-    no_grad=True,
-    by_executor=True,
 )
 def listen_and_serv(xp: Any, x: Any) -> None:
     """Update parameters with the gradients of ``Fanin`` trainers, until all of them are done.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_same_dtype, same_dims
 
 
 def _columns(width: int, start: int, length: int) -> slice:
@@ -20,7 +20,7 @@ def _count(parts: list[Spec], start: int, length: int) -> int:
     for part in parts:
         require_same_dtype(first, part, "all inputs")
         require(
-            part.rank == 2 and all(map(dims_match, part.shape, first.shape)),
+            part.rank == 2 and same_dims(part.shape, first.shape),
             f"X must be matrices of one shape, but has {first} and {part}",
         )
     width = first.shape[1]

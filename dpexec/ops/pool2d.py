@@ -274,8 +274,9 @@ def _declare_indexed(
     )(kernel)
 
     @definition.grad("X", "Mask", "Out@GRAD", outputs="X@GRAD", dense=True)
-    def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any) -> Any:
-        """Gradients added up at the places of the maxima."""
+    @passes_on(kernel)
+    def kernel_grad(xp: Any, x: Any, places: Any, d_out: Any, **windows: Any) -> Any:
+        """Gradients added up at the places of the maxima; GPUs look for these in the windows."""
         return Pooling.gathered(xp, x.shape, places, d_out)
 
     return definition

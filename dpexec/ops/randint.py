@@ -13,9 +13,9 @@ from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops import _samplers
 from dpexec.ops._shapes import (
     infer_shape_attribute,
+    integers,
     product,
     require_integer,
-    shape_attribute,
 )
 
 
@@ -68,7 +68,7 @@ def randint(
 
     With a ``seed`` they are those of the real Paddle. Source: Paddle op ``randint``.
     """
-    dims = shape_attribute(shape, tensor, parts)
+    dims = integers(shape, tensor, parts)
     values = _samplers.integers(seed or rng.integer(), product(dims), low, high)
     return xp.asarray(values.astype(to_numpy(dtype)).reshape(dims))
 

@@ -17,9 +17,9 @@ from dpexec.ops import _distributions
 from dpexec.ops._shapes import (
     batch_size_like,
     infer_shape_attribute,
+    integers,
     product,
     require_float,
-    shape_attribute,
 )
 
 Shape = Sequence[int]
@@ -113,7 +113,7 @@ def uniform_random(
     With a ``seed`` the numbers are those of the real Paddle. Source: Paddle op
     ``uniform_random``.
     """
-    dims = shape_attribute(shape, tensor, parts)
+    dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
     values = _distributions.uniform(seed or rng.integer(), product(dims), min, max, kind)
     values = _with_diagonal(values, diag_num, diag_step, diag_val)
@@ -151,7 +151,7 @@ def gaussian_random(
     With a ``seed`` the numbers are those of the real Paddle. Source: Paddle op
     ``gaussian_random``.
     """
-    dims = shape_attribute(shape, tensor, parts)
+    dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
     values = _distributions.normal(seed or rng.integer(), product(dims), mean, std, kind)
     return xp.asarray(values.astype(kind, copy=False).reshape(dims))

@@ -64,7 +64,7 @@ def range(xp: Any, start: Any, end: Any, step: Any) -> Any:
         raise ValueError(f"Step {stride} does not lead from Start {first} to End {last}")
     steps = (end.reshape(-1)[0] - start.reshape(-1)[0]) / step.reshape(-1)[0]
     count = math.ceil(abs(float(steps)))
-    return start.reshape(1) + xp.arange(count, dtype=start.dtype) * step.reshape(1)
+    return first + xp.arange(count, dtype=start.dtype) * stride
 
 
 def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ops._shapes import require_same_shape
 
 
 def _check(first: Spec, *others: Spec) -> None:
     for other in others:
-        require(
-            first.rank == other.rank and all(map(dims_match, first.shape, other.shape)),
-            f"all inputs must have one shape, but there are {first} and {other}",
-        )
+        require_same_shape(first, other, "all inputs")
 
 
 def _infer(label: Spec, left: Spec, right: Spec) -> Spec:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import op
+from dpexec.ops._by_executor import executor_op
 
 __all__: list[str] = []
 
 
-@op(
+@executor_op(
     "create_py_reader",
     inputs="blocking_queue",
     outputs="Out",
-    infer=None,
     attrs={
         "device_count": 1,
         "device_index": 0,
@@ -29,34 +28,26 @@ __all__: list[str] = []
         "shape_concat": [],
         "use_data_config": True,
     },
-    no_grad=True,
-    by_executor=True,
 )
 def create_py_reader(xp: Any, queue: Any) -> None:
     """A reader of the batches that Python puts into a queue."""
 
 
-@op(
+@executor_op(
     "create_double_buffer_reader",
     inputs="UnderlyingReader",
     outputs="Out",
-    infer=None,
     attrs={"place": "AUTO"},
-    no_grad=True,
-    by_executor=True,
 )
 def create_double_buffer_reader(xp: Any, reader: Any) -> None:
     """A reader that copies the next batch to the device while the step before it runs."""
 
 
-@op(
+@executor_op(
     "read",
     inputs="Reader",
     outputs="Out[]",
-    infer=None,
     attrs={"drop_last": True, "infer_out": True, "throw_eof_exp": True},
-    no_grad=True,
-    by_executor=True,
 )
 def read(xp: Any, reader: Any) -> None:
     """The next batch of a reader: one variable for each field."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ir.roles import grad_name
-from dpexec.ops._totals import Total
-
-T = TypeVar("T")
+from dpexec.ops._rounds import Rounds
+from dpexec.ops._totals import Deferred
 
 Values = Mapping[str, Any]
 """Values of the variables of a body, by name."""
@@ -55,7 +54,7 @@ def recurrent(
     initial_states: list[Any],
     parameters: list[Any],
     *,
-    body: Callable[..., Values],
+    body: Rounds,
     names: Mapping[str, Sequence[str]],
     differentiated: bool = False,
     ex_states: Sequence[str] = (),
@@ -85,15 +84,16 @@ def recurrent(
     count = len(inputs[0])
     memories = dict(zip(ex_states, initial_states, strict=True))
     scopes: list[Values] = [{}] * count
-    stacks: dict[str, _Stack] = {name: _Stack(xp, count) for name in names["outputs"]}
+    stacks: dict[str, _Stack] = {name: _Stack(xp, count, body) for name in names["outputs"]}
     for step in _order(count, reverse):
         slices = {name: x[step] for name, x in zip(names["inputs"], inputs, strict=True)}
-        made = body(given=memories | slices)
+        made = body.begin(given=memories | slices)
         if differentiated:
             scopes[step] = made
         for name, stack in stacks.items():
             stack.put(step, made[name])
         memories = {name: made[state] for name, state in zip(ex_states, states, strict=True)}
+    body.finish()
     return [stack.whole for stack in stacks.values()], scopes if differentiated else None
 
 
@@ -107,13 +107,15 @@ class _Stack:
     Args:
         xp: the array library.
         count: number of steps.
+        deferred: does the work.
 
     Attributes:
         whole: the array; None as long as there is no value.
     """
 
-    def __init__(self, xp: Any, count: int) -> None:
+    def __init__(self, xp: Any, count: int, deferred: Deferred) -> None:
         self._xp = xp
+        self._deferred = deferred
         self._count = count
         self.whole: Any = None
 
@@ -121,7 +123,7 @@ class _Stack:
         """Store the value of a step; it has the shape of all others."""
         if self.whole is None:
             self.whole = self._xp.empty((self._count, *value.shape), value.dtype)
-        self.whole[step] = value
+        self._deferred.copy(self.whole[step : step + 1], value)
 
 
 def _infer_grad(
@@ -152,7 +154,7 @@ def recurrent_grad(
     scopes: Sequence[Values],
     d_scopes: Any,
     *,
-    body: Callable[..., Values],
+    body: Rounds,
     names: Mapping[str, Sequence[str]],
     needs: tuple[Sequence[bool], ...],
     ex_states: Sequence[str] = (),
@@ -169,21 +171,22 @@ def recurrent_grad(
         if d_output is not None
     }
     of_inputs, _, of_parameters = needs
-    stacks = _for_wanted(names["inputs"], of_inputs, lambda: _Stack(xp, len(scopes)))
-    sums = _for_wanted(names.get("parameters", ()), of_parameters, lambda: Total(xp))
+    inputs_wanted = zip(names["inputs"], of_inputs, strict=False)
+    stacks = {n: _Stack(xp, len(scopes), body) for n, is_wanted in inputs_wanted if is_wanted}
+    parameters_wanted = zip(names.get("parameters", ()), of_parameters, strict=False)
+    sums = {n: body.total(xp, grad_name(n)) for n, is_wanted in parameters_wanted if is_wanted}
     d_states: dict[str, Any] = {}
     for step in _order(len(scopes), not reverse):
         given = {name: d_output[step] for name, d_output in flowing.items()}
-        made = body(scopes[step], given=given | d_states)
+        made = body.begin(scopes[step], given | d_states)
         for name, stack in stacks.items():
             stack.put(step, made[grad_name(name)])
-        for name, total in sums.items():
-            total.add(made[grad_name(name)])
         d_states = {
             grad_name(state): made[grad_name(before)]
             for state, before in zip(states, ex_states, strict=True)
             if grad_name(before) in made
         }
+    body.finish()
     d_initial = [
         d_states.get(grad_name(state), xp.zeros_like(initial))
         for state, initial in zip(states, initial_states, strict=True)
@@ -193,9 +196,3 @@ def recurrent_grad(
         d_initial,
         [sums[name].whole if name in sums else None for name in names.get("parameters", ())],
     )
-
-
-def _for_wanted(
-    names: Sequence[str], wanted: Sequence[bool], make: Callable[[], T]
-) -> dict[str, T]:
-    return {name: make() for name, is_wanted in zip(names, wanted, strict=False) if is_wanted}

@@ -13,7 +13,7 @@ import numpy as np
 from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops import reshape2 as reshaping
 from dpexec.ops import transpose2 as transposing
-from dpexec.ops._shapes import shape_attribute
+from dpexec.ops._shapes import integers
 
 
 def _infer_reshape(
@@ -35,7 +35,7 @@ def _infer_reshape(
 )
 def reshape(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Sequence[int] = ()) -> Any:
     """The elements of ``x`` in another shape; a view. Source: Paddle op ``reshape``."""
-    wanted = shape_attribute(shape, tensor, parts)
+    wanted = integers(shape, tensor, parts)
     return x.reshape(tuple(x.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted)))
 
 

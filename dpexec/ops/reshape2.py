@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import product, shape_attribute
+from dpexec.ops._shapes import integers, product
 from dpexec.ops._xshape import (
     infer_from_xshape,
     restored,
@@ -109,7 +109,7 @@ def reshape2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, shape: Shape = (
     In ``shape`` 0 stands for the dimension of ``x`` at that place, and one -1 for what the others
     leave; ``ShapeTensor`` and ``Shape`` replace it. Source: Paddle op ``reshape2``.
     """
-    wanted = shape_attribute(shape, tensor, parts)
+    wanted = integers(shape, tensor, parts)
     made = tuple(x.shape[i] if dim == 0 else dim for i, dim in enumerate(wanted))
     return x.reshape(made), xshape_array(xp, x)
 

@@ -13,6 +13,7 @@ from dpexec.ops._boxes import Numbers, require_boxes, to_host
 from dpexec.ops._nms import candidates, suppressed
 from dpexec.ops._proposals import clipped, joined, moved, require_image_info
 from dpexec.ops._sequences import offsets_spec
+from dpexec.ops._shapes import same_dims
 
 
 def _infer(
@@ -29,7 +30,7 @@ def _infer(
         require_boxes(anchor, "Anchors")
         shape = (box.shape[0], box.shape[1], scores[0].shape[-1])
         require(
-            score.rank == 3 and all(map(dims_match, score.shape, shape)),
+            same_dims(score.shape, shape),
             f"Scores {score} must be (N, M, classes), and BBoxes {box} (N, M, 4)",
         )
         require(

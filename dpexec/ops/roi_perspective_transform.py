@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._boxes import Numbers
 from dpexec.ops._rois import images, scaled
@@ -220,10 +221,10 @@ def roi_perspective_transform_grad(
 ) -> Any:
     """By ``X`` alone: regions are where they are."""
     reading = _Reading(x, rois, spatial_scale, transformed_height, transformed_width)
-    d_x = xp.zeros((x.shape[0], x.shape[1], x.shape[2] * x.shape[3]), x.dtype)
+    d_x = xp.zeros((x.shape[0], x.shape[2] * x.shape[3], x.shape[1]), x.dtype)
     for image, part in images(lod, None):
-        flow = d_out[part].reshape(part.stop - part.start, x.shape[1], -1).swapaxes(0, 1)
+        flow = d_out[part].reshape(part.stop - part.start, x.shape[1], -1).swapaxes(1, 2)
         for number, weight in reading.corners(part):
-            shares = flow * xp.asarray(weight.astype(x.dtype))
-            xp.add.at(d_x[image], (slice(None), xp.asarray(number)), shares)
-    return d_x.reshape(x.shape)
+            shares = flow * xp.asarray(weight.astype(x.dtype))[..., None]
+            add_at(xp, d_x[image], xp.asarray(number), shares)
+    return d_x.swapaxes(1, 2).reshape(x.shape)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops._boxes import Numbers
 from dpexec.ops._rois import images, infer_pooled, scaled
@@ -121,11 +122,11 @@ def roi_pool_grad(
 ) -> Any:
     """To the greatest pixel of every bin."""
     channels = x.shape[1]
-    d_x = xp.zeros((x.shape[0], channels, x.shape[2] * x.shape[3]), x.dtype)
-    channel = xp.arange(channels)[None, :, None]
+    size = x.shape[2] * x.shape[3]
+    d_x = xp.zeros((x.shape[0], channels * size), x.dtype)
+    first = xp.arange(channels)[None, :, None] * size
     for image, part in images(lod, offsets):
         places = greatest[part].reshape(part.stop - part.start, channels, -1)
         flows = xp.where(places >= 0, d_out[part].reshape(places.shape), 0)
-        owners = xp.broadcast_to(channel, places.shape)
-        xp.add.at(d_x[image], (owners, xp.maximum(places, 0)), flows)
+        add_at(xp, d_x[image], first + xp.maximum(places, 0), flows)
     return d_x.reshape(x.shape)

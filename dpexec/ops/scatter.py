@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._rows import added_rows, check_rows, fill_rows, require_row_numbers
-from dpexec.ops._shapes import require_integer, require_same_dtype
+from dpexec.ops._shapes import require_integer, require_same_dtype, same_dims
 from dpexec.ops.gather import flat_positions
 
 
@@ -18,7 +18,7 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
     count = require_row_numbers(ids, "Ids")
     expected = (count, *x.shape[1:])
     require(
-        updates.rank == x.rank and all(map(dims_match, updates.shape, expected)),
+        same_dims(updates.shape, expected),
         f"Updates {updates} must have the shape {list(expected)} for X {x} and Ids {ids}",
     )
     return x.replace(lod_level=0)
@@ -112,7 +112,7 @@ def _infer_nd(x: Spec, index: Spec, updates: Spec) -> Spec:
     )
     expected = (*index.shape[:-1], *x.shape[index.shape[-1] :])
     require(
-        updates.rank == len(expected) and all(map(dims_match, updates.shape, expected)),
+        same_dims(updates.shape, expected),
         f"Updates {updates} must have the shape {list(expected)} for X {x} and Index {index}",
     )
     return x

@@ -9,7 +9,7 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.ir.gradop import default_grad_op
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, op, require
-from dpexec.ops._contexts import contexts, contexts_grad, ends, steps
+from dpexec.ops._contexts import ON_ARRAYS, Contexts, ends, steps
 from dpexec.ops._rows import added_rows
 from dpexec.ops._sequences import Ints, row_owners
 from dpexec.ops._shapes import require_same_dtype
@@ -88,6 +88,7 @@ def sequence_conv(
     lod: Lod,
     padding: Any,
     weight: Any,
+    neighbours: Contexts = ON_ARRAYS,
     *,
     contextLength: int = 0,
     contextStart: int = 0,
@@ -100,16 +101,17 @@ def sequence_conv(
     ``PaddingData``. Source: Paddle op ``sequence_conv``.
     """
     pads = padding if paddingTrainable else None
-    return _matrix(xp, x, lod, pads, contextStart, contextLength) @ weight
+    found = neighbours.of_rows(xp, x, lod, contextStart, contextLength)
+    return _matrix(xp, found, lod, pads, contextStart) @ weight
 
 
-def _matrix(xp: Any, x: Any, lod: Lod, padding: Any, start: int, length: int) -> Any:
-    """The context of every row as one row, ``(rows, length * width)``."""
-    found = contexts(xp, x, lod, start, length)
+def _matrix(xp: Any, found: Any, lod: Lod, padding: Any, start: int) -> Any:
+    """The context of every row, with padding, as one row, ``(rows, length * width)``."""
+    rows, length, width = found.shape
     if padding is not None:
-        for position, rows, pads in _padded(lod, start, length):
-            found[xp.asarray(rows), position] = padding[xp.asarray(pads)]
-    return found.reshape(len(x), length * x.shape[1])
+        for position, beyond, pads in _padded(lod, start, length):
+            found[xp.asarray(beyond), position] = padding[xp.asarray(pads)]
+    return found.reshape(rows, length * width)
 
 
 def _padded(lod: Lod, start: int, length: int) -> list[tuple[int, Ints, Ints]]:
@@ -138,6 +140,7 @@ def sequence_conv_grad(
     padding: Any,
     weight: Any,
     d_out: Any,
+    neighbours: Contexts = ON_ARRAYS,
     *,
     contextLength: int = 0,
     contextStart: int = 0,
@@ -148,7 +151,8 @@ def sequence_conv_grad(
     d_x = d_padding = d_weight = None
     if needs[2]:
         pads = padding if paddingTrainable else None
-        d_weight = _matrix(xp, x, lod, pads, contextStart, contextLength).T @ d_out
+        found = neighbours.of_rows(xp, x, lod, contextStart, contextLength)
+        d_weight = _matrix(xp, found, lod, pads, contextStart).T @ d_out
     if needs[0] or needs[1]:
         d_context = (d_out @ weight.T).reshape(len(x), contextLength, x.shape[1])
         if needs[1]:
@@ -157,7 +161,7 @@ def sequence_conv_grad(
             values = xp.concatenate([d_context[xp.asarray(rows), p] for p, rows, _ in pieces])
             d_padding = added_rows(xp, xp.asarray(numbers), values, padding.shape)
         if needs[0]:
-            d_x = contexts_grad(xp, d_context, lod, contextStart)
+            d_x = neighbours.gradient(xp, d_context, lod, contextStart)
     return d_x, d_padding, d_weight
 
 

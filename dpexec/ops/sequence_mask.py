@@ -8,13 +8,13 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import require_integer
+from dpexec.ops._shapes import integer
 
 
 def _infer(
     x: Spec, length: Spec | None, *, maxlen: int = -1, out_dtype: int = VarType.INT64
 ) -> Spec:
-    require_integer(x, "X")
+    require(x.dtype != VarType.BOOL, f"X {x} must hold numbers")
     require(maxlen > 0 or maxlen == -1, f"maxlen must be positive or -1, but is {maxlen}")
     require(
         length is None or length.size in (1, -1), f"MaxLenTensor {length} must have one element"
@@ -54,7 +54,7 @@ def sequence_mask(
     Raises:
         ValueError: the length is not positive.
     """
-    width = maxlen if length is None else int(length.reshape(-1)[0])
+    width = integer(maxlen, length)
     if width < 0 and length is None:
         width = int(x.max()) if x.size else 0
     if width < 0 or (length is not None and width == 0):

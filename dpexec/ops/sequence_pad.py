@@ -96,8 +96,9 @@ def sequence_pad_grad(xp: Any, x: Any, lod: Lod, d_out: Any) -> Any:
 def _infer_unpad(x: Spec, length: Spec) -> tuple[Spec, Spec]:
     require_integer(length, "Length")
     require(x.rank >= 2, f"X {x} must have two dimensions or more")
+    numbers = length.shape[:1] if length.shape[1:] == (1,) else length.shape  # [N, 1]: before 1.7
     require(
-        length.rank == 1 and dims_match(length.shape[0], x.shape[0]),
+        len(numbers) == 1 and dims_match(numbers[0], x.shape[0]),
         f"Length {length} must have a number for every sequence of X {x}",
     )
     rows = (-1, *(x.shape[2:] or (1,)))
@@ -128,7 +129,7 @@ def sequence_unpad(xp: Any, x: Any, length: Any) -> tuple[Any, Lod]:
     Raises:
         ValueError: there are not so many rows.
     """
-    lengths, steps = on_host(length), x.shape[1]
+    lengths, steps = on_host(length).reshape(-1), x.shape[1]
     if ((lengths < 0) | (lengths > steps)).any():
         raise ValueError(f"Length is {lengths.tolist()}, but X has {steps} rows per sequence")
     rows = x.reshape(-1, *(x.shape[2:] or (1,)))

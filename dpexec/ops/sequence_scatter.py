@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._rows import check_rows, require_row_numbers
 from dpexec.ops._sequences import row_owners, sequence_count
@@ -19,7 +21,7 @@ _IDS = np.array([[0], [3], [1], [2], [1]])
 def _infer(x: Spec, ids: Spec, lod: Spec | None, updates: Spec, updates_lod: Spec | None) -> Spec:
     require_same_dtype(x, updates, "X and Updates")
     require_row_numbers(ids, "Ids")
-    require(x.rank == 2, f"X {x} must have two dimensions")
+    require(x.rank >= 2, f"X {x} must have two dimensions or more")
     require(same_dims(ids.shape, updates.shape), f"Ids {ids} and Updates {updates} must be alike")
     require(
         dims_match(x.shape[0], sequence_count(lod)),
@@ -54,17 +56,19 @@ def _sample(x: Any, ids: Any, updates: Any, lod: Lod, **more: Any) -> Sample:
 def sequence_scatter(xp: Any, x: Any, ids: Any, lod: Lod, updates: Any, updates_lod: Lod) -> Any:
     """A copy of X; to each row are added the updates of its sequence, in the columns ``Ids``.
 
-    Source: Paddle op ``sequence_scatter``.
+    Columns of rows with several dimensions are counted through all of them. Source: Paddle op
+    ``sequence_scatter``.
 
     Raises:
         ValueError: there is no such column, or Ids and Updates have different sequences.
     """
     if lod != updates_lod:
         raise ValueError(f"Ids has sequences {lod}, but Updates {updates_lod}")
-    columns = ids.reshape(-1)
-    check_rows(xp, columns, x.shape[1], "Ids")
+    columns, width = ids.reshape(-1), math.prod(x.shape[1:])
+    check_rows(xp, columns, width, "Ids")
     out = x.copy()
-    xp.add.at(out, (xp.asarray(row_owners(lod)), columns), updates.reshape(-1))
+    first = xp.asarray(row_owners(lod) * width)
+    add_at(xp, out.reshape(-1), first + columns, updates.reshape(-1))
     return out
 
 
@@ -78,5 +82,6 @@ def sequence_scatter_grad(
     """The gradient itself for X, and its elements for the updates."""
     d_updates = None
     if needs[1]:
-        d_updates = d_out[xp.asarray(row_owners(lod)), ids.reshape(-1)].reshape(updates.shape)
+        rows = d_out.reshape(len(d_out), math.prod(d_out.shape[1:]))
+        d_updates = rows[xp.asarray(row_owners(lod)), ids.reshape(-1)].reshape(updates.shape)
     return d_out if needs[0] else None, d_updates

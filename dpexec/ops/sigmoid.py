@@ -37,12 +37,10 @@ def sigmoid_grad(xp: Any, out: Any, d_out: Any) -> Any:
     return grad
 
 
-@sigmoid_grad.double_grad(
-    "Out", "DOut", "DDX", outputs="Out@GRAD DDOut", infer=lambda out, d_out, ddx: (out, d_out)
-)
-def sigmoid_grad_grad(xp: Any, out: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+@bends(sigmoid_grad, "Out")
+def sigmoid_grad_grad(xp: Any, out: Any) -> Any:
     """``d_out * ddx * (1 - 2 * out)`` for Out and ``ddx * out * (1 - out)`` for ``d_out``."""
-    return d_out * ddx * (1 - 2 * out), sigmoid_grad(xp, out, ddx)
+    return 1 - 2 * out
 
 
 @unary(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ops._shapes import require_shape_of
 
 
 def _infer(x: Spec, label: Spec) -> Spec:
-    require(
-        x.rank == label.rank and all(map(dims_match, x.shape, label.shape)),
-        f"Label {label} must have the shape of X {x}",
-    )
+    require_shape_of(label, x, "Label", "X")
     return x
 
 

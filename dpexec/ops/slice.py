@@ -9,18 +9,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import require_axis
+from dpexec.ops._shapes import integers, require_axis
 
 Ints = Sequence[int]
-
-
-def _values(attribute: Ints, tensor: Any, parts: list[Any]) -> Ints:
-    """The attribute, unless variables replace it."""
-    if parts:
-        return [int(part.reshape(-1)[0]) for part in parts]
-    if tensor is not None:
-        return [int(value) for value in tensor.reshape(-1)]
-    return attribute
 
 
 def _sections(
@@ -159,7 +150,7 @@ def slice(
     ``decrease_axis`` are dropped. The variables replace the attributes. Source: Paddle op
     ``slice``.
     """
-    starts, ends = _values(starts, start, start_list), _values(ends, end, end_list)
+    starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
     out = x[_sections(x.shape, axes, starts, ends, [1] * len(axes))]
     return out.reshape(_kept(out.shape, decrease_axis))
 
@@ -192,7 +183,7 @@ def slice_grad(
     ends: Ints = (),
 ) -> Any:
     """The gradient in its place, zeros around it."""
-    starts, ends = _values(starts, start, start_list), _values(ends, end, end_list)
+    starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
     return _embedded(xp, x, d_out, _sections(x.shape, axes, starts, ends, [1] * len(axes)))
 
 
@@ -295,9 +286,9 @@ def strided_slice(
     sections = _sections(
         x.shape,
         axes,
-        _values(starts, start, start_list),
-        _values(ends, end, end_list),
-        _values(strides, stride, stride_list),
+        integers(starts, start, start_list),
+        integers(ends, end, end_list),
+        integers(strides, stride, stride_list),
     )
     out = x[sections]
     return out.reshape(_kept(out.shape, decrease_axis))
@@ -335,8 +326,8 @@ def strided_slice_grad(
     sections = _sections(
         x.shape,
         axes,
-        _values(starts, start, start_list),
-        _values(ends, end, end_list),
-        _values(strides, stride, stride_list),
+        integers(starts, start, start_list),
+        integers(ends, end, end_list),
+        integers(strides, stride, stride_list),
     )
     return _embedded(xp, x, d_out, sections)

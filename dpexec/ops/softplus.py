@@ -10,7 +10,8 @@ from dpexec.ops._unary import LIBRARIES, bends, unary
 from dpexec.ops.sigmoid import sigmoid_array
 
 
-def _softplus(xp: Any, x: Any) -> Any:
+def softplus_array(xp: Any, x: Any) -> Any:
+    """``log(1 + exp(x))`` without overflow."""
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
@@ -22,7 +23,7 @@ def _softplus(xp: Any, x: Any) -> Any:
 )
 def softplus(xp: Any, x: Any) -> Any:
     """``log(1 + exp(x))`` without overflow. Source: Paddle op ``softplus``."""
-    return _softplus(xp, x)
+    return softplus_array(xp, x)
 
 
 @softplus.grad("X", "Out@GRAD")
@@ -49,7 +50,7 @@ def soft_relu(xp: Any, x: Any, *, threshold: float = 40.0) -> Any:
 
     Source: Paddle op ``soft_relu``.
     """
-    return _softplus(xp, xp.clip(x, -threshold, threshold))
+    return softplus_array(xp, xp.clip(x, -threshold, threshold))
 
 
 @soft_relu.grad("Out", "Out@GRAD")

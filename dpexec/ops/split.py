@@ -17,7 +17,7 @@ from dpexec.ir.opdef import (
     op,
     require,
 )
-from dpexec.ops._shapes import require_axis, require_same_dtype
+from dpexec.ops._shapes import integer, integers, require_axis, require_same_dtype, same_dims
 
 
 def _section_sizes(sections: Sequence[int], size: int) -> list[int]:
@@ -99,12 +99,10 @@ def split(
     A section of -1 takes what the others leave; the variables replace the attributes. Source:
     Paddle op ``split``.
     """
-    at = int(axis_tensor.reshape(-1)[0]) if axis_tensor is not None else axis
+    at = integer(axis, axis_tensor)
     if num:
         return (xp.split(x, num, axis=at),)
-    if parts:
-        sections = [int(part.reshape(-1)[0]) for part in parts]
-    ends = np.cumsum(_section_sizes(sections, x.shape[at]))
+    ends = np.cumsum(_section_sizes(integers(sections, None, parts), x.shape[at]))
     return (xp.split(x, ends[:-1].tolist(), axis=at),)
 
 
@@ -124,7 +122,7 @@ def _infer_stack(xs: list[Spec], *, axis: int = 0) -> Spec:
     for x in xs[1:]:
         require_same_dtype(first, x, "all X")
         require(
-            x.rank == first.rank and all(map(dims_match, shape, x.shape)),
+            same_dims(shape, x.shape),
             f"all X must have the same shape, but they are {', '.join(map(str, xs))}",
         )
         shape = tuple(map(merge_dim, shape, x.shape))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import as_ints, require_axis
+from dpexec.ops._shapes import as_ints, integers, require_axis
 from dpexec.ops._xshape import (
     infer_from_xshape,
     restored,
@@ -108,11 +108,9 @@ def unsqueeze2(xp: Any, x: Any, tensor: Any, parts: list[Any], *, axes: Sequence
 
     The variables replace ``axes``. Source: Paddle op ``unsqueeze2``.
     """
-    if parts:
-        axes = [int(part.reshape(-1)[0]) for part in parts]
-    elif tensor is not None:
-        axes = [int(axis) for axis in tensor.reshape(-1)]
-    return x.reshape(_unsqueezed(x.shape, as_ints(axes))), xshape_array(xp, x)
+    return x.reshape(_unsqueezed(x.shape, integers(as_ints(axes), tensor, parts))), xshape_array(
+        xp, x
+    )
 
 
 @unsqueeze2.grad("XShape", "Out@GRAD", outputs="X@GRAD", infer=infer_from_xshape)

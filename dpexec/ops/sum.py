@@ -10,7 +10,8 @@ import numpy as np
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, dims_match, merge_dim, op, require
+from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, merge_dim, op, require
+from dpexec.ops._shapes import same_dims
 
 
 def _infer(xs: list[Spec]) -> Spec:
@@ -20,7 +21,7 @@ def _infer(xs: list[Spec]) -> Spec:
     shape = first.shape
     for spec in xs[1:]:
         require(
-            spec.rank == first.rank and all(map(dims_match, spec.shape, shape)),
+            same_dims(spec.shape, shape),
             f"all X must have the same shape, but they are {', '.join(map(str, xs))}",
         )
         require(

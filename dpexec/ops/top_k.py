@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import integer
 
 
 def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
@@ -44,7 +45,7 @@ def top_k(xp: Any, x: Any, wanted: Any, *, k: int = 1) -> Any:
 
     Source: Paddle op ``top_k``.
     """
-    count = k if wanted is None else int(wanted.reshape(-1)[0])
+    count = integer(k, wanted)
     if count == 1:
         indices = xp.argmax(x, axis=-1)[..., None]
     else:

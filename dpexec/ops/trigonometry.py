@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ops._unary import LIBRARIES, unary
+from dpexec.ops._unary import LIBRARIES, bends, unary
 
 
 @unary(
@@ -26,12 +26,10 @@ def sin_grad(xp: Any, x: Any, d_out: Any) -> Any:
     return d_out * xp.cos(x)
 
 
-@sin_grad.double_grad(
-    "X", "DOut", "DDX", outputs="X@GRAD DDOut", infer=lambda x, d_out, ddx: (x, d_out)
-)
-def sin_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+@bends(sin_grad)
+def sin_grad_grad(xp: Any, x: Any) -> Any:
     """``-d_out * ddx * sin(x)`` for X and ``ddx * cos(x)`` for ``d_out``."""
-    return -d_out * ddx * xp.sin(x), sin_grad(xp, x, ddx)
+    return -xp.sin(x)
 
 
 @unary(
@@ -51,12 +49,10 @@ def cos_grad(xp: Any, x: Any, d_out: Any) -> Any:
     return -d_out * xp.sin(x)
 
 
-@cos_grad.double_grad(
-    "X", "DOut", "DDX", outputs="X@GRAD DDOut", infer=lambda x, d_out, ddx: (x, d_out)
-)
-def cos_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
+@bends(cos_grad)
+def cos_grad_grad(xp: Any, x: Any) -> Any:
     """``-d_out * ddx * cos(x)`` for X and ``-ddx * sin(x)`` for ``d_out``."""
-    return -d_out * ddx * xp.cos(x), cos_grad(xp, x, ddx)
+    return -xp.cos(x)
 
 
 @unary(

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ops._rows import check_rows
 from dpexec.ops._shapes import require_integer
 
 
@@ -124,8 +125,6 @@ def shard_index(
     Raises:
         ValueError: an id is negative or not below ``index_num``.
     """
-    if x.size and (x.min() < 0 or x.max() >= index_num):
-        wrong = int(x.min() if x.min() < 0 else x.max())
-        raise ValueError(f"X: expected >= 0 and < {index_num}, but got {wrong}")
+    check_rows(xp, x, index_num, "X")
     size = -(-index_num // nshards)
     return xp.where(x // size == shard_id, x % size, x.dtype.type(ignore_value))

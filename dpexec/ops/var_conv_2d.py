@@ -11,7 +11,7 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._sequences import Ints, offsets_spec, sequence_count
-from dpexec.ops._shapes import require_float
+from dpexec.ops._shapes import require_float, same_dims
 
 _SLOTS = ("X", "X@LOD", "ROW", "ROW@LOD", "COLUMN", "COLUMN@LOD", "W")
 
@@ -49,6 +49,16 @@ class _Window:
             for width, count, step in zip(self.kernel, size, self.strides, strict=True)
         )
         return slice(None), down[:, None, :, None], across[None, :, None, :]
+
+    def sections(self, element: tuple[int, ...], size: list[int]) -> Iterator[slice]:
+        """Rows and columns of a padded image that one element of the kernel reads.
+
+        Args:
+            element: its row and column.
+            size: of the result.
+        """
+        for start, count, step in zip(element, size, self.strides, strict=True):
+            yield slice(start, start + count * step, step)
 
     def padded(self, xp: Any, before: list[int], after: list[int], dtype: Any) -> tuple[Any, Any]:
         """Zeros around an image, and the part of them that it lies in."""
@@ -90,7 +100,7 @@ def _infer(
     )
     shape = (window.filters, window.channels * window.kernel[0] * window.kernel[1])
     require(
-        w.rank == 2 and all(map(dims_match, w.shape, shape)),
+        same_dims(w.shape, shape),
         f"W {w} must be {list(shape)}: OutputChannel, and InputChannel times the kernel",
     )
     lod = offsets_spec(sequence_count(x_lod))
@@ -193,8 +203,8 @@ def var_conv_2d_grad(
         start += places
         d_w += flow @ col[part].reshape(w.shape[1], places).T
         zeros, place = window.padded(xp, before, after, x.dtype)
-        where = window.indices(xp, after)
-        shape = (window.channels, *window.kernel, *after)
-        xp.add.at(zeros, where, (w.T @ flow).reshape(shape))
+        shares = (w.T @ flow).reshape(window.channels, *window.kernel, *after)
+        for element in np.ndindex(*window.kernel):
+            zeros[(slice(None), *window.sections(element, after))] += shares[:, *element]
         d_x[numbers] = place.reshape(-1, 1)
     return d_x, d_w

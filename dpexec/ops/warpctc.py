@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._ctc import NEVER, States, Ways
 from dpexec.ops._sequences import offsets_or_lengths, on_host, sequence_count
@@ -194,8 +195,9 @@ def _per_class(xp: Any, values: Any, numbers: np.ndarray[Any, Any], classes: int
     """Sums over the states of each class, ``(steps, batch, classes)``."""
     steps, batch, _ = values.shape
     places = xp.arange(steps * batch).reshape(steps, batch, 1) * classes + xp.asarray(numbers)
-    size = steps * batch * classes
-    return xp.bincount(places.ravel(), values.ravel(), size).reshape(steps, batch, classes)
+    sums = xp.zeros(steps * batch * classes, values.dtype)
+    add_at(xp, sums, places, values)
+    return sums.reshape(steps, batch, classes)
 
 
 @warpctc.grad(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_same_dtype
+from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_same_dtype, same_dims
 
 _CONDITION = np.array([[True, False], [True, True]])
 
@@ -17,10 +17,7 @@ def _infer(condition: Spec, x: Spec, y: Spec) -> Spec:
     require(condition.dtype == VarType.BOOL, f"Condition {condition} must hold bool")
     require_same_dtype(x, y)
     require(
-        all(
-            spec.rank == x.rank and all(map(dims_match, spec.shape, x.shape))
-            for spec in (condition, y)
-        ),
+        all(same_dims(spec.shape, x.shape) for spec in (condition, y)),
         f"Condition {condition}, X {x} and Y {y} must have the same shape",
     )
     return x

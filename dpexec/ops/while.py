@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ir.roles import EMPTY, grad_name, variable_name
-from dpexec.ops._totals import Total, dense
+from dpexec.ops._rounds import Rounds
+from dpexec.ops._totals import dense
 
 Round = Mapping[str, Any]
 """What a round leaves: values of variables, by name."""
@@ -37,7 +38,7 @@ def while_(
     x: list[Any],
     condition: Any,
     *,
-    body: Callable[[], Round],
+    body: Rounds,
     names: Mapping[str, Sequence[str]],
     is_test: bool = False,
     differentiated: bool = False,
@@ -63,10 +64,11 @@ def while_(
     (name,) = names["Condition"]
     rounds: list[Round] = []
     while bool(condition.reshape(())[()]):
-        made = body()
+        made = body.begin()
         condition = made.get(name, condition)
         if differentiated:
             rounds.append(made)
+    body.finish()
     return [], rounds
 
 
@@ -91,7 +93,7 @@ def while_grad(
     d_outputs: list[Any],
     rounds: list[Round],
     *,
-    body: Callable[[Round, Mapping[str, Any]], Round],
+    body: Rounds,
     names: Mapping[str, Sequence[str]],
     original_output_grad: Sequence[str] = (),
 ) -> list[Any]:
@@ -116,14 +118,13 @@ def while_grad(
     values = dict(zip((*names["X"], *names["Out"]), (*x, *outputs), strict=True))
     owners = [variable_name(grad) for grad in original_output_grad]
     flowing = dict(zip(owners, d_outputs, strict=True))
-    totals = {name: Total(xp) for name in wanted if name not in flowing}
+    totals = {n: body.total(xp, grad_name(n)) for n in wanted if n not in flowing}
     for left in reversed(rounds):
         there = [_or_zeros(xp, flowing[n], left.get(n, values[n])) for n in owners]
-        here = body(left, dict(zip(original_output_grad, there, strict=True)))
-        made = {name: here[grad_name(name)] for name in wanted}
-        for name, total in totals.items():
-            total.add(made[name])
+        here = body.begin(left, dict(zip(original_output_grad, there, strict=True)))
+        made = {name: here[grad_name(name)] for name in wanted if name not in totals}
         flowing = {n: dense(xp, made[n]) if n in made else _before(g) for n, g in flowing.items()}
+    body.finish()
     found = {**{name: total.whole for name, total in totals.items()}, **flowing}
     return [_or_zeros(xp, found.get(n), values[n]) if n in wanted else None for n in names["X"]]
 

@@ -11,6 +11,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._boxes import Numbers, intersection_over_union, to_host
+from dpexec.ops._shapes import same_dims
 from dpexec.ops._yolo import centers_and_sizes, require_anchors, require_grid, sigmoid
 
 _TINY = 1e-6
@@ -40,7 +41,7 @@ def _infer(
     require(labels.dtype == VarType.INT32, f"GTLabel {labels} must hold int32")
     for name, spec in (("GTLabel", labels), ("GTScore", scores)):
         require(
-            spec is None or (spec.rank == 2 and all(map(dims_match, spec.shape, boxes.shape[:2]))),
+            spec is None or same_dims(spec.shape, boxes.shape[:2]),
             f"{name} {spec} must have one number for each box of GTBox {boxes}",
         )
     mask = x.replace(shape=(x.shape[0], len(anchor_mask), *x.shape[2:]), lod_level=0)

@@ -8,8 +8,8 @@ from dpexec.optimizer.dgc import DGCMomentumOptimizer
 from dpexec.optimizer.ftrl import FtrlOptimizer
 from dpexec.optimizer.lookahead import LookaheadOptimizer
 from dpexec.optimizer.momentum import LarsMomentumOptimizer, MomentumOptimizer
+from dpexec.optimizer.pipeline import PipelineOptimizer
 from dpexec.optimizer.recompute import RecomputeOptimizer
-from dpexec.optimizer.refused import PipelineOptimizer
 from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
 from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
 

@@ -155,8 +155,15 @@ class Optimizer:
 
         Returns:
             Pairs of parameter and gradient.
+
+        Raises:
+            AssertionError: the loss has another shape, or callbacks is no list.
         """
         assert callbacks is None or isinstance(callbacks, list)
+        assert loss.shape == (1,), (
+            f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. Maybe "
+            "that you should call fluid.layers.mean to process the current loss."
+        )
         self._dtype = loss.dtype
         program = loss.block.program
         no_grad = variable_names(no_grad_set or [], "no_grad_set")

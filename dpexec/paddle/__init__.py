@@ -4,7 +4,7 @@
 """
 
 from dpexec.paddle import compat, dataset, reader, utils, version
-from dpexec.reader_decorators import batch
+from dpexec.reading.decorators import batch
 
 __all__ = ["__version__", "batch", "compat", "dataset", "reader", "utils", "version"]
 

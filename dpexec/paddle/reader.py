@@ -1,6 +1,6 @@
 """``paddle.reader``: the decorators of readers."""
 
-from dpexec.reader_decorators import (
+from dpexec.reading.decorators import (
     ComposeNotAligned,
     buffered,
     cache,

@@ -14,6 +14,7 @@ from dpexec.passes.fuse_add_activation import FuseAddActivation
 from dpexec.passes.fuse_all_reduce import FuseAllReduce
 from dpexec.passes.fuse_batch_norm_activation import FuseBatchNormActivation
 from dpexec.passes.fuse_broadcast import FuseBroadcast
+from dpexec.passes.fuse_gemm_epilogue import FuseGemmEpilogue
 from dpexec.passes.fuse_optimizer import FuseOptimizer
 from dpexec.passes.fuse_relu_depthwise_conv import FuseReluDepthwiseConv
 from dpexec.passes.fuse_softmax_cross_entropy import FuseSoftmaxCrossEntropy
@@ -31,6 +32,7 @@ __all__ = [
     "FuseAllReduce",
     "FuseBatchNormActivation",
     "FuseBroadcast",
+    "FuseGemmEpilogue",
     "FuseOptimizer",
     "FuseReluDepthwiseConv",
     "FuseSoftmaxCrossEntropy",

@@ -151,8 +151,7 @@ def _kind(uses: Uses, op: Operator) -> Hashable:
     """What the operators of a group have in common; None for an operator of no group."""
     if op.type not in FUSIBLE or not _has_one_type(op):
         return None
-    names = [name for name in op.output_arg_names if name != roles.EMPTY]
-    if any(len(uses.writers[name]) != 1 for name in names):
+    if any(len(uses.writers[name]) != 1 for name in roles.present(op.output_arg_names)):
         return None
     return op.role, () if op.role & roles.BACKWARD else tuple(op.role_var)
 
@@ -171,7 +170,7 @@ def _fused(uses: Uses, members: Iterable[int]) -> Operator:
     """The operator that does the work of a group."""
     ops = [uses.ops[position] for position in members]
     own = set(members)
-    made = dict.fromkeys(name for op in ops for name in op.output_arg_names if name != roles.EMPTY)
+    made = dict.fromkeys(name for op in ops for name in roles.present(op.output_arg_names))
     outside = [name for name in made if not _stays_inside(uses, name, own)]
     read = [_inputs(op) for op in ops]
     names = dict.fromkeys(n for slots in read for ns in slots.values() for n in ns)
@@ -183,9 +182,8 @@ def _fused(uses: Uses, members: Iterable[int]) -> Operator:
         for op, slots in zip(ops, read, strict=True)
     ]
     first = ops[0]
-    kept = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
     attrs = {
-        **{name: first.attrs[name] for name in kept if name in first.attrs},
+        **first.origin_attrs(),
         roles.ROLE_VAR: list(first.role_var),
         "parts": written(parts),
         "results": [numbers[name] for name in outside],

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from dpexec.graph.operators import Operators, Uses, pure
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
-from dpexec.passes.renaming import renamed
+from dpexec.passes.renaming import read_instead
 
 __all__ = ["CommonSubexpressions"]
 
@@ -26,20 +26,16 @@ class CommonSubexpressions:
         """Rewrite ``operators``; tell whether anything changed."""
         uses = operators.uses()
         seen: dict[Hashable, int] = {}
-        names: dict[str, str] = {}
-        changes: dict[Operator, Operator | None] = {}
-        for position, op in enumerate(uses.ops):
-            current = renamed(op, names)
-            if current is not op:
-                changes[op] = current
-            if not pure(op) or not all(map(uses.temporary, op.output_arg_names)):
-                continue
-            key = _value(uses, current, position)
-            first = uses.ops[seen.setdefault(key, position)]
-            if first is not op:
-                names.update(zip(op.output_arg_names, first.output_arg_names, strict=True))
-                changes[op] = None
-        return operators.replace(changes)
+
+        def earlier(position: int, current: Operator) -> dict[str, str]:
+            results = current.output_arg_names
+            if not pure(current) or not all(map(uses.temporary, results)):
+                return {}
+            first = seen.setdefault(_value(uses, current, position), position)
+            equal = uses.ops[first].output_arg_names
+            return {} if first == position else dict(zip(results, equal, strict=True))
+
+        return read_instead(operators, earlier)
 
 
 def _value(uses: Uses, op: Operator, position: int) -> Hashable:

@@ -10,7 +10,6 @@ import numpy as np
 
 from dpexec.core.dtypes import as_var_type
 from dpexec.graph.operators import Operators, Uses, pure
-from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 
 __all__ = ["ConstantFolding"]
@@ -86,7 +85,7 @@ def _is_one_number(array: Any) -> bool:
 def _constant(op: Operator, value: Any) -> Operator:
     number = value.reshape(-1)[0].item()
     attrs = {
-        **{name: op.attrs[name] for name in (roles.ROLE, roles.NAME_SCOPE) if name in op.attrs},
+        **op.origin_attrs(),
         "shape": list(value.shape),
         "dtype": as_var_type(value.dtype),
         "value": float(number),

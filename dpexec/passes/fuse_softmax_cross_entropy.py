@@ -66,7 +66,7 @@ def _together(uses: Uses, position: int) -> Changes:
 def _gradients(uses: Uses, loss: Operator, result: str) -> Changes | None:
     """What becomes of both gradients; None if something else reads what they share."""
     shared = [name for slot in ("MatchX", "XShape") for name in loss.outputs.get(slot, [])]
-    readers = {reader for name in shared if name != roles.EMPTY for reader in uses.readers[name]}
+    readers = {reader for name in roles.present(shared) for reader in uses.readers[name]}
     if not readers:
         return {}
     first = min(readers)

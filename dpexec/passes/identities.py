@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpexec.graph.operators import Operators, Uses, pure
 from dpexec.ir.operator import Operator
-from dpexec.passes.renaming import renamed
+from dpexec.passes.renaming import read_instead
 
 __all__ = ["RemoveIdentities"]
 
@@ -22,16 +22,13 @@ class RemoveIdentities:
     def rewrite(self, operators: Operators) -> bool:
         """Rewrite ``operators``; tell whether anything changed."""
         uses = operators.uses()
-        names: dict[str, str] = {}
-        changes: dict[Operator, Operator | None] = {}
-        for position, op in enumerate(uses.ops):
-            current = renamed(op, names)
-            if current is not op:
-                changes[op] = current
-            if _is_identity(op) and _removable(uses, position):
-                names[op.outputs["Out"][0]] = current.inputs["X"][0]
-                changes[op] = None
-        return operators.replace(changes)
+
+        def original(position: int, current: Operator) -> dict[str, str]:
+            if not _is_identity(uses.ops[position]) or not _removable(uses, position):
+                return {}
+            return {current.outputs["Out"][0]: current.inputs["X"][0]}
+
+        return read_instead(operators, original)
 
 
 def _removable(uses: Uses, position: int) -> bool:

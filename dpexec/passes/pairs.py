@@ -13,7 +13,7 @@ __all__ = ["fused", "pairs"]
 
 
 def pairs(
-    uses: Uses, first: str, slot: str, second: Collection[str]
+    uses: Uses, first: str, slot: str, second: Collection[str], *, at_second: bool = False
 ) -> Iterator[tuple[Operator, Operator]]:
     """Pairs of operators that can be one.
 
@@ -22,6 +22,7 @@ def pairs(
         first: type of the operator that comes first.
         slot: its output that the second one alone reads.
         second: types of the operator that comes second.
+        at_second: whether it is enough that the first one may run where the second does.
 
     Yields:
         Both operators. What each reads besides is the same at the other's position, and what one
@@ -35,16 +36,16 @@ def pairs(
             continue
         other = uses.ops[reader]
         if roles.role_name(op.role) == roles.role_name(other.role) and _movable(
-            uses, position, reader
+            uses, position, reader, at_second
         ):
             yield op, other
 
 
-def _movable(uses: Uses, first: int, second: int) -> bool:
-    """Whether two operators may run at the position of either."""
+def _movable(uses: Uses, first: int, second: int, at_second: bool) -> bool:
+    """Whether two operators may run at the position of either, or at that of the second."""
     one, two = uses.ops[first], uses.ops[second]
-    between = [name for name in two.input_arg_names if name not in one.output_arg_names]
-    if not uses.same([*one.input_arg_names, *between], first + 1, second):
+    besides = [name for name in two.input_arg_names if name not in one.output_arg_names]
+    if not uses.same([*one.input_arg_names, *([] if at_second else besides)], first + 1, second):
         return False
     written = [*one.output_arg_names, *two.output_arg_names]
     return not any(
@@ -64,10 +65,5 @@ def fused(
 ) -> Operator:
     """An operator that does the work of both; the roles are those of the first."""
     role_var = [*first.role_var, *second.role_var]
-    own = {
-        name: first.attrs[name]
-        for name in (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
-        if name in first.attrs
-    }
-    kept = {**attrs, **own, roles.ROLE_VAR: role_var}
+    kept = {**attrs, **first.origin_attrs(), roles.ROLE_VAR: role_var}
     return Operator(first.block, type, inputs, outputs, kept, first.callsite)

@@ -8,7 +8,7 @@ from dpexec.ir.operator import Operator, op_error
 
 __all__ = ["SyncBatchNorm"]
 
-_OWN = ("momentum", "epsilon", "data_layout", roles.ROLE, roles.NAME_SCOPE)
+_OWN = ("momentum", "epsilon", "data_layout")
 
 
 class SyncBatchNorm:
@@ -77,7 +77,7 @@ def _made(
     outputs: dict[str, list[str]],
     summed: list[str] | None = None,
 ) -> Operator:
-    attrs = {name: op.attrs[name] for name in _OWN if name in op.attrs}
+    attrs = op.origin_attrs() | {name: op.attrs[name] for name in _OWN if name in op.attrs}
     if summed is not None:
         attrs |= {"sum_over_devices": summed, roles.ROLE_VAR: op.role_var}
     return Operator(op.block, type, inputs, outputs, attrs, op.callsite)

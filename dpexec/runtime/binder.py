@@ -93,9 +93,14 @@ class Binder:
         return self._families[key]
 
     def _specs(self, plan: Plan, fed: Specs, merged: bool, rules: Rules) -> Specs:
-        specs = check_run(self._graph, plan.live, plan.missing, fed, self._replicas, rules)
+        changing: list[set[str]] = [set() for _ in fed]
+        specs = check_run(
+            self._graph, plan.live, plan.missing, fed, self._replicas, rules, changing
+        )
         for name in plan.fetch if merged else ():
             check_merge(name, [specs[device].get(name) for device in plan.active])
+        for own, names in zip(specs, changing, strict=True):  # by its name alone none is known
+            own.update((name, own[name].replace(shape=(-1,))) for name in names)
         return specs
 
     def _binding(self, plan: Plan, specs: Specs) -> Binding:

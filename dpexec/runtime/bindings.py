@@ -96,9 +96,8 @@ class Bindings:
         return binding
 
     def _plan(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
-        fed = frozenset(name for values in feeds.values for name in values)
         checked = bool(flags.globals()["FLAGS_check_nan_inf"])
-        key = (fetch, fed, feeds.idle, checked, busy_devices(self._graph, feeds.rows))
+        key = (fetch, feeds.names, feeds.idle, checked, busy_devices(self._graph, feeds.rows))
         if key not in self._plans:
             check_fetch_names(self._graph.program.global_block(), fetch)
             self._plans[key] = self._compilation.plan(self._graph, *key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -13,9 +13,10 @@ from dpexec.errors import EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.ir.roles import grad_name
+from dpexec.ops._totals import Total
 from dpexec.runtime.env import Env, Shard
 
-__all__ = ["Body", "BodyError", "Part", "Plain"]
+__all__ = ["Body", "BodyError", "Deferred", "Part", "Plain", "Rounds"]
 
 Call = Callable[[Env], None]
 
@@ -81,65 +82,184 @@ class Plain:
             env.pop(name, None)
 
 
+class Deferred(Protocol):
+    """Work on arrays that is put off, and then done in order.
+
+    Attributes:
+        totals: by name, what is only added up of what rounds compute. Who computes it may do so.
+    """
+
+    totals: dict[str, Total]
+
+    def copy(self, into: Any, array: Any) -> None:
+        """``into[...] = array``."""
+
+    def add(self, into: Any, array: Any) -> None:
+        """``into += array``."""
+
+    def finish(self) -> None:
+        """Do all that was put off.
+
+        Raises:
+            BodyError: an operator refused its values.
+        """
+
+
+class _AtOnce:
+    """Puts nothing off."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, Total] = {}
+
+    def copy(self, into: Any, array: Any) -> None:
+        """``into[...] = array``."""
+        into[...] = array
+
+    def add(self, into: Any, array: Any) -> None:
+        """``into += array``."""
+        into += array
+
+    def finish(self) -> None:
+        """There is nothing to do."""
+
+
 class Body:
     """The block of an operator with its kernels.
 
     Args:
         op: the operator with the attribute ``sub_block``.
         bind: binds an operator of the block.
-        together: puts operators together that can run so; what it leaves stays in order.
+        together: puts operators together that can run so; what it leaves stays in order. It also
+            gets the names of what is looked at after every round.
+        deferred: makes what work is put off in, for the values around the block.
     """
 
     def __init__(
         self,
         op: Operator,
         bind: Callable[[Operator], Call],
-        together: Callable[[Sequence[Plain]], Sequence[Part]] = lambda parts: parts,
+        together: Callable[[Sequence[Plain], Collection[str]], Sequence[Part]] = lambda p, _: p,
+        deferred: Callable[[Env], Deferred] = lambda _: _AtOnce(),
     ) -> None:
         block = op._block_attr("sub_block")
         drops = _drops(block, _kept(op, block))
-        self._parts = together([Plain(inner, bind(inner), drops[inner]) for inner in block.ops])
+        parts = [Plain(inner, bind(inner), drops[inner]) for inner in block.ops]
+        self._parts = together(parts, op.inputs.get("Condition", ()))
+        self.deferred = deferred
         reads, self._outer = block._outer_names()
         self._first = _first_values(op, block, reads)
+        always = {n for inner in block.ops if not inner.bodies for n in inner.writes}
+        self._only_reads = [name for name in reads if name not in self._outer]
+        self._goes_on = [name for name in reads if name in self._outer and name in always]
+        self._reads = [*self._only_reads, *self._goes_on]
         counting = (inner for inner in block.ops if inner.definition.make_undo)
         self._counters = [n for inner in counting for n in inner.writes if n in self._outer]
         self._number = block.idx
         every = itertools.chain.from_iterable(inner.with_inner() for inner in block.ops)
         self._draws = any(inner.definition.is_random for inner in every)
 
-    def inside(self, env: Env) -> Callable[..., Env]:
-        """What a kernel calls to run the block once among the values of ``env``.
+    def around(self, env: Env) -> dict[str, Any]:
+        """Values that every round reads from around the block: a dict finds its own much faster.
 
-        Its arguments are, of gradients, what the same call of the forward body returned, and the
-        values that variables of the block begin with; it returns what the block wrote, but for its
-        own variables that nobody needs afterwards.
+        Args:
+            env: where they are.
         """
-        rounds = itertools.count()
-        return lambda forward=None, given=_NOTHING: self._run(env, forward, given, next(rounds))
+        found = {name: env.find(name) for name in self._reads}
+        return {name: value for name, value in found.items() if value is not None}
 
-    def _run(self, env: Env, forward: Env | None, given: Mapping[str, Any], number: int) -> Env:
-        if env.go_on is not None:
-            env.go_on()
-        inner = Env(self._shard(env.shard, number), env, forward)
+    def run(self, inner: Env, around: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Run the operators once.
+
+        Args:
+            inner: gets what they write, but for variables of the block that nobody needs later.
+            around: from :meth:`around`; gets what changes there.
+            given: values that variables of the block begin with.
+        """
+        env, forward = inner.around, inner.forward
+        assert env is not None
+        inner.update(around)
+        if forward is not None:
+            for name in self._reads:
+                if name in forward:
+                    inner[name] = forward[name]
         inner.update(given)
-        inner.record, inner.go_on = env.record, env.go_on
         first = {name: env.find(name) for name in self._first}
         for part in self._parts:
             part.run(inner)
         for name in self._outer:
             if name in inner:
                 env[name] = inner[name]
+        for name in self._goes_on:
+            if name in inner:
+                around[name] = inner[name]
+        for name in self._only_reads:
+            if name not in given:
+                inner.pop(name, None)
         inner.update(first)
         for name in self._counters:  # gradients count them down, around the body
             inner.pop(name, None)
-        inner.around = inner.forward = None  # no cycle may keep arrays alive
-        return inner
 
-    def _shard(self, shard: Shard, number: int) -> Shard:
-        """Random operators draw other numbers in every round of a loop."""
+    def shard(self, shard: Shard, number: int) -> Shard:
+        """The shard of a round: random operators draw other numbers in every round of a loop."""
         if not (number and self._draws):
             return shard
         return replace(shard, run=(shard.run + 1) * 1_000_003 + number * 8191 + self._number)
+
+
+class Rounds:
+    """What a kernel gets to run the block of its operator, once per round.
+
+    Args:
+        body: the block.
+        env: the values around it.
+    """
+
+    def __init__(self, body: Body, env: Env) -> None:
+        self._body, self._env = body, env
+        self._around = body.around(env)
+        self._deferred = body.deferred(env)
+        self._numbers = itertools.count()
+        self._totals = self._deferred.totals
+        self.copy, self.add = self._deferred.copy, self._deferred.add
+        self.finish = self._deferred.finish
+
+    def __call__(self, forward: Env | None = None, given: Mapping[str, Any] = _NOTHING) -> Env:
+        """Run the block once.
+
+        Args:
+            forward: of gradients, what the same call of the forward body returned.
+            given: values that variables of the block begin with.
+
+        Returns:
+            What it wrote, but for its own variables that nobody needs afterwards.
+        """
+        made = self.begin(forward, given)
+        self.finish()
+        return made
+
+    def total(self, xp: Any, name: str) -> Total:
+        """Add up what all rounds compute for a variable of the block, which they do not return.
+
+        Args:
+            xp: the array library.
+            name: of the variable.
+        """
+        self._totals[name] = Total(xp)
+        return self._totals[name]
+
+    def begin(self, forward: Env | None = None, given: Mapping[str, Any] = _NOTHING) -> Env:
+        """Like a call, but nobody may look at numbers before ``finish``, but for conditions."""
+        env = self._env
+        if env.go_on is not None:
+            env.go_on()
+        inner = Env(self._body.shard(env.shard, next(self._numbers)), env, forward)
+        inner.record, inner.go_on, inner.deferred = env.record, env.go_on, self._deferred
+        self._body.run(inner, self._around, given)
+        for name, total in self._totals.items():
+            if name in inner:
+                total.add(inner.pop(name), self._deferred)
+        inner.around = inner.forward = inner.deferred = None  # no cycle may keep arrays alive
+        return inner
 
 
 def _kept(op: Operator, block: Block) -> set[str]:

@@ -20,6 +20,7 @@ from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.variable import Variable
 from dpexec.runtime.follow import follow_collective
 from dpexec.runtime.replicas import Replicas
 
@@ -77,9 +78,9 @@ class _Rule:
 
     def __init__(self, op: Operator) -> None:
         self._op = op
-        self.needs = [name for name in op.needs if name != roles.EMPTY]
+        self.needs = roles.present(op.needs)
         self.late = [name for name in op.reads if name not in self.needs] if op.bodies else []
-        self._inputs = [name for name in op.input_arg_names if name and name != roles.EMPTY]
+        self._inputs = roles.present(op.input_arg_names)
         self._latest: list[tuple[list[Spec | None], dict[str, Spec]]] = []
 
     def outputs(self, known: Mapping[str, Spec]) -> dict[str, Spec]:
@@ -103,6 +104,7 @@ def check_run(
     feeds: Sequence[Mapping[str, Spec]],
     replicas: Replicas,
     rules: Rules | None = None,
+    changing: Sequence[set[str]] = (),
 ) -> list[dict[str, Spec]]:
     """Derive the spec of every value of a run.
 
@@ -113,9 +115,10 @@ def check_run(
         feeds: specs of what is fed by name, per device.
         replicas: the persistable variables.
         rules: those of the graph's operators, if it was checked before.
+        changing: per device, gets the names that another shape or type is written to on the way.
 
     Returns:
-        Specs by name, per device.
+        Specs by name, per device; of such names the last ones.
 
     Raises:
         EnforceNotMet: a value is missing, or shapes or types do not fit.
@@ -141,8 +144,17 @@ def check_run(
             if name not in known and name in block.vars and block.vars[name].persistable:
                 tensor = _stored(replicas, node.device, name)
                 known.update({} if tensor is None else {name: array_spec(tensor.array)})
-        known.update(rule.outputs(known))
+        made = rule.outputs(known)
+        if changing:
+            changing[node.device].update(name for name in made if _changes(name, known, made))
+        known.update(made)
     return specs
+
+
+def _changes(name: str, known: Mapping[str, Spec], made: Mapping[str, Spec]) -> bool:
+    """Whether a variable has a value already, of another shape or type."""
+    old, new = known.get(name), made[name]
+    return old is not None and (old.shape, old.dtype, old.kind) != (new.shape, new.dtype, new.kind)
 
 
 def _inferred(op: Operator, known: Mapping[str, Spec]) -> dict[str, Spec]:
@@ -204,30 +216,30 @@ def _stored_spec(
     var = op.block._var_recursive(name)
     if var.type == VarType.LOD_TENSOR_ARRAY:  # without entries until something is written
         return var.spec
-    if not var.persistable:
-        if var.is_data and name.endswith(LOD_SUFFIX):
-            fed = name.removesuffix(LOD_SUFFIX)
-            problem = (
-                f"InvalidArgument: variable {fed} is fed without sequences: feed a LoDTensor with "
-                "their lengths, such as fluid.create_lod_tensor(data, [lengths], place)"
-            )
-        elif var.is_data:
-            problem = f"InvalidArgument: input variable {name} is not initialized: feed it"
-        else:
-            problem = (
-                f"InvalidArgument: input variable {name} is not initialized: no operator before "
-                "this one computes it and it is not fed"
-            )
-        raise op_error(op, problem, known)
-    tensor = _stored(replicas, device, name)
-    if tensor is None:
-        raise op_error(
-            op,
-            f"PreconditionNotMet: input variable {name} has not been initialized. Run the startup "
-            "program first, after minimize() was called: exe.run(fluid.default_startup_program())",
-            known,
+    tensor = _stored(replicas, device, name) if var.persistable else None
+    if tensor is not None:
+        return array_spec(tensor.array)
+    others = ((other, _stored(replicas, device, other)) for other in op.input_arg_names)
+    stored = {other: array_spec(found.array) for other, found in others if found is not None}
+    raise op_error(op, _why_missing(var), {**stored, **known})
+
+
+def _why_missing(var: Variable) -> str:
+    """What is wrong when an operator reads a variable that has no value."""
+    if var.persistable:
+        return (
+            f"PreconditionNotMet: input variable {var.name} has not been initialized. Run the "
+            "startup program first, after minimize() was called: "
+            "exe.run(fluid.default_startup_program())"
         )
-    return array_spec(tensor.array)
+    if var.is_data and var.name.endswith(LOD_SUFFIX):
+        fed = var.name.removesuffix(LOD_SUFFIX)
+        return (
+            f"InvalidArgument: variable {fed} is fed without sequences: feed a LoDTensor with "
+            "their lengths, such as fluid.create_lod_tensor(data, [lengths], place)"
+        )
+    hint = "feed it" if var.is_data else "no operator before computes it, and it is not fed"
+    return f"InvalidArgument: input variable {var.name} is not initialized: {hint}"
 
 
 def _stored(replicas: Replicas, device: int, name: str) -> LoDTensor | None:

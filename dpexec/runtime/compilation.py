@@ -6,7 +6,6 @@ cluster build the very graph and plans that the client has.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from dpexec.graph.dot import write_graphviz
 from dpexec.graph.operators import Operators
 from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.callsite import warn
 from dpexec.ir.program import Program
 from dpexec.passes import (
     AddTo,
@@ -28,6 +28,7 @@ from dpexec.passes import (
     FuseAllReduce,
     FuseBatchNormActivation,
     FuseBroadcast,
+    FuseGemmEpilogue,
     FuseOptimizer,
     FuseReluDepthwiseConv,
     FuseSoftmaxCrossEntropy,
@@ -55,10 +56,12 @@ _REWRITES: Sequence[type[OperatorPass]] = (
     FuseSoftmaxCrossEntropy,
     FuseReluDepthwiseConv,
     FuseBatchNormActivation,
+    FuseGemmEpilogue,
     AutoFusion,
     FuseAddActivation,
     AddTo,
 )
+_FOR_GPUS = frozenset(["allow_cuda_graph_capture", FuseGemmEpilogue.name])
 _PASSES: Sequence[type[Pass]] = (FuseOptimizer, FuseAllReduce, FuseBroadcast, SequentialExecution)
 
 
@@ -116,7 +119,8 @@ class Compilation:
             native = kernels.libraries()
             return cls(program, places, options, [], [], PlanOptions(native=bool(native)), native)
         own_before, own_after = strategy.appended
-        rewrites = [make() for make in _REWRITES if getattr(strategy, make.name)] + own_before
+        switched = [make for make in _REWRITES if _is_on(strategy, make.name, places)]
+        rewrites = [*(make() for make in switched), *own_before]
         passes = [make() for make in _PASSES if getattr(strategy, make.name)] + own_after
         options = _replication(strategy, places, scale_loss_grad, collectives is not None)
         native = kernels.libraries() if strategy.native_kernels else {}
@@ -128,7 +132,7 @@ class Compilation:
             drop=strategy.memory_optimize is not False,
             bucket_bytes=_bucket_bytes(passes, options, collectives),
             rounding=_rounding(strategy, places),
-            captured=_captured(strategy, places),
+            captured=_is_on(strategy, "allow_cuda_graph_capture", places),
             branches=_has_free_cores(places, options, collectives),
             native=bool(native),
         )
@@ -231,15 +235,13 @@ def _bucket_bytes(
     return exchange.bucket_bytes
 
 
-def _captured(strategy: BuildStrategy, places: Sequence[Place]) -> bool:
-    """Whether GPUs are to launch CUDA graphs; says if there are none that could."""
-    if not strategy.allow_cuda_graph_capture or on_gpus(places):
-        return strategy.allow_cuda_graph_capture
-    warnings.warn(
-        "BuildStrategy.allow_cuda_graph_capture has no effect: no replica is on a GPU",
-        stacklevel=2,
-    )
-    return False
+def _is_on(strategy: BuildStrategy, field: str, places: Sequence[Place]) -> bool:
+    """Whether something happens; says if it does not, for only GPUs could do it."""
+    on = bool(getattr(strategy, field))
+    if on and field in _FOR_GPUS and not on_gpus(places):
+        warn(f"BuildStrategy.{field} has no effect: no replica is on a GPU")
+        return False
+    return on
 
 
 def _halves(strategy: BuildStrategy, places: Sequence[Place], native: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.kept import Kept
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
@@ -14,6 +15,8 @@ from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
+from dpexec.runtime.feeds.levels import FedLevels
+from dpexec.runtime.parts import Part
 from dpexec.runtime.placement import cpu_places_on, cuda_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.pservers.remote import check_mode, remote_of
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from dpexec.trace.events import Trace
 
 __all__ = ["CompiledProgram"]
+
+_PARTS_KEPT = 8
 
 
 class CompiledProgram:
@@ -53,6 +58,8 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._places: list[Place] | None = None
         self._engine: Engine | None = None
+        self._parts: Kept[tuple[Part | None, FedLevels | None], Engine] = Kept(_PARTS_KEPT)
+        self._levels: FedLevels | None = None
         self._scope: Scope | None = None
         self._place: Place | None = None
 
@@ -106,31 +113,66 @@ class CompiledProgram:
 
     # ---- compilation, at the first run
 
-    def _compile(self, scope: Scope, place: Place) -> Engine:
+    def _compile(self, scope: Scope, place: Place, levels: FedLevels | None = None) -> Engine:
         if self._engine is not None:
-            if scope is not self._scope:
-                raise ValueError("Cannot compile program with different scope.")
-            if place != self._place:
-                raise ValueError("Cannot compile program with different place.")
-            return self._engine
+            both = {"scope": (scope, self._scope), "place": (place, self._place)}
+            for what, (given, known) in both.items():
+                if given != known:
+                    raise ValueError(
+                        f"Cannot compile program with different {what}. It belongs to that of its "
+                        "first run: make another CompiledProgram"
+                    )
+            return self._engine if levels == self._levels else self._compile_part(None, levels)
+        program = self._program if levels is None else levels.of(self._program)
+        self._engine = self._engine_of(program, place, scope, self._shared_engine())
+        self._scope, self._place, self._levels = scope, place, levels
+        self._places = list(self._engine.places)  # tools count them
+        return self._engine
+
+    def _engine_for(
+        self, place: Place, scope: Scope, part: Part | None, levels: FedLevels | None
+    ) -> Engine:
+        """What runs the program, or a part of it, for some feeds."""
+        engine = self._compile(scope, place, levels)
+        return engine if part is None else self._compile_part(part, levels)
+
+    def _compile_part(self, part: Part | None, levels: FedLevels | None) -> Engine:
+        """What runs a part of the program, on the variables of the whole, which is compiled.
+
+        Args:
+            part: None is all of it, which was compiled for other feeds.
+            levels: what it is fed.
+        """
+        engine = self._parts.get((part, levels))
+        if engine is None:
+            assert self._scope is not None and self._place is not None
+            program = self._program
+            if part is not None:
+                program = part.of(self._original if self._remote is None else program)
+            program = program if levels is None else levels.of(program)
+            engine = self._engine_of(program, self._place, self._scope, self._engine)
+            self._parts[part, levels] = engine
+        return engine
+
+    def _engine_of(
+        self, program: Program, place: Place, scope: Scope, share_from: Engine | None
+    ) -> Engine:
         places = self._resolve_places(place) if self._is_data_parallel else [place]
         build_strategy = execution_strategy = None
         if self._is_data_parallel:
             build_strategy = self._build_strategy or BuildStrategy()
             check_mode(self._remote, build_strategy)
             execution_strategy = self._exec_strategy or ExecutionStrategy()
-        self._engine = Engine(
-            self._program,
+        return Engine(
+            program,
             places,
             scope,
             build_strategy,
             execution_strategy,
-            share_from=self._shared_engine(),
+            share_from=share_from,
             scale_loss_grad=self._is_data_parallel and self._loss_name != "",
             label=self._original,
         )
-        self._scope, self._place = scope, place
-        return self._engine
 
     def _resolve_places(self, place: Place) -> list[Place]:
         places = self._places

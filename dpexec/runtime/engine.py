@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from dpexec.core.places import CPUPlace, Place, on_gpus
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet, mistake_behind
 from dpexec.graph.lods import with_offsets
+from dpexec.ir.callsite import warn
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
@@ -131,6 +131,11 @@ class Engine:
         client = self.scheduler if self._on_cluster else None
         return Splitter(lambda feed: split_feed(block, feed, devices, partial, client), block)
 
+    @functools.cached_property
+    def replica_places(self) -> Sequence[Place]:
+        """The devices that run the whole program."""
+        return [self.places[device] for device in self.graph.replicas]
+
     @property
     def _on_cluster(self) -> bool:
         return not isinstance(self.scheduler, str)
@@ -166,10 +171,9 @@ class Engine:
     def _seal(self) -> None:
         """Take the strategies as they are, and warn of what cannot be meant."""
         if self.num_threads < 2 <= len(self.places) and not self._on_cluster:
-            warnings.warn(
+            warn(
                 f"ExecutionStrategy.num_threads = 1 runs the {len(self.places)} replicas one after "
-                "another; leave it at 0, or set it to the number of processors",
-                stacklevel=6,
+                "another; leave it at 0, or set it to the number of processors"
             )
         for strategy in (self.build_strategy, self.execution_strategy):
             if strategy is not None:
@@ -237,16 +241,17 @@ class Engine:
         return self.local.ready(binding, feeds)
 
     def _step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        counter = self.observers.counter
-        if counter is None:
-            return self._one_step(binding, feeds, merged)
-        counter.begin(binding)
+        counter, recorders = self.observers.counter, self.observers.recorders
+        shards_of = functools.partial(self._shards, feeds)
+        if counter is not None:
+            counter.begin(binding)
         results = None
         try:
-            results = self._one_step(binding, feeds, merged)
+            results = self.local.step(binding, feeds, shards_of, merged, recorders)
             return results
         finally:
-            counter.end(feeds.samples, results)
+            if counter is not None:
+                counter.end(feeds.samples, results)
 
     def _cluster_steps(
         self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
@@ -256,56 +261,48 @@ class Engine:
         steps = list(zip(bindings, batches, strict=True))
         results: list[Any] = []
         while steps:
-            now = steps[:1] if self.observers.recorders else steps
-            results = self._steps_on_cluster(now, merged)
+            recorders = self.observers.recorders
+            now = steps[:1] if recorders else steps
+            results = self._steps_on_cluster(now, merged, recorders)
             steps = steps[len(now) :]
         return results
 
-    def _steps_on_cluster(self, steps: Sequence[tuple[Binding, Feeds]], merged: bool) -> list[Any]:
+    def _steps_on_cluster(
+        self, steps: Sequence[tuple[Binding, Feeds]], merged: bool, recorders: Sequence[live.Keeper]
+    ) -> list[Any]:
         counter, before = self.observers.counter, self._runs()
         if counter is not None:
             counter.begin(steps[0][0])
         results = None
         try:
-            if len(steps) == 1:
-                results = self._one_step(*steps[0], merged)
-            else:
-                bindings, batches = zip(*steps, strict=True)
-                results = self._run_on_cluster(bindings, batches, merged, None)
+            results = self._run_on_cluster(steps, merged, recorders)
             return results
         finally:
             if counter is not None:
                 count_all(counter, steps, self._runs() - before, results)
 
-    def _runs(self) -> int:
-        return self.replicas.scope.run_count(self.label)
-
     def _run_on_cluster(
-        self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool, recording: Any
+        self, steps: Sequence[tuple[Binding, Feeds]], merged: bool, recorders: Sequence[live.Keeper]
     ) -> list[Any]:
         """Make some steps together; those that were completed count, also if one fails."""
+        runner, (bindings, batches) = self._cluster_runner(), zip(*steps, strict=True)
+        recording = runner.recording(bindings[0]) if recorders else None
+        if recording is not None:
+            recording.begin()
         shards = [self._shards(feeds, ahead) for ahead, feeds in enumerate(batches)]
-        done, results, error = self._cluster_runner().steps(
+        done, results, error = runner.steps(
             bindings, batches, shards, self.replicas, merged, recording
         )
         for _ in range(done):
             self.replicas.scope.count_run(self.label)
         if error is not None:
             raise error
+        if recording is not None:
+            recording.end(recorders)
         return results
 
-    def _one_step(self, binding: Binding, feeds: Feeds, merged: bool) -> list[Any]:
-        recorders = self.observers.recorders
-        if self._cluster is None:
-            shards_of = functools.partial(self._shards, feeds)
-            return self.local.step(binding, feeds, shards_of, merged, recorders)
-        if not recorders:
-            return self._run_on_cluster([binding], [feeds], merged, None)
-        recording = self._cluster.recording(binding)
-        recording.begin()
-        results = self._run_on_cluster([binding], [feeds], merged, recording)
-        recording.end(recorders)
-        return results
+    def _runs(self) -> int:
+        return self.replicas.scope.run_count(self.label)
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
         before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])

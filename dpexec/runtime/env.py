@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,16 @@ class Env(dict[str, Any]):
         forward: looked up before that: gradients see the variables of the body that they are of.
     """
 
-    __slots__ = ("_guarded", "around", "forward", "go_on", "joined", "record", "shard")
+    __slots__ = (
+        "_guarded",
+        "around",
+        "deferred",
+        "forward",
+        "go_on",
+        "joined",
+        "record",
+        "shard",
+    )
 
     def __init__(
         self,
@@ -67,9 +76,11 @@ class Env(dict[str, Any]):
         """Told name, start and end of every operator of a body, if someone records."""
         self.go_on: Callable[[], None] | None = None
         """Called before every round of a loop; raises if the run is to stop."""
+        self.deferred: Any = None
+        """What code of a block waits in, for values of its rounds: a :class:`bodies.Deferred`."""
         self.joined: dict[str, int] = {}
         """The bytes of sparse values that sums put together here, by name of the sum."""
-        self._guarded: set[int] = set()
+        self._guarded: Collection[int] = ()
 
     def __missing__(self, name: str) -> Any:
         if self.forward is not None and name in self.forward:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakSet
 
+from dpexec.core.kept import Kept
 from dpexec.core.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from dpexec.core.scope import Scope, global_scope
 from dpexec.errors import EOFException
-from dpexec.ir import roles
-from dpexec.ir.operator import Operator
+from dpexec.ir.callsite import warn
 from dpexec.ir.program import Program, default_main_program
 from dpexec.runtime.compiled_program import CompiledProgram
 from dpexec.runtime.dataset_runs import (
     Dataset,
     Feed,
     FetchHandler,
-    Watcher,
     run_dataset,
     watchers,
 )
 from dpexec.runtime.engine import Engine
+from dpexec.runtime.feeds.levels import FedLevels
 from dpexec.runtime.feeds.loaders import with_loaders
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import as_arrays, as_tensors, fetch_names, split_updates
+from dpexec.runtime.parts import Part, needed_feeds
 from dpexec.runtime.pservers.client import Servers
-from dpexec.runtime.pservers.remote import Remote, remote_of
+from dpexec.runtime.pservers.remote import remote_of
 from dpexec.runtime.pservers.server import serve
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
@@ -41,14 +41,19 @@ class Executor:
 
     Args:
         place: the device; None takes the first GPU if there is one, else the CPU.
+
+    Raises:
+        TypeError: that is no place.
     """
 
     def __init__(self, place: Place | None = None) -> None:
         if place is None:
             place = CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
+        if not isinstance(place, Place):
+            raise TypeError(f"Executor takes a place such as CPUPlace(), but received {place!r}")
         self.place = place
         self._closed = False
-        self._engines: dict[Any, Engine] = {}
+        self._engines: Kept[Any, Engine] = Kept(_ENGINES_KEPT)
         self._servers: set[Servers] = set()
         self._compiled: WeakSet[Engine] = WeakSet()
 
@@ -81,14 +86,15 @@ class Executor:
                 when somebody reads them: steps overlap with what is done in between.
             use_program_cache: accepted; plans are always cached until the program changes.
             return_merged: concatenate the devices' values along axis 0, else a list per name.
-            use_prune: run only what the fetches and the parameter updates need.
+            use_prune: run only what the fetches and the parameter updates need, and nothing that
+                computes what is fed.
 
         Returns:
             One array (or list, or LoDTensor) per fetched name.
 
         Raises:
             RuntimeError: the executor was closed.
-            TypeError: not a program, or a feed or fetch of a wrong type.
+            TypeError: not a program or scope, or a feed or fetch of a wrong type.
             ValueError: a feed of a wrong shape or element type.
             EOFException: a DataLoader of the program has no more data.
             EnforceNotMet: an operator cannot work on its inputs; nothing has changed then.
@@ -96,69 +102,67 @@ class Executor:
         if self._closed:
             raise RuntimeError("Attempted to use a closed Executor")
         scope = global_scope() if scope is None else scope
+        if not isinstance(scope, Scope):
+            raise TypeError(f"Executor.run takes a Scope, but received scope={scope!r}")
         program = default_main_program() if program is None else program
-        if isinstance(program, CompiledProgram):
-            results = self._run_compiled(
-                program, feed, fetch_list, scope, return_numpy, return_merged
-            )
-        elif isinstance(program, Program):
-            results = self._run_program(program, feed, fetch_list, scope, return_numpy, use_prune)
-        else:
+        if not isinstance(program, (Program, CompiledProgram)):
             raise TypeError(
                 f"Executor requires Program as its Parameter. But you passed in {type(program)}"
             )
+        results = self._run(
+            program, feed, fetch_list, scope, return_numpy, return_merged, use_prune
+        )
         return as_arrays(results) if return_numpy else as_tensors(results)
 
-    def _run_program(
+    def _run(
         self,
-        program: Program,
+        program: Program | CompiledProgram,
         feed: Any,
         fetch_list: Any,
         scope: Scope,
         return_numpy: bool,
+        return_merged: bool,
         use_prune: bool,
     ) -> list[Any]:
+        compiled = program if isinstance(program, CompiledProgram) else None
+        original = program._original if isinstance(program, CompiledProgram) else program
         fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
-        if not program.global_block().ops:
-            warnings.warn("The current program is empty.", stacklevel=3)
-        remote = remote_of(program)
-        if remote is not None and remote.serves:
-            serve(program, scope, self.place)
-            return []
-        prune = (tuple(names), tuple(updates)) if use_prune or updates else None
-        engine = self._engine_for(program, scope, prune)
-        values = with_loaders(program, feed, [self.place], engine.prepare)
-        batches = [engine.split(values)]
-        return self._run_engine(engine, remote, batches, names, return_numpy, True)
-
-    def _run_engine(
-        self,
-        engine: Engine,
-        remote: Remote | None,
-        batches: Sequence[Feeds],
-        names: Sequence[str],
-        return_numpy: bool,
-        merged: bool,
-    ) -> list[Any]:
+        part = Part.wanted(feed, names, updates) if use_prune or updates else None
+        levels = FedLevels.find(original, feed)
+        if compiled is None:
+            if not original.global_block().ops:
+                warn("The current program is empty.")
+            remote = remote_of(original)
+            if remote is not None and remote.serves:
+                serve(original, scope, self.place)
+                return []
+            engine = self._engine_for(original, scope, part, levels)
+        else:
+            engine, remote = compiled._engine_for(self.place, scope, part, levels), compiled._remote
+            self._compiled.add(engine)
+        if part is not None:
+            feed = needed_feeds(original, engine.program, feed)
+        batches = _batches(engine, original if compiled is None else engine.program, feed)
         if return_numpy:
             engine.offsets.refuse(batches, names)
+        merged = return_merged or compiled is None or not compiled._is_data_parallel
         if remote is None:
             return engine.run(batches, names, merged)
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
 
-    def _engine_for(self, program: Program, scope: Scope, prune: Any) -> Engine:
-        key = (program, scope, prune)
-        engine = self._engines.pop(key, None)
+    def _engine_for(
+        self, program: Program, scope: Scope, part: Part | None, levels: FedLevels | None
+    ) -> Engine:
+        key = (program, scope, part, levels)
+        engine = self._engines.used(key)
         if engine is None or engine.version != program._version:
             remote = remote_of(program)
             source = program if remote is None else remote.local
-            source = source if prune is None else _pruned(source, *prune)
-            engine = self._make_engine(source, scope, program)
-        self._engines[key] = engine  # the latest used is last
-        if len(self._engines) > _ENGINES_KEPT:
-            del self._engines[next(iter(self._engines))]
+            source = source if part is None else part.of(source)
+            source = source if levels is None else levels.of(source)
+            engine = self._engines[key] = self._make_engine(source, scope, program)
         return engine
 
     def _make_engine(self, source: Program, scope: Scope, label: Program) -> Engine:
@@ -171,22 +175,6 @@ class Executor:
         return Engine(
             source, [self.place], scope, strategy, execution, scale_loss_grad=True, label=label
         )
-
-    def _run_compiled(
-        self,
-        compiled: CompiledProgram,
-        feed: Any,
-        fetch_list: Any,
-        scope: Scope,
-        return_numpy: bool,
-        return_merged: bool,
-    ) -> list[Any]:
-        names = fetch_names(fetch_list)
-        engine = compiled._compile(scope, self.place)
-        self._compiled.add(engine)
-        batches = _batches(engine, feed)
-        merged = return_merged or not compiled._is_data_parallel
-        return self._run_engine(engine, compiled._remote, batches, names, return_numpy, merged)
 
     def train_from_dataset(
         self,
@@ -226,7 +214,15 @@ class Executor:
             ValueError: the data set has no files or no variables.
         """
         watching = watchers(fetch_list, fetch_info, print_period, debug, fetch_handler)
-        self._run_dataset(program, dataset, scope, thread, watching)
+        program = default_main_program() if program is None else program
+        original = program._original if isinstance(program, CompiledProgram) else program
+        known = original.global_block().vars
+
+        def run(feed: Feed, names: list[str]) -> list[Any]:
+            fed = {name: tensor for name, tensor in feed.items() if name in known}
+            return self.run(program, fed, names, scope=scope, return_numpy=False)
+
+        run_dataset(run, dataset, thread, watching)
 
     def infer_from_dataset(
         self,
@@ -246,26 +242,10 @@ class Executor:
         the program runs as it is. Pass one that updates nothing, such as
         ``program.clone(for_test=True)`` from before ``minimize``.
         """
-        watching = watchers(fetch_list, fetch_info, print_period, debug, fetch_handler)
-        self._run_dataset(program, dataset, scope, thread, watching)
-
-    def _run_dataset(
-        self,
-        program: Program | CompiledProgram | None,
-        dataset: Dataset | None,
-        scope: Scope | None,
-        thread: int,
-        watching: Sequence[Watcher],
-    ) -> None:
-        program = default_main_program() if program is None else program
-        original = program._original if isinstance(program, CompiledProgram) else program
-        known = original.global_block().vars
-
-        def run(feed: Feed, names: list[str]) -> list[Any]:
-            fed = {name: tensor for name, tensor in feed.items() if name in known}
-            return self.run(program, fed, names, scope=scope, return_numpy=False)
-
-        run_dataset(run, dataset, thread, watching)
+        self.train_from_dataset(
+            *(program, dataset, scope, thread, debug),
+            *(fetch_list, fetch_info, print_period, fetch_handler),
+        )
 
     def close(self) -> None:
         """Release what the executor holds, here and on workers; it cannot run any more.
@@ -285,13 +265,12 @@ class Executor:
         self._compiled.clear()
 
 
-def _batches(engine: Engine, feed: Any) -> list[Feeds]:
-    """What every step of a run is fed; readers give each its own, or fewer at their end."""
-    places = [engine.places[device] for device in engine.graph.replicas]
+def _batches(engine: Engine, program: Program, feed: Any) -> list[Feeds]:
+    """What every step of a run is fed; a program's readers give each its own, or fewer at last."""
     batches: list[Feeds] = []
     for _ in range(engine.steps_per_run):
         try:
-            values = with_loaders(engine.program, feed, places, engine.prepare)
+            values = with_loaders(program, feed, engine.replica_places, engine.prepare)
         except EOFException:
             if batches:
                 break
@@ -301,20 +280,3 @@ def _batches(engine: Engine, feed: Any) -> list[Feeds]:
         else:
             batches.append(engine.split(values))
     return batches
-
-
-def _pruned(program: Program, fetch: tuple[str, ...], updates: tuple[Operator, ...]) -> Program:
-    """What the fetched variables and some parameter updates (none given: all) need of a program."""
-    made = program.clone()
-    block = made.global_block()
-    needed = set(fetch)
-    kept: list[Operator] = []
-    originals = program.global_block().ops
-    for original, op in zip(reversed(originals), reversed(block.ops), strict=True):
-        wanted = original in updates if updates else op.role & roles.OPTIMIZE
-        if wanted or needed.intersection(op.writes):
-            kept.append(op)
-            needed.update(op.reads)
-    block.ops = kept[::-1]
-    made._drop_unused_blocks()
-    return made

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.arrays import Entry, TensorArray
+from dpexec.core.copies import with_arrays
 from dpexec.core.lod import Lod
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows
 from dpexec.graph.lods import Sequences
@@ -39,6 +40,8 @@ __all__ = [
 def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
     """Take the optimizer operators, and the results of ``minimize``, out of a fetch list.
 
+    Items may be lists, as ``fluid.gradients`` returns them.
+
     Returns:
         What remains to be fetched, and the operators.
 
@@ -52,14 +55,13 @@ def split_updates(fetch_list: Any) -> tuple[Any, list[Operator]]:
     for item in fetch_list:
         if isinstance(item, tuple) and item and isinstance(item[0], list):
             item = item[0]  # minimize returns (operators, pairs of parameter and gradient)
-        operators = item if isinstance(item, list) else [item]
-        if not operators or not all(isinstance(op, Operator) for op in operators):
-            rest.append(item)
-            continue
-        for op in operators:
-            if not op.role & roles.OPTIMIZE:
-                raise TypeError(f"operator {op.type} in fetch_list is no optimizer operator")
-        updates += operators
+        for each in item if isinstance(item, (list, tuple)) else [item]:
+            if not isinstance(each, Operator):
+                rest.append(each)
+            elif each.role & roles.OPTIMIZE:
+                updates.append(each)
+            else:
+                raise TypeError(f"operator {each.type} in fetch_list is no optimizer operator")
     return rest, updates
 
 
@@ -164,14 +166,7 @@ def _on_host(value: Any) -> Any:
 
 def host_copy(value: Any) -> Any:
     """A copy of a value on the host; what never changes is none."""
-    if isinstance(value, Lod):
-        return value
-    if isinstance(value, TensorArray):
-        entries = ((host_copy(e[0]), e[1]) if e is not None else None for e in value)
-        return TensorArray(entries)
-    if isinstance(value, SelectedRows):
-        return SelectedRows(host_copy(value.row_array), value.height(), host_copy(value.value))
-    return np.array(_on_host(value))
+    return with_arrays(value, lambda array: np.array(_on_host(array)))
 
 
 class Later:

@@ -9,6 +9,7 @@ from dpexec.core.lod import lod_name
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
+from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.feeds.splitting import even_rows
 
 __all__ = ["follow_collective", "samples_of"]
@@ -39,12 +40,10 @@ def follow_collective(node: OpNode, specs: Specs, missing: set[VarNode], stored:
     elif node.kind == "merge":
         _follow_merge(node, specs, sources, targets[0])
     else:
-        names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
-        made_of = dict(zip(names, dict.fromkeys(var.name for var in targets), strict=True))
-        for var in reversed(sources):  # so that the first of equals counts
-            for out in targets:
-                if out.name == made_of[var.name] and var.name in specs[var.device]:
-                    specs[out.device][out.name] = specs[var.device][var.name]
+        for name, devices, made, receivers in sums_of(node, missing):
+            found = [specs[device][name] for device in devices if name in specs[device]]
+            for device in receivers if found else ():
+                specs[device][made] = found[0]
 
 
 def _follow_split(

@@ -98,9 +98,8 @@ def count_rows(graph: SSAGraph, feeds: Feeds, replicas: Replicas) -> dict[int, i
         EnforceNotMet: a value is missing, or shapes or types do not fit.
     """
     rows = dict(feeds.rows)
-    fed = {name for values in feeds.values for name in values}
     while True:
-        nodes, missing = live_nodes(graph, feeds.idle, fed, busy_devices(graph, rows))
+        nodes, missing = live_nodes(graph, feeds.idle, feeds.names, busy_devices(graph, rows))
         unknown = (n for n, node in enumerate(nodes) if node.kind == "split")
         end = next((n for n in unknown if nodes[n].body not in rows), None)
         if end is None:

@@ -233,8 +233,7 @@ class LocalRunner:
             for name in feeds.persistable & env.keys():
                 if (name if shared else (device, name)) not in done:
                     replicas.commit(device, name, self._copy(device, env[name]))
-        names = {name for _, name in (*plan.commits, *plan.overwritten)}
-        replicas.written(names | feeds.persistable)
+        replicas.written(plan.written | feeds.persistable)
 
     def _copy(self, device: int, value: Any) -> Any:
         """A copy of a value of a device."""

@@ -1,7 +1,7 @@
 """Which values of a step take memory, and from which operator until which.
 
 Nothing of this is recorded: it follows from the plan and from where values lie. Only operators on
-NumPy are asked once what they made, since some of their results are views of others.
+arrays are asked once what they made, since some of their results are views of others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpexec.trace.events import Allocation, MemoryKind
 __all__ = ["Life", "Measured", "lives", "measure", "nbytes_of", "stored"]
 
 Measured = dict[VarNode, int]
-"""How many bytes results on NumPy really take; a view takes none."""
+"""How many bytes results really take that no code computes; a view takes none."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ def _arrays(value: Any) -> list[Any]:
 
 
 def _root(array: Any) -> Any:
-    while isinstance(getattr(array, "base", None), np.ndarray):
+    while isinstance(getattr(array, "base", None), np.ndarray | type(array)):  # CuPy's, too
         array = array.base
     return array
 
@@ -104,7 +104,7 @@ def lives(
         plan: the plan.
         steps: the bound steps of every task, whose code knows where values lie.
         specs: of every value of a run, per device.
-        measured: what results on NumPy take, as far as that is known.
+        measured: what results take, as far as that is known.
 
     Returns:
         The values, feeds first, then in the order in which they are made.

@@ -62,18 +62,15 @@ class ParallelExecutor:
         if num_trainers != 1 or trainer_id != 0:
             build_strategy.num_trainers = num_trainers
             build_strategy.trainer_id = trainer_id
-        if share_vars_from is not None:
-            sys.stderr.write("share_vars_from is set, scope is ignored.\n")
         execution = ExecutionStrategy() if exec_strategy is None else exec_strategy
         scheduler = scheduler_in_force(execution.scheduler)
         places = cuda_places_on(scheduler) if use_cuda else cpu_places_on(scheduler)
         self._devices = len(places)
+        self._scope: Scope = global_scope() if scope is None else scope
         shared: CompiledProgram | None = None
         if share_vars_from is not None:
-            shared = share_vars_from._compiled_program
-        self._scope: Scope = global_scope() if scope is None else scope
-        if share_vars_from is not None:
-            self._scope = share_vars_from._scope
+            sys.stderr.write("share_vars_from is set, scope is ignored.\n")
+            shared, self._scope = share_vars_from._compiled_program, share_vars_from._scope
         program = default_main_program() if main_program is None else main_program
         self._compiled_program: CompiledProgram = CompiledProgram(program).with_data_parallel(
             loss_name=loss_name,

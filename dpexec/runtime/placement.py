@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -117,7 +116,7 @@ def cpu_places_on(scheduler: Any) -> list[CPUPlace]:
     """
     if isinstance(scheduler, str):
         return places.cpu_places()
-    return [CPUPlace()] * (len(workers_of(scheduler)) * int(os.environ.get("CPU_NUM", "1")))
+    return [CPUPlace()] * (len(workers_of(scheduler)) * places.cpu_num(1))
 
 
 def cuda_places_on(scheduler: Any) -> list[CUDAPlace]:

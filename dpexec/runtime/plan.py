@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.core.places import Place, array_module
+import numpy as np
+
+from dpexec.core.places import CUDAPlace, Place, array_module, on_gpus
 from dpexec.graph.describe import describe
 from dpexec.graph.drawable import Drawable
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
-from dpexec.kernels.gpu.products import PRODUCTS, RoundingProducts
+from dpexec.kernels.gpu.products import PRODUCTS, products
 from dpexec.passes import needed_nodes
 from dpexec.runtime.collectives import bind_collective
+from dpexec.runtime.gpu.numbers import on_host
 from dpexec.runtime.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
@@ -43,6 +46,7 @@ class Plan(Drawable):
         checked: whether results that are no finite numbers make the run fail.
         captured: whether GPUs launch pieces of its tasks as CUDA graphs.
         exchange: how values get from GPU to GPU on a cluster, which its first run shows.
+        on_host: operators that the host computes for GPUs, since they give numbers for shapes.
     """
 
     graph: SSAGraph
@@ -60,6 +64,7 @@ class Plan(Drawable):
     checked: bool = False
     captured: bool = False
     exchange: str = ""
+    on_host: frozenset[Operator] = frozenset()
 
     def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
         """The start of a run on one device.
@@ -147,14 +152,17 @@ def make_plan(
     drops = _drops(block, tasks, set(fetch)) if drop else {}
     commits, overwritten = _writes(graph, nodes, in_place, shared)
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
+    kept = {*fetch, *(name for _, name in (*commits, *overwritten))}
+    numbers = on_host(nodes, kept) if on_gpus(graph.places) else frozenset()
+    modules = [_modules(place, numbers, options) for place in graph.places]
 
     def bind(node: OpNode) -> Step:
         call: Call | CollectiveCall
         if node.device is None or node.is_collective:
             call = bind_collective(node, graph.places, missing)
         else:
-            xp = _module(graph.places[node.device], node, options)
-            call = bind_step(node, xp, node in in_place, late, checked, options.native)
+            module_of = modules[node.device]
+            call = bind_step(node, module_of, node in in_place, late, checked, options.native)
         return Step(node, call, drops.get(node, ()))
 
     return Plan(
@@ -172,15 +180,25 @@ def make_plan(
         fetch=tuple(fetch),
         checked=checked,
         captured=options.captured and not checked,
+        on_host=numbers,
     )
 
 
-def _module(place: Place, node: OpNode, options: PlanOptions) -> Any:
-    """What a node computes with on a device."""
+def _modules(
+    place: Place, numbers: Collection[Operator], options: PlanOptions
+) -> Callable[[Operator], Any]:
+    """What tells with which array library an operator computes on a device."""
+    if not isinstance(place, CUDAPlace):
+        return lambda op: np
     xp = array_module(place)
-    if options.rounding and node.op is not None and node.op.type in PRODUCTS:
-        return RoundingProducts(xp, options.rounding)
-    return xp
+    exact, rounding = products(xp), products(xp, options.rounding or "float32")
+
+    def module_of(op: Operator) -> Any:
+        if op in numbers:
+            return np
+        return rounding if op.type in PRODUCTS else exact
+
+    return module_of
 
 
 def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:

@@ -10,6 +10,7 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,13 @@ import numpy as np
 from dpexec.core.dtypes import to_numpy
 from dpexec.core.random import RandomStream
 from dpexec.core.tensors import SelectedRows
-from dpexec.errors import EOFException
+from dpexec.errors import EnforceNotMet, EOFException
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
 from dpexec.kernels.gpu import kernel_of
 from dpexec.kernels.host import host_kernel_of
-from dpexec.runtime.bodies import Body, BodyError
+from dpexec.runtime.bodies import Body, BodyError, Rounds
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.finite import checking_results
 from dpexec.runtime.half import computes_in_single, rounding, widening
@@ -44,6 +45,7 @@ __all__ = [
 
 Call = Callable[["Env"], None]
 CollectiveCall = Callable[[Sequence["Env"]], None]
+ModuleOf = Callable[[Operator], Any]
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ def overwrites(op: Operator) -> dict[str, str]:
 
 def bind_step(
     node: OpNode,
-    xp: Any,
+    module_of: ModuleOf,
     in_place: bool,
     keep: Iterable[str] = (),
     checked: bool = False,
@@ -84,7 +86,7 @@ def bind_step(
 
     Args:
         node: the node.
-        xp: ``numpy`` or ``cupy``.
+        module_of: gives what an operator computes with, ``numpy`` or ``cupy``.
         in_place: whether it may overwrite its in-place inputs; else it works on copies.
         keep: names that are read after parameters were overwritten: their values must not change
             with a parameter that they are a view of.
@@ -93,8 +95,8 @@ def bind_step(
     """
     assert node.op is not None
     if node.kind == "scale_loss_grad":
-        return _bind_loss_grad(node.op, xp)
-    call = _bind_op(node.op, xp, in_place, checked, native)
+        return _bind_loss_grad(node.op, module_of(node.op))
+    call = _bind_op(node.op, module_of, in_place, checked, native)
     kept = [] if in_place else sorted(set(node.op.writes).intersection(keep))
     return _with_private_results(call, kept) if kept else call
 
@@ -118,13 +120,17 @@ def _with_private_results(call: Call, names: Sequence[str]) -> Call:
     return call_and_part
 
 
-def _bind_op(op: Operator, xp: Any, in_place: bool, checked: bool, native: bool) -> Call:
-    call = _bind_kernel(op, xp, in_place, checked, native)
-    return checking_results(call, op, xp) if checked else call
+def _bind_op(
+    op: Operator, module_of: ModuleOf, in_place: bool, checked: bool, native: bool
+) -> Call:
+    call = _bind_kernel(op, module_of, in_place, checked, native)
+    return checking_results(call, op, module_of(op)) if checked else call
 
 
-def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool, native: bool) -> Call:
-    definition = op.definition
+def _bind_kernel(
+    op: Operator, module_of: ModuleOf, in_place: bool, checked: bool, native: bool
+) -> Call:
+    definition, xp = op.definition, module_of(op)
     kernel = definition.kernel
     if xp is not np:
         kernel = kernel_of(op.type, kernel)
@@ -137,7 +143,7 @@ def _bind_kernel(op: Operator, xp: Any, in_place: bool, checked: bool, native: b
     if computes_in_single(op, xp):
         arguments = widening(arguments)
         store = rounding(store, op, op.output_arg_names)
-    of_env = _arguments_of_env(op, xp, checked, native)
+    of_env = _arguments_of_env(op, module_of, checked, native)
     if not of_env:
 
         def call(env: Env) -> None:
@@ -174,7 +180,7 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
 
 
 def _arguments_of_env(
-    op: Operator, xp: Any, checked: bool, native: bool
+    op: Operator, module_of: ModuleOf, checked: bool, native: bool
 ) -> dict[str, Callable[[Env], Any]]:
     """What a kernel asks for that an env knows: what to call its body with, random numbers, ..."""
     asked = op.definition.kernel_arguments
@@ -184,7 +190,7 @@ def _arguments_of_env(
         own = written in op.block.vars  # not one of that name around
         found["before"] = lambda env: env.get(written) if own else env.find(written)
     if "body" in asked:
-        found["body"] = _body(op, xp, checked, native).inside
+        found["body"] = partial(Rounds, _body(op, module_of, checked, native))
     if op.definition.is_random:
         stream = random_stream(op)
         found["rng"] = lambda env: env.draw(stream)
@@ -193,15 +199,16 @@ def _arguments_of_env(
     return found
 
 
-def _body(op: Operator, xp: Any, checked: bool, native: bool) -> Body:
+def _body(op: Operator, module_of: ModuleOf, checked: bool, native: bool) -> Body:
     def bind(inner: Operator) -> Call:
-        return _bind_op(inner, xp, False, checked, native)
+        return _bind_op(inner, module_of, False, checked, native)
 
-    if xp is not np or checked or not native:  # who looks at every result needs every result
+    if module_of(op) is not np or checked or not native:  # who looks at results needs them all
         return Body(op, bind)
+    from dpexec.runtime.code.deferred import Deferred
     from dpexec.runtime.code.stretch import stretches
 
-    return Body(op, bind, stretches)
+    return Body(op, bind, stretches, Deferred)
 
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:
@@ -323,6 +330,8 @@ def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exce
     problem = str(error) or type(error).__name__
     if isinstance(error, KeyError) and error.args[0] in found:
         problem = f"PreconditionNotMet: input variable {error.args[0]} has no value"
+    elif not isinstance(error, (ValueError, EnforceNotMet)):  # no rule of the operator is broken
+        problem = f"{type(error).__name__}: {error}"
     return op_error(op, problem, shown, f"device {node.device}")
 
 

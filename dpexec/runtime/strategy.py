@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import enum
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from dpexec.core.dtypes import ShownByName
 from dpexec.errors import EnforceNotMet, similar
+from dpexec.ir.callsite import warn
 from dpexec.passes import OperatorPass, Pass
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
 
 
-class ReduceStrategy(enum.Enum):
+class ReduceStrategy(ShownByName, enum.Enum):
     """How gradients are aggregated."""
 
     AllReduce = 0
     Reduce = 1
 
-    def __str__(self) -> str:
-        return f"ReduceStrategy.{self.name}"
 
-
-class GradientScaleStrategy(enum.Enum):
+class GradientScaleStrategy(ShownByName, enum.Enum):
     """What the gradient of the loss is seeded with on each device."""
 
     CoeffNumDevice = 0
     One = 1
     Customized = 2
-
-    def __str__(self) -> str:
-        return f"GradientScaleStrategy.{self.name}"
 
 
 @dataclass
@@ -75,9 +70,8 @@ class _Field:
 
     def __set__(self, instance: Any, value: Any) -> None:
         value = self._check(value)
-        if value == self.default or value == instance._values.get(self.name):
-            pass
-        elif not self.effective:
+        known = value == self.default or value == instance._values.get(self.name)
+        if not (known or self.effective):
             _say_once(type(instance).__name__, self.name)
         instance._set(self.name, value)
 
@@ -92,7 +86,10 @@ class _Field:
             return int(value)
         if self.kind not in (bool, int) and isinstance(value, self.kind):
             return value
-        raise TypeError(f"{self.name} takes a {self.kind.__name__}, but received {value!r}")
+        what = f"a value of type {self.kind.__name__}"
+        if issubclass(self.kind, enum.Enum):
+            what = " or ".join(map(str, self.kind))
+        raise TypeError(f"{self.name} takes {what}, but received {value!r}")
 
 
 _said: set[tuple[str, str]] = set()
@@ -101,10 +98,7 @@ _said: set[tuple[str, str]] = set()
 def _say_once(owner: str, name: str) -> None:
     if (owner, name) not in _said:
         _said.add((owner, name))
-        warnings.warn(
-            f"{owner}.{name} is accepted but has no effect in this version of dpexec",
-            stacklevel=4,
-        )
+        warn(f"{owner}.{name} is accepted but has no effect in this version of dpexec")
 
 
 class _Strategy:
@@ -201,7 +195,8 @@ class BuildStrategy(_Strategy):
     ``product_precision``, too: with ``"bfloat16"`` the operators ``mul`` and ``matmul`` and their
     gradients round float32 operands to bfloat16 and add the products up in float32 (oneDNN; the
     processor must have AVX512_BF16 or AMX_BF16; cuBLAS on GPUs of compute capability 8.0 or more,
-    which have ``"tf32"``, too: operands of 10 bits). Parameters, their updates, results and all
+    which have ``"tf32"``, too: operands of 10 bits; ``conv2d`` and ``depthwise_conv2d`` are
+    products there as well). Parameters, their updates, results and all
     other operators stay float32. Under FLAGS_check_nan_inf, operators run on NumPy, in float32.
 
     ``allow_cuda_graph_capture``, which later versions of fluid have, makes CUDA graphs of pieces
@@ -210,9 +205,10 @@ class BuildStrategy(_Strategy):
     one.
 
     So are the passes ``skip_dead_ops``, ``remove_identities``, ``common_subexpressions``,
-    ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and ``enable_addto``, which
-    later versions of fluid have. All passes keep all bits but ``sync_batch_norm``, which it is
-    there for, and ``fuse_softmax_with_cross_entropy`` (its class says how close results are);
+    ``constant_folding`` and ``fuse_softmax_with_cross_entropy``, and those that later versions of
+    fluid have: ``enable_addto``, and on GPUs ``fuse_gemm_epilogue``. All passes keep all bits but
+    ``sync_batch_norm``, which it is there for, ``fuse_softmax_with_cross_entropy`` (its class says
+    how close results are) and, as cuBLASLt may add up in another order, ``fuse_gemm_epilogue``;
     what a pass removed can still be fetched. Passes of one's own run, too: `append_pass`.
 
     ``fuse_all_reduce_ops`` puts the gradients of a layer together, or those of neighbouring layers
@@ -241,6 +237,7 @@ class BuildStrategy(_Strategy):
     fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
     fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
     fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and activates.")
+    fuse_gemm_epilogue = _Field(False, bool, "On GPUs: products add their bias, and relu.")
     enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
     fuse_softmax_with_cross_entropy = _Field(
         False, bool, "One operator for softmax and cross entropy; gradients differ by rounding."

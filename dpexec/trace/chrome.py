@@ -207,7 +207,7 @@ def _moved(trace: Trace, clock: _Clock) -> Iterator[Row]:
 
 
 def from_chrome(data: Mapping[str, Any]) -> Trace:
-    """Read back what `to_chrome` made, exactly; of version 1 times agree to a nanosecond.
+    """Read back what `to_chrome` made, exactly.
 
     Args:
         data: the content of a file.
@@ -221,23 +221,4 @@ def from_chrome(data: Mapping[str, Any]) -> Trace:
     other = data.get("otherData")
     if not isinstance(other, dict) or other.get("format") != FORMAT:
         raise TraceFormatError("a Chrome trace, but not one that dpexec wrote")
-    return Trace.from_json(
-        {**other, "events": _old_rows(data)} if other.get("version") == 1 else other
-    )
-
-
-def _old_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The events of version 1, which were nowhere but in the rows that Chrome shows."""
-    rows = []
-    try:
-        for row in data["traceEvents"]:
-            if row["ph"] != "X":
-                continue
-            args = dict(row["args"])
-            start = float(data["otherData"]["origin"]) + row["ts"] / _MICRO
-            what = {name: args.pop(name) for name in ("key", "device", "thread")}
-            times = {"start": start, "stop": start + row["dur"] / _MICRO}
-            rows.append({"name": row["name"], "kind": row["cat"], **what, **times, "args": args})
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceFormatError(f"damaged: a row is not what it should be ({error!r})") from error
-    return rows
+    return Trace.from_json(other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -190,7 +190,7 @@ class Trace:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trace:
-        """Build a trace from what `to_json` returned, in this version or an older one.
+        """Build a trace from what `to_json` returned.
 
         Args:
             data: plain JSON values.
@@ -199,17 +199,15 @@ class Trace:
             The trace.
 
         Raises:
-            TraceFormatError: It is something else, is damaged, or was written by a newer version.
+            TraceFormatError: It is something else, is damaged, or is of another version.
         """
         if data.get("format") != FORMAT:
             raise TraceFormatError(f"not a dpexec trace: its format is {data.get('format')!r}")
         version = data.get("version")
-        if version == 1:
-            return cls(tuple(_old_events(data.get("events"))), _mapping(data, "meta") or {})
         if version != VERSION:
             raise TraceFormatError(
-                f"a dpexec trace of version {version!r}, but this dpexec reads versions 1 to "
-                f"{VERSION}: install a newer one"
+                f"a dpexec trace of version {version!r}, but this dpexec reads version {VERSION}: "
+                "read it with the one that wrote it"
             )
         return cls(
             _made(Event, "event", columns.unpack(_EVENT_COLUMNS, data.get("events"), "events")),
@@ -233,18 +231,3 @@ def _made(kind: type[Any], what: str, rows: Iterable[tuple[Any, ...]]) -> tuple[
         return tuple(kind(*row) for row in rows)
     except ValueError as error:
         raise TraceFormatError(f"damaged: {error}") from error
-
-
-def _old_events(rows: Sequence[Mapping[str, Any]] | None) -> Iterator[Event]:
-    """The events of version 1, an object each."""
-    if not isinstance(rows, list):
-        raise TraceFormatError("damaged: a dpexec trace needs a list of events")
-    for number, row in enumerate(rows):
-        try:
-            times = float(row["start"]), float(row["stop"])
-            what = row["name"], row["kind"], row["device"], row["key"]
-            yield Event(*what, *times, int(row["thread"]), dict(row["args"]))
-        except KeyError as error:
-            raise TraceFormatError(f"damaged: event {number} lacks the field {error}") from error
-        except (TypeError, ValueError) as error:
-            raise TraceFormatError(f"damaged: event {number} is no event ({error})") from error

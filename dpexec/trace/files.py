@@ -31,7 +31,7 @@ def save(trace: Trace, path: str | os.PathLike[str], *, chrome: bool = True) -> 
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace that `save` wrote, in either format, of this version or an older one.
+    """Read a trace that `save` wrote, in either format.
 
     Args:
         path: the file.
@@ -40,7 +40,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
         The trace.
 
     Raises:
-        TraceFormatError: The file is empty, damaged, no trace, or of a newer version.
+        TraceFormatError: The file is empty, damaged, no trace, or of another version.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

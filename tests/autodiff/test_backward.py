@@ -247,11 +247,29 @@ def test_operator_without_gradient_is_harmless_on_constants():
 
 
 @pytest.mark.parametrize("shape", [(None, 1), (2,), ()])
-def test_loss_must_have_one_element(shape):
+def test_loss_of_an_optimizer_must_have_one_element(shape):
     loss = layers.relu(data("x", shape))
     with pytest.raises(AssertionError, match=r"loss\.shape should be"):
-        fluid.backward.append_backward(loss)
+        fluid.optimizer.SGD(0.1).minimize(loss)
     assert op_types() == ["relu"]
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_backward_pass_of_many_losses_is_that_of_their_sum(devices):
+    x = fluid.data("x", [None, 3])
+    weight = layers.create_parameter([3], "float32", name="w")
+    losses = layers.tanh(layers.reduce_sum(x * weight, dim=1))
+    ((_, grad),) = fluid.backward.append_backward(losses)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        losses.name, places=fluid.cpu_places(devices)
+    )
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    fluid.global_scope().find_var("w").get_tensor().set(np.full(3, 2, "float32"), fluid.CPUPlace())
+    fed = np.arange(12, dtype="float32").reshape(4, 3) / 30
+    found, *_ = executor.run(program, feed={"x": fed}, fetch_list=[grad])
+    slopes = 1 - np.tanh(fed.sum(1) * 2) ** 2
+    np.testing.assert_allclose(found[:3], slopes @ fed, rtol=1e-5)
 
 
 def test_loss_must_be_computed():

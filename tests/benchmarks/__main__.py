@@ -40,8 +40,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--precision",
         choices=("float32", "tf32", "bfloat16"),
-        default="float32",
-        help="of the products on GPUs",
+        help="of the products on GPUs (default: float32, for W6 bfloat16)",
     )
     parser.add_argument("--against", metavar="PEERS", help="default: all")
     parser.add_argument("--replicas", type=int, help="parts of a batch (default: 2, on GPUs 1)")
@@ -77,7 +76,7 @@ def _complete(parser: argparse.ArgumentParser, options: argparse.Namespace) -> N
         parser.error("the baseline is of CPUs: write figures of GPUs with --json")
     if on_gpus and not is_compiled_with_cuda():
         parser.error(f"--device gpu: {why_no_gpu()}")
-    if not on_gpus and options.precision != "float32":
+    if not on_gpus and options.precision not in (None, "float32"):
         parser.error("--precision is for GPUs; on CPUs say dpexec:product_precision=bfloat16")
     options.replicas = options.replicas or (1 if on_gpus else 2)
     default = ",".join(GPU if on_gpus else ALL)
@@ -101,12 +100,15 @@ def main(given: list[str] | None = None) -> int:
     runs: dict[str, Any] = {}
     for name in options.workloads or list(options.specs):
         spec = options.specs[name]
-        how = options.replicas, options.device, options.precision
+        precision = options.precision or spec.get("precision", "float32")
+        how = options.replicas, options.device, precision
         entries = [Entry(label, spec, *how) for label in options.labels]
         about = {"machine": machine.describe(), "replicas": options.replicas, "spec": spec}
+        about["precision"] = precision
         measured = measure(entries, options.rounds, options.seconds)
         runs[name] = about | report.summarize(measured, spec["net"])
-        print(report.table(f"{name}  {TITLES[name]}", runs[name]), flush=True)
+        rounded = "" if precision == "float32" else f", products in {precision}"
+        print(report.table(f"{name}  {TITLES[name]}{rounded}", runs[name]), flush=True)
         if options.compare and name in before:
             print(report.comparison(name, before[name], runs[name]), flush=True)
     if options.json:

@@ -2,7 +2,8 @@
 
 For every shape the milliseconds of an operator as it is declared (several launches of CuPy), of the
 kernel that dpexec uses, and of cuDNN, whose Python interface has batch norm, but neither pooling
-nor softmax. ``traffic`` is a copy that moves as many bytes as the operator must.
+nor softmax. Products are compared in all precisions, and with what rounding both operands to
+bfloat16 in front would take. ``traffic`` is a copy that moves as many bytes as the operator must.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import dpexec.ops
 from dpexec.core.places import CUDAPlace, array_module, is_compiled_with_cuda, why_no_gpu
 from dpexec.ir import opdef
 from dpexec.kernels.gpu import convolutions, kernel_of
+from dpexec.kernels.gpu.bfloat16 import rounded
+from dpexec.kernels.gpu.products import PRECISIONS, products
 
 assert dpexec.ops
 Shapes: TypeAlias = "list[tuple[int, ...]]"
 IMAGES: Shapes = [(256, 64, 56, 56), (256, 256, 14, 14), (256, 16, 32, 32), (32, 64, 8, 8)]
 ROWS: Shapes = [(65536, 128), (4096, 1024), (64, 10), (4096, 30000)]
+PRODUCTS: Shapes = [(4096, 1024, 4096), (4096, 4096, 1024), (4096, 1024, 8000), (64, 784, 200)]
 POOLS = [(3, 2, 1), (2, 2, 0)]
 CALLS, BLOCKS = 20, 7
 Work = Callable[[], Any]
@@ -75,7 +79,7 @@ def pools(xp: Any, images: Shapes) -> Cases:
 
 
 def norms(xp: Any, images: Shapes) -> Cases:
-    """Batch norm in training, and its gradient."""
+    """Batch norm in training, and its gradient; alone, with relu, and of channels last."""
     cudnn = convolutions.library()
     for shape in images:
         x = xp.asarray(np.random.default_rng(0).standard_normal(shape, "f4"))
@@ -87,14 +91,67 @@ def norms(xp: Any, images: Shapes) -> Cases:
             backward["cuDNN"] = cudnn_norm_gradient(xp, cudnn, x, vectors[:3])
         yield f"batch norm {shape}", forward, 3 * x.nbytes
         yield f"batch norm {shape} gradient", backward, 5 * x.nbytes
+        forward = both(xp, "fused_batch_norm_act", x, *vectors)
+        backward = both(xp, "fused_batch_norm_act_grad", x, x, *vectors, x)
+        yield f"batch norm, relu {shape}", forward, 3 * x.nbytes
+        yield f"batch norm, relu {shape} gradient", backward, 7 * x.nbytes
+        last = xp.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        forward = both(xp, "batch_norm", last, *vectors, data_layout="NHWC")
+        yield f"batch norm {last.shape}, channels last", forward, 3 * x.nbytes
 
 
 def softmaxes(xp: Any, rows: Shapes) -> Cases:
-    """Softmax of rows, and its gradient."""
+    """Softmax of rows, and its gradient; of columns; and with cross entropy."""
     for shape in rows:
         x = xp.asarray(np.random.default_rng(0).standard_normal(shape, "f4"))
         yield f"softmax {shape}", both(xp, "softmax", x), 2 * x.nbytes
         yield f"softmax {shape} gradient", both(xp, "softmax_grad", x, x), 3 * x.nbytes
+        yield f"softmax {shape} of columns", both(xp, "softmax", x, axis=0), 2 * x.nbytes
+        label = xp.zeros((shape[0], 1), np.int64)
+        forward = both(xp, "softmax_with_cross_entropy", x, label)
+        yield f"softmax {shape}, loss", forward, 2 * x.nbytes
+        backward = both(xp, "softmax_with_cross_entropy_grad", x, label, forward["dpexec"]()[1])
+        yield f"softmax {shape}, loss, gradient", backward, 2 * x.nbytes
+
+
+def multiplications(xp: Any, shapes: Shapes) -> Cases:
+    """Products of (rows, depth, columns) in all precisions; and with bias and relu."""
+    rng = np.random.default_rng(0)
+    for rows, depth, columns in shapes:
+        x, y = (xp.asarray(rng.random(n, "f4")) for n in ((rows, depth), (depth, columns)))
+        size = x.nbytes + y.nbytes + 4 * rows * columns
+        works = {name: multiplied(products(xp, name), x, y) for name in PRECISIONS}
+        works["rounded in front"] = rounded_in_front(xp, x, y)
+        yield f"product {rows} x {depth} x {columns}", works, size
+        bias = xp.ones(columns, np.float32)
+        works = both(xp, "fused_gemm_epilogue", x, y, bias, activation="relu")
+        yield f"product {rows} x {depth} x {columns}, bias, relu", works, size
+
+
+def multiplied(xp: Any, x: Any, y: Any) -> Work:
+    """A product."""
+    return lambda: xp.matmul(x, y)
+
+
+def rounded_in_front(xp: Any, x: Any, y: Any) -> Work:
+    """A product of operands that two launches round to bfloat16, with a result in float32."""
+    cublas, kinds = xp.cuda.cublas, xp.cuda.runtime
+    (rows, depth), columns = x.shape, y.shape[1]
+    factors = [np.array(factor, np.float32) for factor in (1, 0)]
+    one, zero = (factor.ctypes.data for factor in factors)
+
+    def work() -> None:
+        a, b = rounded(xp, x), rounded(xp, y)
+        out = xp.empty((rows, columns), np.float32)
+        cublas.gemmStridedBatchedEx(
+            xp.cuda.get_cublas_handle(), 0, 0, columns, rows, depth, one,
+            b.data.ptr, kinds.CUDA_R_16BF, columns, 0, a.data.ptr, kinds.CUDA_R_16BF, depth, 0,
+            zero, out.data.ptr, kinds.CUDA_R_32F, columns, 0, 1,
+            cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT,
+        )  # fmt: skip
+        assert factors  # cuBLAS reads them when it is called
+
+    return work
 
 
 def cudnn_norm(xp: Any, cudnn: Any, x: Any, vectors: list[Any]) -> Work:
@@ -149,8 +206,14 @@ def _built(
     graph.check_support()
     graph.build_plans()
     workspace = xp.empty(max(graph.get_workspace_size(), 1), np.uint8)
-    given = dict(zip([*tensors, *made], [*arrays, *results], strict=True))
-    return lambda: graph.execute(given, workspace)
+    held = [*arrays, *results]
+    given = {t: a.data.ptr for t, a in zip([*tensors, *made], held, strict=True)}
+
+    def work() -> None:
+        graph.execute(given, workspace.data.ptr)
+        assert held  # cuDNN has their addresses
+
+    return work
 
 
 def row(xp: Any, name: str, works: dict[str, Work], size: int) -> str:
@@ -164,12 +227,13 @@ def row(xp: Any, name: str, works: dict[str, Work], size: int) -> str:
     return f"{name:44s} {shown}  traffic {bound:9.4f}  fastest: {fastest}"
 
 
-def main(images: Shapes = IMAGES, rows: Shapes = ROWS) -> int:
+def main(images: Shapes = IMAGES, rows: Shapes = ROWS, sizes: Shapes = PRODUCTS) -> int:
     """Measure and print.
 
     Args:
         images: shapes for pooling and batch norm.
         rows: shapes for softmax.
+        sizes: rows, depths and columns of products.
 
     Returns:
         The exit code: 1 where there is no GPU.
@@ -178,7 +242,8 @@ def main(images: Shapes = IMAGES, rows: Shapes = ROWS) -> int:
         print(why_no_gpu(), file=sys.stderr)
         return 1
     xp = array_module(CUDAPlace(0))
-    for cases in (pools(xp, images), norms(xp, images), softmaxes(xp, rows)):
+    kinds = pools(xp, images), norms(xp, images), softmaxes(xp, rows), multiplications(xp, sizes)
+    for cases in kinds:
         for name, works, size in cases:
             print(row(xp, name, works, size), flush=True)
     return 0

@@ -67,7 +67,18 @@ ALL = [
         and name[-8:] != "products"
     ),
 ]
-GPU = ["dpexec:allow_cuda_graph_capture=True", "torch", "torch-compile", "torch-graphs", "jax"]
+_SWITCHED = (
+    "allow_cuda_graph_capture", "fuse_gemm_epilogue", "fuse_bn_act_ops", "enable_auto_fusion",
+    "fuse_all_optimizer_ops", "fuse_softmax_with_cross_entropy",
+)  # fmt: skip
+GPU = [
+    "dpexec:allow_cuda_graph_capture=True",
+    ":".join(["dpexec", *(f"{field}=True" for field in _SWITCHED)]),
+    "torch",
+    "torch-compile",
+    "torch-graphs",
+    "jax",
+]
 
 
 class AbsentError(Exception):

@@ -24,7 +24,7 @@ def summarize(measured: list[dict[str, Any]], net: str) -> Run:
     Returns:
         ``peers``: what was measured, each with the ``ratio`` of dpexec's time to its own;
         ``bound_ms``: the matrix products alone, or None; ``share_of_bound``; ``traffic_ms``: what
-        the update must read and write, on GPUs, or None; ``busy``: whether
+        the update must read and write, on GPUs, or None; ``share_of_traffic``; ``busy``: whether
         somebody else used the machine; ``against_parallel`` and ``against_all``: dpexec's time in
         that of the best data-parallel peer and of the best peer; ``other_losses``: labels of those
         whose loss at step 30 is not dpexec's, so that they did other work.
@@ -50,6 +50,7 @@ def summarize(measured: list[dict[str, Any]], net: str) -> Run:
         "bound_ms": bound,
         "share_of_bound": bound / own if bound and own else None,
         "traffic_ms": min(traffic, default=None),
+        "share_of_traffic": min(traffic) / own if traffic and own else None,
         "busy": any(result["other_cpu"] > BUSY for result in good),
         "against_parallel": max((r["ratio"] for r in others if r["data_parallel"]), default=None),
         "against_all": max((r["ratio"] for r in others), default=None),
@@ -87,7 +88,10 @@ def table(title: str, run: Run) -> str:
             f"{_number(run['share_of_bound'])} of dpexec's step"
         )
     if run["traffic_ms"]:
-        lines.append(f"  the memory traffic of its update alone: {run['traffic_ms']:.3f} ms")
+        lines.append(
+            f"  the memory traffic of its update alone: {run['traffic_ms']:.3f} ms, "
+            f"{_number(run['share_of_traffic'])} of dpexec's step"
+        )
     if run["other_losses"]:
         lines.append(f"  WRONG: another loss at step 30: {', '.join(run['other_losses'])}")
     if run["busy"]:

@@ -215,7 +215,8 @@ def test_run_records_the_program_with_the_most_steps(tmp_path, capsys, monkeypat
     code = cli.main(["run", str(script), "--report", str(page), "--trace", str(trace)])
     captured = capsys.readouterr()
     assert code == 0, captured.err
-    assert "3 steps of a program on 2 devices were recorded (2 with fewer steps" in captured.err
+    told = f"3 steps of a program on 2 devices are in {trace} and {page} (2 with fewer steps"
+    assert told in captured.err
     data = json.loads(run(capsys, str(trace), "--json")[1])
     assert len(data["analysis"]["steps"]) == 3
     assert len(data["analysis"]["devices"]) == 2
@@ -239,12 +240,14 @@ def test_run_writes_what_was_recorded_before_the_script_failed(tmp_path, capsys)
     [
         (["--report", "nowhere/out.html"], "there is no folder nowhere"),
         (["--report", "out.doc"], "choose one of .svg, .png, .pdf, .html, .json"),
+        (["--report", "out.png"], "needs Cairo"),
     ],
 )
 def test_run_looks_at_its_targets_before_the_script_runs(
     option, complaint, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
     (tmp_path / "train.py").write_text("raise SystemExit('ran')")
     assert cli.main(["run", "train.py", *option]) == 2
     assert complaint in capsys.readouterr().err

@@ -27,6 +27,10 @@ def texts(*lengths):
     return fluid.create_lod_tensor(ids, [list(lengths)], fluid.CPUPlace())
 
 
+def test_contrib_has_the_names_of_its_layers():
+    assert [name for name in contrib.__all__ if not hasattr(fluid.contrib, name)] == []
+
+
 def test_matches_of_two_texts_train_their_embeddings():
     layers, pooled = fluid.layers, []
     for name in ("x", "y"):
@@ -148,6 +152,7 @@ def test_nodes_of_every_level_are_drawn_with_the_one_that_leads_to_an_item():
 def test_figures_of_click_through_rates_add_up_over_batches():
     rates, clicks = fluid.data("rates", [None, 1]), fluid.data("clicks", [None, 1])
     sums = contrib.ctr_metric_bundle(rates, clicks)
+    assert [total.name[-1] for total in sums] == ["1", "0", "2", "3", "4", "5"]  # as in Paddle
     rng = np.random.default_rng(0)
     given, happened = rng.uniform(size=(7, 1)), rng.integers(0, 2, (7, 1))
     for part in (slice(0, 4), slice(4, 7)):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpexec.core.lod import Lod
+from dpexec.core.runs import add_at
 from dpexec.core.tensors import SelectedRows
 from dpexec.ops._rows import without
 from dpexec.ops._sequences import sequence_sums
@@ -80,3 +81,25 @@ def test_sums_of_sequences_are_exact_behind_large_numbers():
     x = np.array([[1e8], [1.0], [0.125], [0.25]], "f")
     found = sequence_sums(cupy, cupy.asarray(x), lod).get()
     np.testing.assert_array_equal(found, [[1e8], [0], [0.375]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int64"])
+def test_what_comes_again_is_added_in_order(dtype):
+    cupy, rng = make_cupy(1), np.random.default_rng(0)
+    places = rng.integers(0, 4, (5, 3))
+    value = (8 * rng.standard_normal((5, 3, 2))).astype(dtype)
+    start = np.arange(12).reshape(6, 2).astype(dtype)
+    expected, found = start.copy(), cupy.asarray(start)
+    add_at(np, expected, places, value)
+    add_at(cupy, found, cupy.asarray(places), cupy.asarray(value))
+    assert cupy.machine.reads == cupy.machine.unordered == []
+    np.testing.assert_allclose(found.get(), expected, 1e-2 if dtype == "float16" else 1e-6)
+
+
+def test_rows_that_there_are_not_get_nothing():
+    """Numbers of rows are looked at when kernels are enqueued that have them, too."""
+    cupy = make_cupy(1)
+    memory = cupy.zeros((6, 2), np.float32)
+    places = cupy.asarray(np.array([-1, 0, 2, 1, 2**40]))
+    add_at(cupy, memory[2:4], places, cupy.ones((5, 2), np.float32))
+    np.testing.assert_array_equal(memory.get(), np.repeat([0, 0, 1, 1, 0, 0], 2).reshape(6, 2))

@@ -5,6 +5,7 @@ Usage: python -m tests.distributed.chaos [--steps N] [--kills N] [--seed N] [--w
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import random
@@ -45,7 +46,7 @@ class Storm:
         self._when = set(self._chosen.sample(range(1, steps, 2), kills))
         self._count = len(found.addresses())
         self._left = self._count - 1
-        self.killed: list[tuple[int, str]] = []
+        self.killed: list[tuple[int, int]] = []  # at which step, which process
 
     def over(self, feeds: list[Any], tell: Callable[[], object] = lambda: None) -> Iterator[Any]:
         """Batches, with workers that are killed around some of them.
@@ -75,15 +76,21 @@ class Storm:
         self._left = self._count - 1
 
     def _living(self) -> list[str]:
-        """The workers; the scheduler may not know yet that some are gone."""
-        killed = {address for _, address in self.killed}
-        return [address for address in self._found.addresses() if address not in killed]
+        """The workers; the scheduler may not know yet that some are gone.
+
+        Addresses come again, processes hardly ever.
+        """
+        killed, living = {pid for _, pid in self.killed}, []
+        for address in self._found.addresses():
+            with contextlib.suppress(ProcessLookupError):
+                if self._found.pid(address) not in killed:
+                    living.append(address)
+        return living
 
     def _strike(self, step: int) -> threading.Timer:
         self._left -= 1
-        address = self._chosen.choice(self._living())
-        self.killed.append((step, address))
-        pid = self._found.pid(address)
+        pid = self._found.pid(self._chosen.choice(self._living()))
+        self.killed.append((step, pid))
         wait = self._chosen.uniform(0.0, _LATEST)
         timer = threading.Timer(wait, os.kill, (pid, signal.SIGKILL))
         timer.start()

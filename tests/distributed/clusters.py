@@ -40,7 +40,6 @@ class Workers:
 
     def __init__(self, cluster: LocalCluster, client: Client, restart: bool) -> None:
         self.cluster, self.client, self._restart = cluster, client, restart
-        self.pids: dict[str, int] = client.run(os.getpid)
         self._stopped: set[str] = set()
 
     def addresses(self) -> list[str]:
@@ -84,7 +83,6 @@ class Workers:
 
     def will_stop(self, address: str) -> None:
         """Let :meth:`wake` wake a worker that may stop itself."""
-        self.pid(address)  # it cannot be asked then
         self._stopped.add(address)
 
     def go_on(self, address: str) -> None:
@@ -103,10 +101,15 @@ class Workers:
         return until(complete)
 
     def pid(self, address: str) -> int:
-        """The process of a worker."""
-        if address not in self.pids:
-            self.pids.update(self.client.run(os.getpid, workers=[address]))
-        return self.pids[address]
+        """The process of a worker; the latest one, if an earlier one had that address, too.
+
+        Raises:
+            ProcessLookupError: there is none any more.
+        """
+        for nanny in reversed(list(self.cluster.workers.values())):
+            if nanny.worker_address == address and nanny.pid:
+                return nanny.pid
+        raise ProcessLookupError(f"there is no worker {address}")
 
     def wake(self) -> None:
         """Let all go on that were stopped."""

@@ -25,6 +25,7 @@ both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 def give_gpus(count, capability="90", slots="0000:00"):
     """Let a worker find so many GPUs in such slots; None lets it look for real ones again."""
     from dpexec.core import places
+    from dpexec.kernels.gpu import cublas
     from tests.fakes.cupy import make_cupy
 
     if not hasattr(places, "kept"):
@@ -34,6 +35,7 @@ def give_gpus(count, capability="90", slots="0000:00"):
         module = make_cupy(count)
         module.machine.capability, module.machine.slots = capability, slots
         places._cupy, places.get_cuda_device_count = lambda: module, lambda: count
+        cublas.library = lambda cupy: cupy.cuda.cublas.functions
 
 
 @contextmanager

@@ -30,7 +30,8 @@ def held():
     links = [os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     memory = "".join([*links, Path("/proc/self/maps").read_text()]).count("dpexec-gang")
     mine = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
-    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    named = Path("/proc/net/unix").read_text(errors="replace")  # others' names are any bytes
+    sockets = [line.split() for line in named.splitlines()]
     open_ones = sum(s[-1].startswith("@dpexec-") and s[-2] in mine for s in sockets)
     return replicas, memory, open_ones
 

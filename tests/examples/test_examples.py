@@ -106,5 +106,11 @@ def test_demo_to_a_place_that_is_no_folder(tmp_path, capsys):
     assert "cannot write to" in capsys.readouterr().err
 
 
+def test_a_speedup_on_a_busy_machine_says_so(monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (7.2, 0.0, 0.0), raising=False)
+    assert "7 threads wanted the 2 CPUs" in demo._disturbed(2)
+    assert demo._disturbed(8) == ""
+
+
 def test_speedup_compares_with_one_replica():
     assert Speed(replicas=30.0, single=20.0).speedup == 1.5

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests.fakes.cublas import refuse_captured
 from tests.fakes.operators import add_operators
 from tests.fakes.streams import Memory
 
@@ -31,8 +32,14 @@ AT_TYPES = {
 }
 """What ``ufunc.at`` takes: the types that atomic operations have."""
 
+_ORDERED = {"maximum", "minimum"}
+"""Of these the order does not matter."""
+
 _WAITING = {"argwhere", "bincount", "flatnonzero", "nonzero", "unique"}
 """What looks at values to know the shape of its result."""
+
+_BY_CUBLAS = {"dot", "einsum", "inner", "matmul", "outer", "tensordot", "vdot"}
+"""What CuPy computes with cuBLAS."""
 
 _VIEWS = {"T", "real", "imag", "mT"}
 _PLAIN = {"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"}
@@ -60,6 +67,8 @@ class ndarray:
     def __init__(self, host, memory=None):
         self._host = np.asarray(host)
         self._memory = memory or Memory(self.machine, self.machine.current.device)
+        if memory is None and self._memory.pool is not None:
+            self._memory.pool._note(self)
         self.base = None
 
     @property
@@ -315,11 +324,15 @@ def call(name, function, args, kwargs):
     given = _arrays([*args, *(v for k, v in kwargs.items() if k != "out")])
     if name in ("concatenate", "stack") and len(given) > 8:
         ndarray.machine.from_host(f"a list of {len(given)} addresses")
+    if name in _BY_CUBLAS:
+        refuse_captured(ndarray.machine)
     out = _arrays([kwargs.get("out")])
     hosts = [_hosts(value) for value in args]
     options = {key: _hosts(value) for key, value in kwargs.items()}
     if name in _WAITING:
         given[0]._look(name)
+    if name == "bincount" and len(given) > 1:
+        given[0].machine.unordered.append("bincount with weights")
     return _enqueued(
         name,
         [array._memory for array in given],
@@ -336,6 +349,8 @@ def at(name, function, target, indices, value):
         raise TypeError(f"cupy.{name}.at only supports {known}, not {target.dtype.name}")
     _no_numpy(value, name)
     reads = [*_memories(indices), *_memories(value)]
+    if name not in _ORDERED and target.dtype.kind == "f":
+        target.machine.unordered.append(f"{name}.at")
 
     def add():
         function.at(target._host, _in_range(_hosts(indices), target.shape), _hosts(value))

@@ -9,10 +9,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from tests.fakes.cublas import rounded, widened
+
 __all__ = ["NAMES", "Cudnn"]
 
 NAMES = json.loads((Path(__file__).parents[1] / "fixtures/cudnn_names.json").read_text())
 """What the real one takes; ``fixtures/record_cudnn.py`` asked it."""
+
+
+_TYPES = {"float": "f4", "bfloat16": "u2"}
 
 
 class NotSupportedError(RuntimeError):
@@ -20,11 +25,15 @@ class NotSupportedError(RuntimeError):
 
 
 class _Tensor:
-    def __init__(self, dim=None, stride=None):
-        self.dim, self.stride, self.output = dim, stride, False
+    def __init__(self, dim=None, stride=None, data_type="float"):
+        self.dim, self.stride, self.output, self.data_type = dim, stride, False, data_type
 
     def set_output(self, value):
         self.output = value
+        return self
+
+    def set_data_type(self, data_type):
+        self.data_type = data_type
         return self
 
     def set_dim(self, dim):
@@ -42,8 +51,8 @@ class _Graph:
         self._module, self._stage, self.barred = module, [], []
 
     def tensor(self, dim, stride, data_type):
-        assert len(dim) == len(stride) == 4 and data_type == "float"
-        return _Tensor(dim, stride)
+        assert len(dim) == len(stride) == 4 and data_type in _TYPES
+        return _Tensor(dim, stride, data_type)
 
     def conv_fprop(self, image, weight, **how):
         return self._one("conv_fprop", (image, weight), how)
@@ -57,6 +66,7 @@ class _Graph:
     def _one(self, kind, operands, how):
         assert set(how) == {"pre_padding", "post_padding", "stride", "dilation"}
         assert set(how) < set(NAMES["operators"][kind])
+        assert operands[0].data_type == operands[1].data_type
         self._kind, self._operands, self._how, self._out = kind, operands, how, _Tensor()
         return self._out
 
@@ -75,7 +85,8 @@ class _Graph:
         self.barred = notes
 
     def check_support(self):
-        if self._module.declines:
+        tensors = [*self._operands, self._out]
+        if self._module.declines(*(tensor.data_type for tensor in tensors)):
             raise NotSupportedError("no plan")
 
     def build_plans(self):
@@ -89,14 +100,36 @@ class _Graph:
         machine = self._module.machine
         stream = machine.stream_at(handle.stream)
         assert stream is machine.stream() and handle.device == machine.current.device
-        arrays = [tensor_dict[tensor] for tensor in (*self._operands, self._out)]
-        for tensor, array in zip((*self._operands, self._out), arrays, strict=True):
-            assert list(array.shape) == tensor.dim
-            assert [step // 4 for step in array.strides] == tensor.stride
-        *reads, out = arrays
-        memory = [array._memory for array in reads], [out._memory, workspace._memory]
-        hosts = [array._host for array in arrays]
-        machine.perform(self._kind, *memory, lambda: _convolve(self._kind, hosts, **self._how))
+        tensors = (*self._operands, self._out)
+        found = [self._array_at(tensor_dict[tensor], tensor) for tensor in tensors]
+        *reads, made = (memory for _, memory in found)
+        hosts = [host for host, _ in found]
+        assert type(workspace) is int  # of an array DLPack would let the null stream wait
+        _, scratch = machine.array_at(workspace, self.get_workspace_size(), np.dtype("u1"))
+        in_tensor_cores = "tensor cores" not in self.barred
+
+        def convolve():
+            values = [_values(host, in_tensor_cores) for host in hosts]
+            _convolve(self._kind, values, **self._how)
+            bits = values[2].view(np.uint32)
+            hosts[2][...] = bits >> 16 if hosts[2].dtype == np.uint16 else values[2]
+
+        machine.perform(self._kind, reads, [made, scratch], convolve)
+
+    def _array_at(self, address, tensor):
+        assert type(address) is int  # CuPy's arrays cannot be of bfloat16
+        kind = np.dtype(_TYPES[tensor.data_type])
+        size = 1 + sum((n - 1) * step for n, step in zip(tensor.dim, tensor.stride, strict=True))
+        flat, memory = self._module.machine.array_at(address, size, kind)
+        strides = [kind.itemsize * step for step in tensor.stride]
+        return np.lib.stride_tricks.as_strided(flat, tensor.dim, strides), memory
+
+
+def _values(host, in_tensor_cores):
+    """What an operand counts as."""
+    if host.dtype == np.uint16:
+        return widened(host)
+    return rounded(host, 13) if in_tensor_cores else host.copy()
 
 
 def _convolve(kind, hosts, pre_padding, post_padding, stride, dilation):
@@ -141,10 +174,10 @@ class Cudnn:
 
     Attributes:
         plans: graphs that were built.
-        declines: whether it has no plan for anything.
+        declines: whether it has no plan for operands and a result of some types.
     """
 
-    data_type = SimpleNamespace(FLOAT="float")
+    data_type = SimpleNamespace(FLOAT="float", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="a", FALLBACK="fallback")
     numerical_note = SimpleNamespace(
         TENSOR_CORE="tensor cores",
@@ -155,7 +188,7 @@ class Cudnn:
     cudnnGraphNotSupportedError = NotSupportedError
 
     def __init__(self, machine):
-        self.machine, self.plans, self.declines = machine, [], False
+        self.machine, self.plans, self.declines = machine, [], lambda *types: False
 
     def pygraph(self, **options):
         return _Graph(self, **options)

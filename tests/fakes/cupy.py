@@ -84,6 +84,9 @@ class Module(types.ModuleType):
         self.__version__ = NAMES["version"]
         self.cuda = Cuda(machine)
 
+    def get_default_memory_pool(self):
+        return MemoryPool()
+
     def __getattr__(self, name):
         if name in NAMES["ufuncs"]:
             found = Ufunc(name)
@@ -255,7 +258,12 @@ class Cuda(types.ModuleType):
             kind.machine = machine  # those of the latest module
             setattr(self, kind.__name__, kind)
         self.runtime = types.SimpleNamespace(
-            CUDARuntimeError=DriverError, getDeviceCount=lambda: machine.count, CUDA_R_32F=0
+            CUDARuntimeError=DriverError,
+            getDeviceCount=lambda: machine.count,
+            CUDA_R_32F=0,
+            CUDA_R_64F=1,
+            CUDA_R_16F=2,
+            CUDA_R_16BF=14,
         )
         self.nvtx, self.MemoryPool = Nvtx(), MemoryPool
         self.nccl, self.cublas = Nccl(machine), Cublas(machine)
@@ -323,4 +331,9 @@ def install(monkeypatch, count, nccl=False):
     module.cuda.nccl.available = nccl
     monkeypatch.setattr("dpexec.core.places._cupy", lambda: module)
     monkeypatch.setattr("dpexec.core.places.get_cuda_device_count", lambda: count)
+    for own in ("convolutions", "cublaslt"):  # libraries of real GPUs know nothing of these
+        monkeypatch.setattr(f"dpexec.kernels.gpu.{own}.library", lambda: None)
+    monkeypatch.setattr(
+        "dpexec.kernels.gpu.cublas.library", lambda cupy: cupy.cuda.cublas.functions
+    )
     return module

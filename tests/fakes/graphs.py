@@ -16,11 +16,28 @@ __all__ = ["Capture", "Graph", "MemoryPool"]
 class MemoryPool:
     """A pool of memory of its own, by ``using_allocator(pool.malloc)``.
 
-    What is allocated notes whose ``malloc`` it is; memory itself comes from NumPy.
+    What is allocated notes whose ``malloc`` it is; memory itself comes from NumPy. Graphs that were
+    captured with one pool overwrite each other's results: they work in what the pool had free.
     """
+
+    def __init__(self):
+        self._graphs, self._arrays = 0, []
+
+    def _note(self, array):
+        """An array lies here, which is of the graph that is captured next."""
+        self._arrays.append((weakref.ref(array), self._graphs))
+
+    def _overwrite(self, graph):
+        """A graph is launched: what others have made is lost."""
+        for array, owner in self._arrays:
+            if owner != graph and array() is not None:
+                array()._host.fill(77)
 
     def malloc(self, size):
         raise AssertionError(f"{size} bytes: nobody is to allocate but through the fake arrays")
+
+    def free_all_blocks(self, stream=None):
+        """What is free goes back to the driver, which waits for who still uses it."""
 
 
 class Capture:
@@ -55,17 +72,21 @@ class Capture:
         for host, value in self._before.values():
             host[...] = value
         self.made = []
-        return Graph(self._machine, self._work)
+        return Graph(self._machine, self._work, self._machine.current.pool)
 
 
 class Graph:
     """``cupy.cuda.Graph``."""
 
-    def __init__(self, machine, work):
-        self._machine, self._work = machine, work
+    def __init__(self, machine, work, pool):
+        self._machine, self._work, self._pool = machine, work, pool
+        if pool is not None:
+            self._number, pool._graphs = pool._graphs, pool._graphs + 1
 
     def launch(self, stream=None):
         queue = stream._queue if stream is not None else self._machine.stream()
+        if self._pool is not None:
+            self._pool._overwrite(self._number)
         for name, reads, writes, again in self._work:
             used = [[memory() for memory, _ in found] for found in (reads, writes)]
             if any(memory() is None and pool is None for memory, pool in (*reads, *writes)):

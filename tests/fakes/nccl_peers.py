@@ -20,12 +20,12 @@ _roots = {}
 
 
 def unique_id():
-    """What names a new communicator: where its first rank listens, as signed numbers."""
-    name = secrets.token_bytes(127)
+    """What names a new communicator: where its first rank listens."""
+    name = secrets.token_bytes(128)
     _roots[name] = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _roots[name].bind(_address(name))
     _roots[name].listen()
-    return tuple(np.frombuffer(name + b"\xff", np.int8).tolist())
+    return name
 
 
 def _address(name):
@@ -50,12 +50,11 @@ class Peer:
     """
 
     def __init__(self, nccl, count, unique, rank):
-        assert len(unique) == 128 and all(-128 <= number < 128 for number in unique)
-        name = np.array(unique, np.int8).tobytes()[:127]
+        assert type(unique) is bytes and len(unique) == 128
         self.nccl, self.rank, self.count = nccl, rank, count
         self.machine, self.gpu = nccl.machine, nccl.machine.current.device
         self._work, self._aborted = queue.SimpleQueue(), False
-        self._peers = self._take(_roots.pop(name)) if rank == 0 else [self._visit(name)]
+        self._peers = self._take(_roots.pop(unique)) if rank == 0 else [self._visit(unique)]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _take(self, listener):

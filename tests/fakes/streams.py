@@ -60,6 +60,8 @@ class Machine:
     Attributes:
         log: what was enqueued, in order: (device, stream, name of the work).
         reads: names of what made the host wait for a value.
+        allocated: how often memory was.
+        unordered: names of what added up floating point numbers by atomic operations.
         waiting: what streams do that waits for other processes, by (stream, number).
     """
 
@@ -71,6 +73,8 @@ class Machine:
         self.streams = []
         self.log = []
         self.reads = []
+        self.unordered = []
+        self.allocated = 0
         self.pending = []
         self.waiting = {}
         self.addresses = weakref.WeakValueDictionary()
@@ -255,7 +259,11 @@ class Memory:
             # a pool of one's own has new memory, which nobody works on
             self.written = self.home.number, self.home.clock[self.home.number] * (not self.pool)
             self.uses = dict([self.written])
-            self._take_freed()
+            machine.allocated += 1
+            if self.pool is None:
+                self._take_freed()
+            else:
+                self._take_over()
         weakref.finalize(self, _free, self.home, vars(self)).atexit = False
 
     def _take_freed(self):
@@ -267,6 +275,13 @@ class Memory:
                     f"memory of stream {self.home.name!r} of device {self.device} was freed and is "
                     f"used again while {names} may still use it"
                 )
+        self.home.freed[self.pool].clear()
+
+    def _take_over(self):
+        """A graph works in memory that others used: whoever launches it must be behind them."""
+        for uses in self.home.freed[self.pool]:
+            for number, count in uses.items():
+                self.uses[number] = max(count, self.uses.get(number, 0))
         self.home.freed[self.pool].clear()
 
     def check(self, name, stream, write):

@@ -192,6 +192,20 @@ def test_ranks_of_nccl_meet_in_a_group(cupy):
         assert arrays[1].get().tolist() == [2, 2]
 
 
+def test_graphs_of_one_pool_overwrite_what_others_made(cupy):
+    stream, pool, made = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool(), []
+    for _ in range(2):
+        with stream, cupy.cuda.using_allocator(pool.malloc):
+            stream.begin_capture()
+            ones = cupy.ones(3)
+            made.append((stream.end_capture(), ones))
+    (first, one), (second, other) = made
+    first.launch(stream)
+    assert one.get(stream).tolist() == [1, 1, 1]
+    second.launch(stream)
+    assert other.get(stream).tolist() == [1, 1, 1] != one.get(stream).tolist()
+
+
 def test_cudnn_takes_nothing_that_the_real_one_does_not():
     module = Cudnn(None)
     graph = module.pygraph(handle=None, **dict.fromkeys(TYPES_OF_A_GRAPH, module.data_type.FLOAT))

@@ -4,13 +4,18 @@ Tolerances are for float32: GPUs add up in another order, and round products and
 otherwise.
 """
 
+import os
+
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.core.places import array_module, is_compiled_with_cuda, why_no_gpu
+from dpexec.core.runs import add_at
 from dpexec.kernels.gpu import kernel_of
+from dpexec.kernels.gpu.products import products
 from dpexec.runtime.gpu.nccl import library
+from tests.gpu.places import replicas
 from tests.ops.calls import samples
 from tests.ops.test_contract import TYPES
 from tests.ops.test_contract_on_gpus import compared
@@ -27,19 +32,19 @@ from tests.runtime.nets import AllReduce, Reduce, batches, classifier
 if not is_compiled_with_cuda():
     pytest.skip(f"nothing was tested on a GPU: {why_no_gpu()}", allow_module_level=True)
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # equal runs of two replicas on a GPU
+
 KERNEL, STEPS = 1e-4, 1e-3
 """Relative tolerances of one kernel, and of some steps of training."""
 
 
-def replicas(count):
-    """So many replicas on the GPUs that there are, several on one if need be."""
-    gpus = fluid.cuda_places()
-    return [gpus[number % len(gpus)] for number in range(count)]
-
-
 @pytest.mark.parametrize("type", [t for t in TYPES if samples(t)])
 def test_kernel_gives_what_it_gives_on_processors(type):
-    compared(type, array_module(fluid.CUDAPlace(0)), KERNEL, kernel_of)
+    def choose(type, general):
+        kernel = kernel_of(type, general)
+        return lambda xp, *values, **attrs: kernel(products(xp), *values, **attrs)
+
+    compared(type, array_module(fluid.CUDAPlace(0)), KERNEL, choose)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -82,6 +87,29 @@ def test_graphs_give_what_single_launches_give(name, mode):
         np.testing.assert_allclose(found[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
 
 
+@pytest.mark.parametrize("name", ["adam and batch norm", "computed sizes"])
+def test_graphs_for_batches_of_several_sizes_share_memory(name):
+    net, feeds = NETS[name](), feeds_of(name, 12)
+    feeds[1::3] = [{name: array[:8] for name, array in feed.items()} for feed in feeds[1::3]]
+    expected = trained(net, replicas(2), AllReduce, feeds)
+    found = trained(net, replicas(2), AllReduce, feeds, allow_cuda_graph_capture=True)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, KERNEL, 1e-6, err_msg=parameter)
+
+
+def test_what_is_added_to_one_place_is_added_in_order():
+    xp, rng = array_module(fluid.CUDAPlace(0)), np.random.default_rng(0)
+    places, value = rng.integers(0, 50, 100_000), rng.standard_normal((100_000, 3)).astype("f")
+    found = [xp.zeros((50, 3), np.float32) for _ in range(3)]
+    for out in found:
+        add_at(xp, out, xp.asarray(places), xp.asarray(value))
+    expected = np.zeros((50, 3))
+    np.add.at(expected, places, value)
+    np.testing.assert_allclose(found[0].get(), expected, 1e-3, 1e-2)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.get(), found[0].get())
+
+
 @pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 0.01), ("bfloat16", 0.05)])
 def test_rounded_products_are_close(precision, tolerance):
     net = regression()
@@ -89,6 +117,31 @@ def test_rounded_products_are_close(precision, tolerance):
     found = trained(net, replicas(1), feeds=without_labels(4), product_precision=precision)
     for parameter, value in expected[1].items():
         np.testing.assert_allclose(found[1][parameter], value, tolerance, tolerance)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("tf32", 0.02), ("bfloat16", 0.08)])
+@pytest.mark.parametrize("type", ["conv2d", "depthwise_conv2d", "matmul", "mul"])
+def test_rounded_operands_are_close(type, precision, tolerance):
+    def choose(type, general):
+        kernel = kernel_of(type, general)
+        return lambda xp, *values, **attrs: kernel(products(xp, precision), *values, **attrs)
+
+    compared(type, array_module(fluid.CUDAPlace(0)), tolerance, choose)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("name", ["momentum", "adam and batch norm", "regression"])
+@pytest.mark.parametrize(
+    "switch", ["enable_auto_fusion", "fuse_bn_act_ops", "fuse_gemm_epilogue", "sync_batch_norm"]
+)
+def test_fused_operators_give_what_their_parts_give(switch, name, graphs):
+    net, feeds = NETS[name](), feeds_of(name)
+    options = {"sync_batch_norm": switch == "sync_batch_norm"}  # which changes the numbers
+    expected = trained(net, [fluid.CPUPlace()] * 2, AllReduce, feeds, **options)
+    options |= {switch: True, "allow_cuda_graph_capture": graphs}
+    found = trained(net, replicas(2), AllReduce, feeds, **options)
+    for parameter, value in expected[1].items():
+        np.testing.assert_allclose(found[1][parameter], value, STEPS, 1e-5, err_msg=parameter)
 
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])

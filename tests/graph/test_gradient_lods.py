@@ -15,6 +15,10 @@ OUTPUTS = {
     "own again": (lambda x: layers.softmax(layers.concat([x, x], 1)), {"x": LOD}),
     "sum, first without": (lambda x: layers.sums([layers.exp(x), layers.softmax(x)]), {"x": []}),
     "sum, first with": (lambda x: layers.sums([layers.softmax(x), layers.exp(x)]), {"x": LOD}),
+    "matches": (
+        lambda x: fluid.contrib.match_matrix_tensor(layers.exp(x), layers.sin(x), 2)[0],
+        {"exp_0.tmp_0": LOD, "sin_0.tmp_0": LOD},
+    ),
     "second operand": (
         lambda x: layers.softmax(layers.elementwise_add(layers.exp(x), layers.sin(x))),
         {"exp_0.tmp_0": [], "sin_0.tmp_0": LOD},
@@ -29,6 +33,8 @@ def step(output, names, return_numpy):
     fed = fluid.create_lod_tensor(np.ones((5, 3), "float32"), [[2, 3]], fluid.CPUPlace())
     fetch = [f"{name}@GRAD" for name in names]
     exe = fluid.Executor(fluid.CPUPlace())
+    if fluid.default_startup_program().global_block().ops:
+        exe.run(fluid.default_startup_program())
     return exe.run(feed={"x": fed}, fetch_list=fetch, return_numpy=return_numpy)
 
 

@@ -83,7 +83,7 @@ def test_activations_are_computed_again_and_precision_is_mixed():
         ({"mode": "ring"}, EnforceNotMet, "'ring' is not supported"),
         ({"forward_recompute": True}, ValueError, "recompute_checkpoints"),
         ({"colour": 1}, AttributeError, "colour"),
-        ({"use_amp": "yes"}, TypeError, "use_amp takes a bool"),
+        ({"use_amp": "yes"}, TypeError, "use_amp takes a value of type bool"),
     ],
 )
 def test_strategies_that_cannot_be_are_refused(fields, error, message):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpexec.core.dtypes import VarType
 from dpexec.incubate import data_generator
-from dpexec.multislot import Slot, parse
+from dpexec.reading.multislot import Slot, parse
 
 
 class Words(data_generator.MultiSlotDataGenerator):

@@ -135,6 +135,9 @@ def test_less_data_than_the_shape_says_is_an_error():
         tensor.as_ndarray()
     with pytest.raises(ValueError, match="'half'"):
         tensor.data.tolist("half")
+    tensor.data, tensor.dtype = core.PaddleBuf(list(range(12))), core.PaddleDType.INT64
+    with pytest.raises(core.EnforceNotMet, match=r"6 elements .* list holds float32"):
+        tensor.as_ndarray()
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,21 @@ def test_inference_model_predicts_as_the_program(tmp_path, filename):
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_an_inference_model_is_told_where_its_servers_are_now(tmp_path):
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        ids = fluid.data("ids", [None], "int64")
+        rows = [fluid.embedding(ids, [4, 2]) for _ in range(2)]
+    main.global_block().ops[0]._set_attr("epmap", ["127.0.0.1:1"])
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    fluid.io.save_inference_model(str(tmp_path), ["ids"], rows, exe, main)
+    now = ["127.0.0.1:2"]
+    program, _, _ = fluid.io.load_inference_model(str(tmp_path), exe, pserver_endpoints=now)
+    lookups = [op for op in program.global_block().ops if op.has_attr("epmap")]
+    assert [op.attr("epmap") for op in lookups] == [now, []]
+
+
 @pytest.mark.parametrize("mode", [nets.AllReduce, nets.Reduce])
 def test_loading_after_a_parallel_run_reaches_all_replicas(tmp_path, mode):
     net = nets.classifier(fluid.optimizer.Adam(0.01))

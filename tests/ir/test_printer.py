@@ -4,7 +4,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core import EnforceNotMet
-from dpexec.ir.printer import attribute_type
+from dpexec.ir.attributes import attribute_type
 
 DATA = """\
 name: "x"
@@ -143,7 +143,7 @@ def test_text_is_escaped():
         ([1, 2**40], "LONGS"),
         ([1, 2.5], "FLOATS"),
         (["a"], "STRINGS"),
-        ([True, False], "BOOLEANS"),
+        ([True, False], "INTS"),
         ([], "INTS"),
         (fluid.core.VarDesc.VarType.FP32, "INT"),
     ],
@@ -156,7 +156,11 @@ def test_attribute_type_of_shapes_and_blocks():
     assert attribute_type([2, 3], "shape", "fill_constant") == "LONGS"
     assert attribute_type([2, 3], "shape", "reshape2") == "INTS"
     assert attribute_type([], "op_role_var") == "STRINGS"
+    assert attribute_type([], "shape", "fill_constant") == "LONGS"
     assert attribute_type([1], "int64_values", "assign_value") == "LONGS"
+    assert attribute_type([], "bool_values", "assign_value") == "INTS"
+    assert attribute_type([], "max_sizes", "prior_box") == "FLOATS"
+    assert attribute_type([4, 8], "min_sizes", "prior_box") == "FLOATS"
     assert attribute_type(fluid.Program().global_block()) == "BLOCK"
 
 

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="numba is not in
 
 
 def test_addresses_of_arrays():
-    from dpexec.kernels.located import locate
+    from dpexec.kernels.located import address, locate
     from dpexec.kernels.machine import run
 
     arrays = [np.empty((3, 4), np.float32), np.empty(7)[2:], np.empty((2, 0))]
@@ -19,3 +19,4 @@ def test_addresses_of_arrays():
     run(np.array([[locate.address, arguments.ctypes.data]]), 0, 1)
     first, second, _ = (array.ctypes.data for array in arrays)
     assert words.tolist() == [second, first, 0, second]
+    assert [address(array) for array in arrays] == [array.ctypes.data for array in arrays]

@@ -33,6 +33,10 @@ TYPE_ERRORS = {
         lambda: layers.embedding(ids(), [10, 3], dtype="int64"),
         "'dtype'",
     ),
+    "decoding from a number": (
+        lambda: layers.GreedyEmbeddingHelper(lambda ids: x(), 0, end_token=1),
+        "'start_tokens'",
+    ),
     "mean of a number": (lambda: layers.mean(3.0), "'x'"),
     "mean of integers": (lambda: layers.mean(ids()), "'x'"),
     "relu of integers": (lambda: layers.relu(ids()), "'x'"),

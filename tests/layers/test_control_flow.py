@@ -306,7 +306,7 @@ def test_arguments_of_loops():
     with pytest.raises(TypeError, match="boolean"):
         loop(lambda n: n, lambda n: n, [number])
     with pytest.raises(ValueError, match="same arity"):
-        loop(lambda n, *rest: n < 1.0, lambda n: [n, n], [number])
+        loop(lambda n: n < 1.0, lambda n: [n, n], [number])
 
 
 # ---- structures that branches return

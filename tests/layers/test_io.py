@@ -58,6 +58,14 @@ def test_program_reads_from_its_reader(programs, make):
     assert epoch(two, reader, total) == [[10, 12], [14, 16]]
 
 
+def test_samples_may_be_set_before_the_program_reads_them(programs):
+    reader = fluid.layers.py_reader(2, [(-1, 2, 2), (-1, 1)], ["float32", "int64"])
+    reader.decorate_paddle_reader(lambda: ([(np.ones(4), 3)] for _ in range(2)))
+    image, label = fluid.layers.read_file(reader)
+    total = fluid.layers.reduce_sum(image) + fluid.layers.cast(label, "float32")
+    assert epoch(programs, reader, total) == [[[7.0]], [[7.0]]]
+
+
 def test_several_fields_come_as_a_list(programs):
     reader = fluid.layers.py_reader(2, [(-1, 4), (-1, 1)], ["float32", "int64"])
     image, label = fluid.layers.read_file(reader)

@@ -38,6 +38,16 @@ def hidden_state(x, w):
 
 
 @case
+def array_of_states(x, w):
+    def body(i, states):
+        h = layers.tanh(layers.matmul(layers.array_read(states, i), w))
+        return layers.array_write(h, i + 1, array=states)
+
+    (states,) = repeat(3, body, layers.array_write(layers.scale(x, 2.0), number(0)))
+    return layers.array_read(states, number(3)) + layers.array_read(states, number(1))
+
+
+@case
 def no_rounds(x, w):
     (h,) = repeat(0, lambda i, h: layers.matmul(h, w), x * 2.0)
     return h + layers.matmul(x, w)

@@ -2,6 +2,7 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
@@ -74,3 +75,12 @@ def test_activation_by_name_and_as_a_layer_build_the_same():
     first = layers.fc(x(), 3, act="tanh").op
     second = layers.tanh(layers.fc(x(), 3)).op
     assert (first.type, first.plain_attrs()) == (second.type, second.plain_attrs())
+
+
+def test_swish_has_no_beta_as_in_the_original():
+    x = fluid.data("x", [3], "float32")
+    with pytest.warns(UserWarning, match=r"x \* fluid.layers.sigmoid\(2.5 \* x\)"):
+        out = fluid.layers.swish(x, beta=2.5)
+    rows = np.array([-1.0, 0.5, 2.0], "float32")
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed={"x": rows}, fetch_list=[out])
+    np.testing.assert_allclose(found, rows / (1 + np.exp(-rows)), rtol=1e-6)

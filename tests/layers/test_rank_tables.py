@@ -122,10 +122,11 @@ def test_inputs_of_a_step_are_equally_long(x):
         run([found], x=sequences([[3, 2]]), other=sequences([[5]]))
 
 
-def test_dense_tensors_have_no_ranks():
-    x = fluid.data("x", [None, 2])
-    with pytest.raises(fluid.core.EnforceNotMet, match="0 levels of sequences"):
-        parts.lod_rank_table(x)
+def test_dense_tensors_have_no_ranks_but_what_is_fed_has():
+    longest = parts.max_sequence_len(parts.lod_rank_table(fluid.data("x", [None, 2])))
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"X\(x\) holds no sequences"):
+        run([longest], x=np.ones((5, 2), "float32"))
+    assert np.array(run([longest], x=sequences([[3, 2]]))[0]).tolist() == [3]
 
 
 # ---- DynamicRNN: what is refused (tests/fixtures/control_flow_cases.py has what it computes)

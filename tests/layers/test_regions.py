@@ -105,6 +105,9 @@ def test_masks_of_objects_in_the_columns_of_their_classes():
     expected = np.full((3, 4, 4), -1)
     expected[2] = [[0, 1, 1, 1]] * 4
     np.testing.assert_array_equal(np.array(masks).reshape(3, 4, 4), expected)
+    feed["points"] = sequences(np.array(square, "float32"), [2], [1, 1], [2, 2])
+    with pytest.raises(EnforceNotMet, match=r"GtSegms must have as many rows .*\[1\].*\[2\]"):
+        run(feed, *made)
 
 
 def test_a_slanted_region_becomes_upright():

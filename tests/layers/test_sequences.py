@@ -22,6 +22,27 @@ def run(feed, *fetch):
         return fluid.Executor(CPU).run(feed=feed, fetch_list=list(fetch), return_numpy=False)
 
 
+def test_updates_are_scattered_through_all_dimensions_of_rows():
+    x, rows = fluid.data("x", [None, 2, 3]), np.arange(12, dtype="float32").reshape(2, 2, 3)
+    places = [
+        fluid.data(name, [None, 1], dtype, 1) for name, dtype in (("i", "int64"), ("u", "f4"))
+    ]
+    x.stop_gradient = places[1].stop_gradient = False
+    out = layers.sequence_scatter(x, *places)
+    gradient = fluid.gradients(layers.reduce_sum(out * out), places[1])[0]
+    updates = fluid.create_lod_tensor(np.array([[10.0], [20.0], [30.0]], "f4"), [[2, 1]], CPU)
+    index = fluid.create_lod_tensor(np.array([[4], [0], [5]]), [[2, 1]], CPU)
+    found, slopes = map(np.array, run({"x": rows, "i": index, "u": updates}, out, gradient))
+    assert found.ravel().tolist() == [20, 1, 2, 3, 14, 5, 6, 7, 8, 9, 10, 41]
+    assert slopes.ravel().tolist() == [28, 40, 82]
+
+
+def test_masks_of_lengths_that_are_no_integers():
+    lengths = np.array([0.5, 3, 2], "float32")
+    (mask,) = run({"x": lengths}, layers.sequence_mask(fluid.data("x", [3]), dtype="int32"))
+    assert np.array(mask).tolist() == [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
+
+
 def mixed_loss():
     """A loss that depends on nearly every layer on sequences."""
     words = layers.fc(fluid.data("words", [None, 4], lod_level=1), 4, act="tanh")
@@ -100,6 +121,15 @@ def test_only_sequences_without_rows():
         mean, grad = executor.run(feed=feed, fetch_list=[loss, "x@GRAD"])
     np.testing.assert_allclose(mean, (3 * 2 + 0 + 3) / 5)
     np.testing.assert_array_equal(grad, np.zeros((2, 3, 4)))
+
+
+def test_unpad_takes_lengths_in_a_column_as_older_programs_have_them():
+    x, length = fluid.data("x", [None, 2]), fluid.data("length", [None, 1], dtype="int64")
+    words = layers.sequence_unpad(x, length)
+    feed = {"x": np.array([[1, 2], [3, 4]], "float32"), "length": np.array([[1], [2]])}
+    (found,) = fluid.Executor(CPU).run(feed=feed, fetch_list=[words], return_numpy=False)
+    assert np.array(found).tolist() == [[1.0], [3.0], [4.0]]
+    assert found.recursive_sequence_lengths() == [[1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,12 @@ def test_shapes_from_variables():
     np.testing.assert_array_equal(got[1], np.full((2, 2), 1.5))
 
 
+def test_shapes_may_be_in_rows():
+    shape = layers.fill_constant([1, 2], "int32", 2)
+    (full,) = run({}, layers.fill_constant(shape, "bool", True))
+    np.testing.assert_array_equal(full, [[True, True], [True, True]])
+
+
 def test_random_crop_goes_on_as_in_paddle():
     out = layers.random_crop(fluid.data("x", [None, 5, 6]), [2, 3], seed=5)
     executor, image = fluid.Executor(fluid.CPUPlace()), np.arange(60, dtype="float32")

@@ -18,6 +18,14 @@ def test_batch_size_is_taken_from_the_input():
         infer({"Input": [Spec((-1, 3))]}, {"shape": [1, 7], "input_dim_idx": 2})
 
 
+def test_sequences_are_counted_not_their_rows():
+    infer = opdef.get("fill_constant_batch_size_like").infer_specs
+    offsets = Spec((4,), VarType.INT64, VarType.RAW)
+    inputs = {"Input": [Spec((6, 2))], "Input@LOD": [offsets]}
+    assert infer(inputs, {"shape": [-1, 7]})["Out"][0].shape == (3, 7)
+    assert infer(inputs, {"shape": [-1, 7], "input_dim_idx": 1})["Out"][0].shape == (2, 7)
+
+
 def test_values_must_fill_the_shape():
     infer = opdef.get("assign_value").infer_specs
     with pytest.raises(InvalidOp, match=r"fp32_values has 1 values, but shape \[2\] needs 2"):

@@ -32,6 +32,7 @@ OTHER_OPERATORS = {
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
     "fused_adam": "Paddle's pass makes one adam of parameters that lie together",
     "fused_momentum": "as fused_adam",
+    "fused_gemm_epilogue": "of later versions of Paddle, on GPUs alone",
     "fused_sgd": "as fused_adam",
     "sync_batch_norm": "Paddle has it on GPUs alone",
     "sync_batch_norm_sums": "half of sync_batch_norm",

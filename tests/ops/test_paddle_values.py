@@ -30,6 +30,9 @@ FEWER_SETTINGS = {
     "dgc_momentum": "Paddle refuses to run it for less than two trainers",
     **dict.fromkeys(("fused_adam", "fused_momentum", "fused_sgd"), "dpexec's own"),
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
+    **dict.fromkeys(
+        ("fused_gemm_epilogue", "fused_gemm_epilogue_grad"), "of later versions, on GPUs alone"
+    ),
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
     **{
         f"sync_batch_norm{part}": "Paddle has it on GPUs alone"

@@ -55,8 +55,3 @@ def test_lookahead_refuses_wrong_arguments(options):
 def test_lookahead_needs_an_inner_optimizer():
     with pytest.raises(AssertionError, match="inner optimizer"):
         fluid.optimizer.LookaheadOptimizer(None)
-
-
-def test_pipelines_are_refused_by_name():
-    with pytest.raises(NotImplementedError, match="PipelineOptimizer"):
-        fluid.optimizer.PipelineOptimizer(fluid.optimizer.SGD(0.1))

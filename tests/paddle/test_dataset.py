@@ -1,16 +1,15 @@
 """Data sets read the original file formats; the files here are tiny ones of the same form."""
 
 import gzip
-import io
 import pickle
 import struct
-import tarfile
 
 import numpy as np
 import pytest
 
 from dpexec.paddle import dataset
 from dpexec.paddle.dataset import cifar, common, imikolov, mnist, uci_housing
+from tests.paddle.archives import tar
 
 
 @pytest.fixture
@@ -22,15 +21,6 @@ def home(tmp_path, monkeypatch):
 def write(path, content):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-
-
-def archive(path, files):
-    path.parent.mkdir(exist_ok=True)
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
 
 
 def write_mnist(home, pixels, labels, magic=2051):
@@ -75,7 +65,7 @@ def test_imikolov_numbers_words_by_frequency(home):
     text = b" the cat the dog\n the <unk>\n"
     files = {"./simple-examples/data/ptb.train.txt": text}
     files["./simple-examples/data/ptb.valid.txt"] = b" the end\n"
-    archive(home / "imikolov" / "simple-examples.tgz", files)
+    tar(home / "imikolov" / "simple-examples.tgz", files)
     words = imikolov.build_dict(min_word_freq=1)
     assert words == {b"the": 0, "<e>": 1, "<s>": 2, "<unk>": 3}
     assert list(imikolov.test(words, 2)()) == [(2, 0), (0, 3), (3, 1)]
@@ -96,7 +86,7 @@ def test_cifar(home):
 
     files = {f"cifar-10-batches-py/data_batch_{k}": part(k) for k in (1, 2)}
     files["cifar-10-batches-py/test_batch"] = part(9)
-    archive(home / "cifar" / "cifar-10-python.tar.gz", files)
+    tar(home / "cifar" / "cifar-10-python.tar.gz", files)
     samples = list(cifar.train10()())
     assert [label for _, label in samples] == [1, 2]
     np.testing.assert_allclose(samples[0][0], [0.2] * 3)
@@ -105,11 +95,6 @@ def test_cifar(home):
     assert [next(cycled)[1] for _ in range(3)] == [9, 9, 9]
 
 
-def test_a_missing_file_says_where_it_belongs(home):
-    with pytest.raises(FileNotFoundError, match=r"train-images-idx3-ubyte\.gz; dpexec downloads"):
-        mnist.train()
-
-
 def test_unsupported_data_set_lists_the_supported():
-    with pytest.raises(AttributeError, match=r"movielens is not supported; there are cifar"):
-        dataset.movielens  # noqa: B018
+    with pytest.raises(AttributeError, match=r"flowers is not supported; there are cifar"):
+        dataset.flowers  # noqa: B018

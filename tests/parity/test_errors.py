@@ -28,7 +28,7 @@ DEVIATIONS = {
 USER_LINE = r"error_\w+\.py"
 MENTIONS = {
     "startup_not_run": [r"fc_\d\.[wb]_0", "startup"],
-    "no_feed": [r"\bx\b"],
+    "no_feed": [r"\bx\b", r"w_0\): float32\["],
     "one_feed_missing": [r"\by\b"],
     "unknown_fetch": ["nope"],
     "fed_dim_mismatch": [r"\bx\b", r"-1, 4", r"6, 3"],

@@ -41,6 +41,12 @@ def test_list_feed_keeps_ragged_batches(block):
     assert feeds.samples == [3, 1]
 
 
+def test_devices_count_alike_if_the_variables_of_a_list_disagree(block):
+    graphs = [{"x": batch(nodes)["x"], "y": batch(edges)["y"]} for nodes, edges in [(3, 5), (2, 2)]]
+    assert split_feed(block, graphs, 2, partial=False).samples == [1, 1]
+    assert split_feed(block, graphs[:1], 2, partial=True).samples == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("feed", "error", "message"),
     [
@@ -61,7 +67,7 @@ def test_list_feed_keeps_ragged_batches(block):
             EnforceNotMet,
             "'y'.*cannot be split",
         ),
-        ({"lr": np.ones(3, "float32")}, EnforceNotMet, "'lr' is persistable"),
+        ({"lr": np.ones(0, "float32")}, EnforceNotMet, "'lr' is persistable"),
     ],
 )
 def test_wrong_feed_is_refused(block, feed, error, message):
@@ -80,6 +86,23 @@ def test_persistable_row_goes_to_all_or_each(block):
     each = split_feed(block, {**batch(4), "lr": np.array([0.5, 0.25], "float32")}, 2, partial=False)
     assert [float(v["lr"][0]) for v in each.values] == [0.5, 0.25]
     assert each.persistable == {"lr"}
+    more = split_feed(block, {**batch(4), "lr": np.ones(5, "float32")}, 2, partial=False)
+    assert [len(v["lr"]) for v in more.values] == [3, 2]
+
+
+def test_persistable_row_makes_no_device_busy(block):
+    feeds = split_feed(block, {**batch(1), "lr": np.array([0.5], "float32")}, 3, partial=False)
+    assert feeds.idle == (1, 2)
+    assert [float(v["lr"][0]) for v in feeds.values] == [0.5, 0.5, 0.5]  # updates read it
+
+
+def test_prediction_takes_a_persistable_row_for_each_busy_device(block):
+    feed = {**batch(2), "lr": np.array([0.5, 0.25], "float32")}
+    feeds = split_feed(block, feed, 3, partial=True)
+    assert [float(v["lr"][0]) for v in feeds.values[:2]] == [0.5, 0.25]
+    assert feeds.idle == (2,) and not feeds.values[2]
+    with pytest.raises(EnforceNotMet, match="1 row for all devices, or at least 3"):
+        split_feed(block, feed, 3, partial=False)
 
 
 def test_single_feed_unwraps_lists_and_scalars(block):

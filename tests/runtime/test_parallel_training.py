@@ -260,6 +260,16 @@ def test_strategy_cannot_change_after_the_first_run():
         run.compiled._build_strategy.fuse_all_reduce_ops = False
 
 
+def test_tools_find_out_how_many_devices_a_program_runs_on():
+    x = fluid.data("x", [None, 2])
+    out, executor = fluid.layers.scale(x, 2.0), fluid.Executor(fluid.CPUPlace())
+    several = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel()
+    alone = fluid.CompiledProgram(fluid.default_main_program())
+    for program in (several, alone):
+        executor.run(program, feed={"x": np.ones((2, 2), "float32")}, fetch_list=[out])
+    assert [len(several._places), len(alone._places)] == [len(fluid.cpu_places()), 1]
+
+
 def test_serialising_thread_count_is_said():
     with pytest.warns(UserWarning, match="num_threads = 1 runs the 2 replicas one after another"):
         train(classifier(), batches(1), 2, num_threads=1)

@@ -154,3 +154,55 @@ def test_any_number_of_devices_learns_alike():
 
 def test_reduce_gives_the_bits_of_all_reduce():
     np.testing.assert_array_equal(train(2), train(2, reduce=True))
+
+
+def taggers(lod_level, devices, batches, use_prune=False):
+    """Losses of a tagger that is fed some batches, and the words of the last with sequences."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        words = fluid.data("words", [None, 2], lod_level=lod_level)
+        tags = fluid.data("tags", [None, 1], "int64", lod_level=lod_level)
+        twice = fluid.layers.scale(words, 2.0)
+        likelihood = fluid.layers.linear_chain_crf(fluid.layers.fc(twice, 3), tags)
+        loss = fluid.layers.mean(likelihood)
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        exe.run(startup)
+        program = main
+        if devices:
+            program = fluid.CompiledProgram(main).with_data_parallel(
+                loss.name, places=fluid.cpu_places(devices)
+            )
+        fetches, options = [loss, twice], {"return_numpy": False, "use_prune": use_prune}
+        results = [exe.run(program, batch, fetches, **options) for batch in batches]
+    return [np.array(loss).tolist() for loss, _ in results], results[-1][1]
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+@pytest.mark.parametrize("use_prune", [False, True])
+def test_who_is_declared_without_sequences_takes_those_that_come(devices, use_prune):
+    place, batches = fluid.CPUPlace(), []
+    for lengths in ([3, 1, 2, 2], [1, 4, 2]):
+        rows = np.arange(sum(lengths)).reshape(-1, 1)
+        tags = fluid.create_lod_tensor(rows % 3, [lengths], place)
+        words = fluid.create_lod_tensor(np.sin([1, 2] * rows).astype("f4"), [lengths], place)
+        batches.append({"words": words, "tags": tags})
+    expected, twice = taggers(1, devices, batches, use_prune)
+    found, same = taggers(0, devices, batches, use_prune)
+    assert found == expected
+    assert (same.lod(), np.array(same).tolist()) == (twice.lod(), np.array(twice).tolist())
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+def test_arrays_and_sequences_may_take_turns(devices):
+    with fluid.unique_name.guard(), fluid.program_guard(fluid.Program(), fluid.Program()):
+        words = fluid.data("words", [None, 2])
+        twice, program = fluid.layers.scale(words, 2.0), on(devices)
+        exe = fluid.Executor(fluid.CPUPlace())
+        for fed in (feed(), {"words": np.ones((4, 2), "float32")}, feed([5, 2]), feed()):
+            found = exe.run(program, fed, [twice], return_numpy=False)[0]
+            np.testing.assert_array_equal(found, 2 * np.array(fed["words"]))
+            assert found.lod() == (fed["words"].lod() if hasattr(fed["words"], "lod") else [])
+        assert words.lod_level == 0

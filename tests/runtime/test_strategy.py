@@ -46,6 +46,11 @@ def test_build_strategy_refuses(name, value, error):
         setattr(made, name, value)
 
 
+def test_an_enum_is_told_its_values():
+    with pytest.raises(TypeError, match=r"Strategy\.AllReduce or ReduceStrategy\.Reduce, but"):
+        BuildStrategy().reduce_strategy = "Ring"
+
+
 def test_misspelled_field_is_told_what_was_meant():
     with pytest.raises(AttributeError, match="'reduce_stratgy'; similar: reduce_strategy"):
         BuildStrategy().reduce_stratgy = 1

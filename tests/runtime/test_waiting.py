@@ -12,6 +12,7 @@ from distributed import Client
 from dpexec.errors import SchedulerLostError, WorkerLostError
 from dpexec.runtime.schedulers.waiting import Contact
 from tests.distributed.clusters import workers
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +25,13 @@ def homes_of(found):
     return {address: (number,) for number, address in enumerate(found.addresses())}
 
 
+def pids_of(found):
+    return {address: found.pid(address) for address in found.addresses()}
+
+
 def test_answers_by_address(pair):
     contact, homes = Contact(pair.client, 30.0), homes_of(pair)
-    assert contact.ask(os.getpid, homes=homes, what="to say who they are") == pair.pids
+    assert contact.ask(os.getpid, homes=homes, what="to say who they are") == pids_of(pair)
     assert contact.workers() == sorted(homes)
     with pytest.raises(TypeError, match="getpid"):
         contact.ask(os.getpid, 1, homes=homes, what="")
@@ -37,6 +42,13 @@ def test_slow_tasks_are_not_silent(pair):
     nap = 2.5
     futures = [pair.client.submit(time.sleep, nap, workers=[w], pure=False) for w in homes]
     assert contact.gather(futures, homes, "for a nap") == [None, None]
+
+
+def test_client_keeps_no_error_of_a_task_whose_frames_hold_the_run(pair):
+    future = pair.client.submit(int, "no number", pure=False)
+    with pytest.raises(ValueError, match="no number"):
+        Contact(pair.client, 30.0).gather([future], homes_of(pair), "to read a number")
+    until(lambda: future.key not in pair.client.futures)
 
 
 def test_silent_worker_is_named_and_others_answer(pair):
@@ -54,7 +66,7 @@ def test_silent_worker_is_named_and_others_answer(pair):
         assert future.cancelled()
     finally:
         pair.go_on(second)
-    assert Contact(pair.client, 30.0).ask(os.getpid, homes=homes, what="") == pair.pids
+    assert Contact(pair.client, 30.0).ask(os.getpid, homes=homes, what="") == pids_of(pair)
 
 
 def test_lost_worker_is_named_soon():

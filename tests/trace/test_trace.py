@@ -32,13 +32,6 @@ def two_devices() -> Trace:
     )
 
 
-def as_version_1(trace: Trace) -> dict:
-    """The trace as dpexec wrote it before events knew nodes and steps."""
-    names = ("name", "kind", "device", "key", "start", "stop", "thread", "args")
-    rows = [{name: getattr(event, name) for name in names} for event in trace]
-    return {"format": "dpexec.trace", "version": 1, "meta": dict(trace.meta), "events": rows}
-
-
 def test_event_refuses_what_cannot_be():
     with pytest.raises(ValueError, match="kind must be one of"):
         Event("relu", "kernel", 0, "k", 0.0, 1.0)
@@ -61,10 +54,8 @@ def test_trace_facts():
     ("change", "message"),
     [
         ({"format": "other"}, "not a dpexec trace"),
-        ({"version": 3}, "version 3, but this dpexec reads versions 1 to 2"),
+        ({"version": 3}, "version 3, but this dpexec reads version 2"),
         ({"events": None}, "damaged: events has no field"),
-        ({"version": 1}, "needs a list of events"),
-        ({"version": 1, "events": [{"name": "relu"}]}, "event 0 lacks the field 'start'"),
         ({"graph": [1]}, "graph is no object, but list"),
     ],
 )
@@ -161,32 +152,6 @@ def test_files_of_both_formats_load(tmp_path):
     assert load(save(trace, tmp_path / "own.json", chrome=False)) == trace
     assert load(save(trace, tmp_path / "chrome.json")) == trace
     assert load(save(Trace(), tmp_path / "nothing.json")) == Trace()
-
-
-def test_files_of_version_1_load(tmp_path):
-    trace = two_devices()
-    old = as_version_1(trace)
-    (tmp_path / "own.json").write_text(json.dumps(old))
-    loaded = load(tmp_path / "own.json")
-    assert [event.name for event in loaded] == [event.name for event in trace]
-    assert {(event.node, event.step) for event in loaded} == {(None, 0)}
-    rows = [
-        {
-            "ph": "X",
-            "name": row["name"],
-            "cat": row["kind"],
-            "ts": (row["start"] - 10.0) * 1e6,
-            "dur": (row["stop"] - row["start"]) * 1e6,
-            "args": {**row["args"], **{name: row[name] for name in ("key", "device", "thread")}},
-        }
-        for row in old["events"]
-    ]
-    other = {"format": "dpexec.trace", "version": 1, "origin": 10.0, "meta": {}}
-    chrome = {"traceEvents": [{"ph": "M", "name": "process_name"}, *rows], "otherData": other}
-    (tmp_path / "chrome.json").write_text(json.dumps(chrome))
-    for ours, theirs in zip(loaded, load(tmp_path / "chrome.json"), strict=True):
-        assert (ours.name, ours.key, ours.args) == (theirs.name, theirs.key, theirs.args)
-        assert theirs.stop == pytest.approx(ours.stop, abs=1e-9)
 
 
 @pytest.mark.parametrize(

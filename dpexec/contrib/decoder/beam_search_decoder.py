@@ -11,8 +11,8 @@ from dpexec.contrib.decoder.state_cell import InitState, StateCell
 from dpexec.contrib.decoder.training_decoder import TrainingDecoder
 from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
-from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
+from dpexec.layers.build import block_around
 from dpexec.unique_name import generate
 
 __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
@@ -124,7 +124,7 @@ class BeamSearchDecoder:
             raise ValueError("an array cannot be that of the ids and that of the scores")
         if not isinstance(init, Variable):
             raise TypeError("The input argument `init` must be a Variable.")
-        array = _new_array(self._around, "beam_search_decoder_array", init, self._first)
+        array = _new_array(block_around(), "beam_search_decoder_array", init, self._first)
         if is_ids:
             self._ids_array = array
         elif is_scores:
@@ -212,13 +212,7 @@ class BeamSearchDecoder:
         )
 
     def _hold(self, init: InitState) -> _ArrayState:
-        return _ArrayState(self._around, init)
-
-    @property
-    def _around(self) -> Block:
-        """The block in which the loop is."""
-        program = default_main_program()
-        return program.block(program.current_block().parent_idx)
+        return _ArrayState(block_around(), init)
 
     def _require_inside(self, method: str) -> None:
         if self._status != "inside":

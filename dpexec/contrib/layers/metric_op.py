@@ -7,7 +7,7 @@ from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op
 from dpexec.layers.constants import fill_constant_batch_size_like
-from dpexec.layers.math import reduce_sum
+from dpexec.layers.reductions import reduce_sum
 
 __all__ = ["ctr_metric_bundle"]
 
@@ -27,10 +27,11 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
     """
     assert input.shape == label.shape, f"input {input.shape} and label {label.shape} must be alike"
     helper = LayerHelper("ctr_metric_bundle")
-    sums = [
+    absolute, squared, *others = (
         helper.create_global_variable(persistable=True, dtype="float32", shape=[1])
         for _ in range(6)
-    ]
+    )  # in the original's order, which their names in saved states depend on
+    sums = (squared, absolute, *others)
     for total in sums:
         helper.set_variable_initializer(total, Constant(0.0))
     errors = input - label
@@ -42,4 +43,4 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
         helper.append_op(
             type="elementwise_add", inputs={"X": part, "Y": total}, outputs={"Out": total}
         )
-    return tuple(sums)
+    return sums

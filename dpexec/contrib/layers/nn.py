@@ -6,12 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from dpexec import unique_name
-from dpexec.checks import check_type, check_variable_and_dtype
-from dpexec.initializer import Constant
+from dpexec.checks import NO_HALF, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op
+from dpexec.layers.build import add_op, add_outputs, seed_variable
 
 __all__ = [
     "fused_elemwise_activation",
@@ -51,21 +49,15 @@ def fused_elemwise_activation(
     names = functor_list.split(",") if isinstance(functor_list, str) else functor_list
     if not isinstance(names, list) or len(names) != 2:
         raise ValueError(f"functor_list must be a list of two names, but is {functor_list!r}")
+    dtypes = {"Out": x.dtype, "IntermediateOut": x.dtype}
+    attrs = {
+        "axis": axis,
+        "scale": scale,
+        "save_intermediate_out": save_intermediate_out,
+        "functor_list": names,
+    }
     helper = LayerHelper("fused_elemwise_activation")
-    out = helper.create_variable_for_type_inference(x.dtype)
-    sums = helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op(
-        type="fused_elemwise_activation",
-        inputs={"X": x, "Y": y},
-        outputs={"Out": out, "IntermediateOut": sums},
-        attrs={
-            "axis": axis,
-            "scale": scale,
-            "save_intermediate_out": save_intermediate_out,
-            "functor_list": names,
-        },
-    )
-    return out
+    return add_outputs(helper, {"X": x, "Y": y}, dtypes, attrs)["Out"]
 
 
 def match_matrix_tensor(
@@ -101,15 +93,10 @@ def match_matrix_tensor(
     helper = LayerHelper("match_matrix_tensor", name=name, act=act, param_attr=param_attr)
     shape = [x.shape[1], channel_num, y.shape[1]]
     weight = helper.create_parameter(helper.param_attr, shape, dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    products = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    helper.append_op(
-        type="match_matrix_tensor",
-        inputs={"X": x, "Y": y, "W": weight},
-        outputs={"Out": out, "Tmp": products},
-        attrs={"dim_t": channel_num},
-    )
-    return helper.append_activation(out), products
+    inputs, dtypes = {"X": x, "Y": y, "W": weight}, {"Out": dtype, "Tmp": dtype}
+    made = add_outputs(helper, inputs, dtypes, {"dim_t": channel_num})
+    made["Tmp"].stop_gradient = True
+    return helper.append_activation(made["Out"]), made["Tmp"]
 
 
 def fused_embedding_seq_pool(
@@ -140,14 +127,8 @@ def fused_embedding_seq_pool(
     row = -1 if padding_idx is None else padding_idx
     if padding_idx is not None and padding_idx < 0:
         row = size[0] + padding_idx
-    out = helper.create_variable_for_type_inference(dtype)
-    helper.append_op(
-        type="fused_embedding_seq_pool",
-        inputs={"Ids": input, "W": table},
-        outputs={"Out": out},
-        attrs={"is_sparse": is_sparse, "combiner": combiner, "padding_idx": row},
-    )
-    return out
+    attrs = {"is_sparse": is_sparse, "combiner": combiner, "padding_idx": row}
+    return add_outputs(helper, {"Ids": input, "W": table}, {"Out": dtype}, attrs)["Out"]
 
 
 def partial_concat(
@@ -180,8 +161,7 @@ def partial_sum(
     Returns:
         ``(rows, length)``. Source: Paddle op ``partial_sum``.
     """
-    types = ("float32", "float64", "int32", "int64")
-    return _partial("partial_sum", input, start_index, length, types)
+    return _partial("partial_sum", input, start_index, length, NO_HALF)
 
 
 def _partial(
@@ -225,13 +205,7 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
     attrs = {}
     if isinstance(seed, int):
         attrs["startup_seed"] = seed
-        seed = helper.create_global_variable(
-            name=unique_name.generate("shuffle_batch_seed"),
-            dtype="int64",
-            shape=[1],
-            persistable=True,
-        )
-        helper.set_variable_initializer(seed, Constant(attrs["startup_seed"]))
+        seed = seed_variable(helper, seed)
     helper.append_op(
         type="shuffle_batch",
         inputs={"X": x, "Seed": seed},

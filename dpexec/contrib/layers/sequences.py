@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.checks import pair
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 
 __all__ = ["sequence_topk_avg_pooling", "var_conv_2d"]
 
@@ -30,15 +31,12 @@ def sequence_topk_avg_pooling(
         op ``sequence_topk_avg_pooling``.
     """
     helper = LayerHelper("sequence_topk_avg_pooling")
-    out = helper.create_variable_for_type_inference(input.dtype)
-    pos = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    helper.append_op(
-        type="sequence_topk_avg_pooling",
-        inputs={"X": input, "ROW": row, "COLUMN": col},
-        outputs={"Out": out, "pos": pos},
-        attrs={"topks": list(topks), "channel_num": channel_num},
-    )
-    return out
+    inputs = {"X": input, "ROW": row, "COLUMN": col}
+    dtypes = {"Out": input.dtype, "pos": input.dtype}
+    attrs = {"topks": list(topks), "channel_num": channel_num}
+    made = add_outputs(helper, inputs, dtypes, attrs)
+    made["pos"].stop_gradient = True
+    return made["Out"]
 
 
 def var_conv_2d(
@@ -79,19 +77,15 @@ def var_conv_2d(
     kernel, strides = pair(filter_size, "filter_size"), pair(stride, "stride")
     shape = [output_channel, input_channel * kernel[0] * kernel[1]]
     weight = helper.create_parameter(helper.param_attr, shape, dtype)
-    out = helper.create_variable_for_type_inference(dtype)
-    read = helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-    helper.append_op(
-        type="var_conv_2d",
-        inputs={"X": input, "ROW": row, "COLUMN": col, "W": weight},
-        outputs={"Out": out, "Col": read},
-        attrs={
-            "InputChannel": input_channel,
-            "OutputChannel": output_channel,
-            "StrideH": strides[0],
-            "StrideW": strides[1],
-            "KernelH": kernel[0],
-            "KernelW": kernel[1],
-        },
-    )
-    return helper.append_activation(out)
+    inputs = {"X": input, "ROW": row, "COLUMN": col, "W": weight}
+    attrs = {
+        "InputChannel": input_channel,
+        "OutputChannel": output_channel,
+        "StrideH": strides[0],
+        "StrideW": strides[1],
+        "KernelH": kernel[0],
+        "KernelW": kernel[1],
+    }
+    made = add_outputs(helper, inputs, {"Out": dtype, "Col": dtype}, attrs)
+    made["Col"].stop_gradient = True
+    return helper.append_activation(made["Out"])

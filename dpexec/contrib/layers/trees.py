@@ -11,6 +11,7 @@ from dpexec.core.dtypes import as_var_type
 from dpexec.initializer import Constant
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_outputs
 from dpexec.layers.indexing import slice
 from dpexec.layers.manipulation import reshape
 
@@ -53,14 +54,9 @@ def tree_conv(
     )
     shape = [nodes_vector.shape[2], 3, output_size, num_filters]
     weight = helper.create_parameter(helper.param_attr, shape, nodes_vector.dtype)
-    out = helper.create_variable_for_type_inference(nodes_vector.dtype)
-    helper.append_op(
-        type="tree_conv",
-        inputs={"NodesVector": nodes_vector, "EdgeSet": edge_set, "Filter": weight},
-        outputs={"Out": out},
-        attrs={"max_depth": max_depth},
-    )
-    return helper.append_activation(helper.append_bias_op(out))
+    inputs = {"NodesVector": nodes_vector, "EdgeSet": edge_set, "Filter": weight}
+    made = add_outputs(helper, inputs, {"Out": nodes_vector.dtype}, {"max_depth": max_depth})
+    return helper.append_activation(helper.append_bias_op(made["Out"]))
 
 
 def tdm_child(
@@ -84,16 +80,10 @@ def tdm_child(
     shape = [node_nums, 3 + child_nums]
     tree = helper.create_parameter(helper.param_attr, shape, dtype, default_initializer=Constant(0))
     tree.stop_gradient = True
-    child, leaf = (
-        helper.create_variable_for_type_inference(dtype, stop_gradient=True) for _ in range(2)
-    )
-    helper.append_op(
-        type="tdm_child",
-        inputs={"X": x, "TreeInfo": tree},
-        outputs={"Child": child, "LeafMask": leaf},
-        attrs={"child_nums": child_nums, "dtype": as_var_type(dtype)},
-    )
-    return child, leaf
+    inputs, dtypes = {"X": x, "TreeInfo": tree}, {"Child": dtype, "LeafMask": dtype}
+    attrs = {"child_nums": child_nums, "dtype": as_var_type(dtype)}
+    made = add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True)
+    return made["Child"], made["LeafMask"]
 
 
 def tdm_sampler(
@@ -144,10 +134,6 @@ def tdm_sampler(
         helper.create_parameter(attr, shape, tree_dtype, default_initializer=Constant(0))
         for attr, shape in zip((tree_travel_attr, tree_layer_attr), shapes, strict=True)
     )
-    outputs = {
-        slot: helper.create_variable_for_type_inference(dtype, stop_gradient=True)
-        for slot in ("Out", "Labels", "Mask")
-    }
     attrs = {
         "neg_samples_num_list": list(neg_samples_num_list),
         "output_positive": output_positive,
@@ -156,7 +142,8 @@ def tdm_sampler(
         "dtype": as_var_type(dtype),
     }
     inputs = {"X": x, "Travel": travel, "Layer": layer}
-    helper.append_op(type="tdm_sampler", inputs=inputs, outputs=outputs, attrs=attrs)
+    dtypes = dict.fromkeys(("Out", "Labels", "Mask"), dtype)
+    outputs = add_outputs(helper, inputs, dtypes, attrs, stop_gradient=True)
     if not output_list:
         return outputs["Out"], outputs["Labels"], outputs["Mask"]
     widths = [count + output_positive for count in neg_samples_num_list]

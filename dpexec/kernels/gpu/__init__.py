@@ -2,9 +2,9 @@
 
 The text of an expression (:class:`~dpexec.kernels.generate.Pointwise`) or of an optimizer's update
 becomes the body of a CUDA kernel, which CuPy compiles when it first runs. Convolutions are cuDNN's
-where it is installed; pooling, batch norm, layer norm and softmax are kernels of a few lines. An
-operator that has no such kernel, or whose values it does not take, runs as it is declared in
-:mod:`dpexec.ops`, on CuPy.
+where it is installed, products with a bias cuBLASLt's; pooling, batch norm, layer norm and softmax
+are kernels of a few lines. An operator that has no such kernel, or whose values it does not take,
+runs as it is declared in :mod:`dpexec.ops`, on CuPy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,28 @@ from dpexec import kernels
 from dpexec.kernels.gpu.batch_norm import batch_norm_of
 from dpexec.kernels.gpu.convolutions import convolution_of
 from dpexec.kernels.gpu.dropout import dropout
+from dpexec.kernels.gpu.epilogues import epilogue_of
 from dpexec.kernels.gpu.layer_norm import layer_norm_of
 from dpexec.kernels.gpu.pooling import pooling_of
+from dpexec.kernels.gpu.products import scaled_product_of
 from dpexec.kernels.gpu.softmax import softmax_of
+from dpexec.kernels.gpu.softmax_with_cross_entropy import softmax_with_cross_entropy_of
+from dpexec.kernels.gpu.sync_batch_norm import sync_batch_norm_of
 
 __all__ = ["kernel_of"]
 
-_WRITTEN = (pooling_of, batch_norm_of, layer_norm_of, softmax_of)
-"""Kernels whose source is written here; their sums are in another order than NumPy's."""
+_FIND = (
+    convolution_of,
+    epilogue_of,
+    scaled_product_of,
+    pooling_of,
+    batch_norm_of,
+    sync_batch_norm_of,
+    layer_norm_of,
+    softmax_of,
+    softmax_with_cross_entropy_of,
+)
+"""What knows kernels of some types; their sums are in another order than NumPy's."""
 
 
 def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,8 +49,8 @@ def kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
         type: of the operator.
         general: its kernel for all arrays.
     """
-    special = dropout if type == "dropout" else convolution_of(type)
-    for find in _WRITTEN:
+    special: Callable[..., Any] | None = dropout if type == "dropout" else None
+    for find in _FIND:
         special = special or find(type)
     if special is None and kernels.available():  # the expressions are in modules that need numba
         from dpexec.kernels.gpu.operators import elementwise

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dpexec.core.dtypes import VarType
 from dpexec.ir.operator import Operator
 from dpexec.kernels.gpu.dropout import draws_on_gpu
+from dpexec.kernels.gpu.numbers import is_looked_at
 
 __all__ = ["CAPTURABLE", "is_capturable"]
 
@@ -22,19 +23,19 @@ conv2d conv2d_transpose cross_entropy cross_entropy2 cumsum depthwise_conv2d dot
 dropout_grad elementwise_add elementwise_div elementwise_max elementwise_min elementwise_mul
 elementwise_pow elementwise_sub equal exp expand_as fill_any_like fill_constant
 fill_constant_batch_size_like fill_zeros_like flatten flatten2 floor ftrl fused_adam
-fused_batch_norm_act fused_elemwise_activation fused_momentum fused_sgd fusion_group gelu
-get_tensor_from_selected_rows greater_equal greater_than group_norm hard_sigmoid hard_swish
-huber_loss increment instance_norm label_smooth lamb lars_momentum layer_norm leaky_relu less_equal
-less_than log log_loss logsigmoid lookup_table lookup_table_v2 matmul mean merge_selected_rows
-momentum mul not_equal pool2d pow reciprocal reduce_max reduce_mean reduce_min reduce_sum relu relu6
-reshape reshape2 rmsprop round rsqrt scale sgd sigmoid sigmoid_cross_entropy_with_logits sign slice
-smooth_l1_loss softmax softmax_with_cross_entropy softplus softsign split sqrt square squeeze
-squeeze2 stack sum swish sync_batch_norm tanh transpose transpose2 unsqueeze unsqueeze2 where
+fused_batch_norm_act fused_elemwise_activation fused_gemm_epilogue fused_momentum fused_sgd
+fusion_group gelu get_tensor_from_selected_rows greater_equal greater_than group_norm hard_sigmoid
+hard_swish huber_loss increment instance_norm label_smooth lamb lars_momentum layer_norm leaky_relu
+less_equal less_than log log_loss logsigmoid lookup_table lookup_table_v2 matmul mean
+merge_selected_rows momentum mul not_equal pool2d pow reciprocal reduce_max reduce_mean reduce_min
+reduce_sum relu relu6 reshape reshape2 rmsprop round rsqrt scale sgd sigmoid
+sigmoid_cross_entropy_with_logits sign slice smooth_l1_loss softmax softmax_with_cross_entropy
+softplus softsign split sqrt square squeeze squeeze2 stack sum swish sync_batch_norm
+sync_batch_norm_grad_sums sync_batch_norm_sums tanh transpose transpose2 unsqueeze unsqueeze2 where
 """
 CAPTURABLE = frozenset(_TYPES.split())
 """Types; their gradients are meant, too."""
 
-_SHAPES = {"Shape", "ExpandTimes"}  # slots whose values the host looks at, as in ...Tensor
 _JOINS = {"concat": 8, "stack": 8}
 """How many inputs they may have: for more CuPy makes a list of addresses on the host."""
 
@@ -52,7 +53,7 @@ def is_capturable(op: Operator) -> bool:
     if len(op.input_arg_names) > _JOINS.get(op.type, len(op.input_arg_names)):
         return False
     given = {slot for slot, names in op.inputs.items() if names}
-    if any(slot in _SHAPES or slot.endswith(("Tensor", "TensorList")) for slot in given):
+    if any(is_looked_at(op.type, slot) for slot in given):
         return False
     names = {*op.input_arg_names, *op.output_arg_names}
     variables = (op.block._find_var_recursive(name) for name in names)

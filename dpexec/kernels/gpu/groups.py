@@ -197,7 +197,7 @@ class _Expressions:
     def __call__(self, xp: Any, arrays: Arrays) -> None:
         made = [xp.empty(node.out.size, np.float32) for node in self.stored]
         reads = [arrays[memory] for memory in self.reads]
-        self.kernel(xp, self.size, reads, made, self.factors)
+        self.kernel(xp, [(self.size, [*reads, *made])], self.factors)
         arrays.update(
             (where(node.out), array) for node, array in zip(self.stored, made, strict=True)
         )

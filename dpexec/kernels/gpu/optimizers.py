@@ -1,4 +1,7 @@
-"""Parameter updates on GPUs in one launch, from the statements that processors run, too."""
+"""Parameter updates on GPUs in one launch, from the statements that processors run, too.
+
+What ``fuse_all_optimizer_ops`` makes of many updates is one launch as well.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dpexec.ir import opdef
 from dpexec.kernels.gpu.expressions import Untranslatable, statements
 from dpexec.kernels.gpu.launch import ElementKernel
 from dpexec.kernels.optimizers import UPDATES, Update
+from dpexec.ops.fused_optimizers import each
 
 __all__ = ["update_of"]
 
@@ -27,97 +31,83 @@ _ADAM = Update(
 )  # fmt: skip
 
 
+_POWERS = Update(
+    "adam_powers_gpu", "POWER1 POWER2", "", "beta1 beta2", "",
+    "power1 = power1 * beta1; power2 = power2 * beta2",
+)  # fmt: skip
+_OWN: dict[str, tuple[list[str], Callable[[dict[str, Any]], Sequence[Update]]]] = {
+    "sgd": (["param", "rate", "grad"], lambda attrs: [_SGD]),
+    "adam": (
+        ["param", "grad", "rate", "moment1", "moment2", "power1", "power2"],
+        lambda attrs: [_ADAM, _POWERS],
+    ),
+}
+"""As :data:`~dpexec.kernels.optimizers.UPDATES`, for what is written by hand there."""
+
+
 def update_of(type: str) -> Kernel | None:
     """The kernel of an optimizer, or of the same update of many parameters; None: there is none.
 
-    It returns None for what it does not take: sparse gradients, other types than float32.
+    It returns None for what it does not take: sparse gradients, other types than float32,
+    factors that are tensors.
 
     Args:
         type: of the operator.
     """
-    if type.startswith("fused_"):
-        one = update_of(type.removeprefix("fused_"))
-        return None if one is None else functools.partial(_all, one)
-    if type == "adam":
-        return _adam
-    if type == "sgd":
-        return lambda xp, param, rate, grad: _run(
-            xp, [_SGD], {"param": param, "rate": rate, "grad": grad}, {}, ["param"]
-        )
-    if type not in UPDATES:
+    one = type.removeprefix("fused_")
+    if one not in _OWN and one not in UPDATES:
         return None
-    names, stages = UPDATES[type]
-    definition = opdef.get(type)
+    names, stages = _OWN.get(one) or UPDATES[one]
+    definition = opdef.get(one)
     slots = [slot.name for slot in definition.inputs]
     results = [names[slots.index(definition.inplace[out.name])] for out in definition.outputs]
 
-    def kernel(xp: Any, *values: Any, **attrs: Any) -> Any:
-        given = dict(zip(names, values, strict=False))
-        chosen = stages({**definition.attrs, **attrs})
-        return _run(xp, chosen, given, {**definition.attrs, **attrs}, results)
+    def kernel(xp: Any, *lists: Any, **attrs: Any) -> Any:
+        given = {**definition.attrs, **attrs}
+        rows = [dict(zip(names, values, strict=False)) for values in each(lists)]
+        if any(lists[len(names) :]) or not _run(xp, stages(given), rows, given):
+            return None
+        return tuple([row[name] for row in rows] for name in results)
 
-    return kernel
+    def kernel_of_one(xp: Any, *values: Any, **attrs: Any) -> Any:
+        lists = [[] if value is None else [value] for value in values]
+        made = kernel(xp, *lists, **attrs)
+        if made is None:
+            return None
+        return made[0][0] if len(made) == 1 else tuple(value for (value,) in made)
 
-
-def _adam(
-    xp: Any, param: Any, grad: Any, rate: Any, m: Any, v: Any, power1: Any, power2: Any,
-    beta1_tensor: Any = None, beta2_tensor: Any = None, *, beta1: float = 0.9,
-    beta2: float = 0.999, epsilon: float = 1e-8, lazy_mode: bool = False,
-) -> Any:  # fmt: skip
-    if beta1_tensor is not None or beta2_tensor is not None:
-        return None
-    given = {
-        "param": param, "grad": grad, "rate": rate, "moment1": m, "moment2": v,
-        "power1": power1, "power2": power2,
-    }  # fmt: skip
-    factors = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-    made = _run(xp, [_ADAM], given, factors, ["param", "moment1", "moment2"])
-    if made is None:
-        return None
-    power1 *= power1.dtype.type(beta1)
-    power2 *= power2.dtype.type(beta2)
-    return (*made, power1, power2)
-
-
-def _all(one: Kernel, xp: Any, *lists: list[Any], **attrs: Any) -> Any:
-    """The update of every parameter of a list; None if one of them is declined."""
-    each = [
-        tuple(values[position] if values else None for values in lists)
-        for position in range(len(lists[0]))
-    ]
-    if not all(_taken(values) for values in each):
-        return None
-    made = [one(xp, *values, **attrs) for values in each]
-    rows = [results if isinstance(results, tuple) else (results,) for results in made]
-    return tuple(list(column) for column in zip(*rows, strict=True))
-
-
-def _taken(values: Sequence[Any]) -> bool:
-    """Whether all values are dense and float32."""
-    given = [value for value in values if value is not None]
-    return not any(isinstance(v, SelectedRows) or v.dtype != "float32" for v in given)
+    return kernel if type != one else kernel_of_one
 
 
 def _run(
-    xp: Any, stages: Sequence[Update], given: dict[str, Any], attrs: dict[str, Any],
-    results: Sequence[str],
-) -> Any:  # fmt: skip
-    """Launch the kernels of an update; None if there are none for these values."""
+    xp: Any, stages: Sequence[Update], rows: Sequence[dict[str, Any]], attrs: dict[str, Any]
+) -> bool:
+    """Launch the kernels of an update, of a row of arrays for each parameter.
+
+    Returns:
+        Whether there are some for these values.
+    """
     kernels = [_kernel(stage) for stage in stages]
-    if not kernels or None in kernels or not _taken(list(given.values())):
-        return None
+    if not kernels or None in kernels or not all(map(_taken, rows)):
+        return False
     written = {name.lower() for stage in stages for name in stage.arrays if name.isupper()}
-    if not all(given[name].flags.c_contiguous for name in written & given.keys()):
-        return None
-    values = {"work": xp.empty_like(given["param"]) if "work" in written else None, **given}
+    if any(not row[name].flags.c_contiguous for row in rows for name in written & row.keys()):
+        return False
+    if "work" in written:
+        rows = [{**row, "work": xp.empty_like(row["param"])} for row in rows]
     for stage, kernel in zip(stages, kernels, strict=True):
         assert kernel is not None
         reads, writes = _arrays(stage)
-        factors = [float(attrs[name]) for name in stage.factors]
-        arrays = [values[name] for name in reads], [values[name] for name in writes]
-        kernel(xp, given["param"].size, *arrays, factors)
-    made = tuple(given[name] for name in results)
-    return made[0] if len(made) == 1 else made
+        size_of = stage.arrays[0].lower()
+        lots = [(row[size_of].size, [row[name] for name in (*reads, *writes)]) for row in rows]
+        kernel(xp, lots, [float(attrs[name]) for name in stage.factors])
+    return True
+
+
+def _taken(row: dict[str, Any]) -> bool:
+    """Whether all values are dense and float32."""
+    given = [value for value in row.values() if value is not None]
+    return not any(isinstance(v, SelectedRows) or v.dtype != "float32" for v in given)
 
 
 def _arrays(stage: Update) -> tuple[list[str], list[str]]:

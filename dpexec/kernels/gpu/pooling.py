@@ -21,6 +21,8 @@ from dpexec.ops._windows import channels_of, has_channels_last, image_shape, siz
 
 __all__ = ["pooling_of"]
 
+_LAYOUT = "NCHW"  # of images whose maxima have places
+
 _LARGEST_WINDOW = 1024
 """Elements; larger windows are reduced by CuPy, which has many threads for each."""
 
@@ -91,6 +93,18 @@ _BODIES = {
         _WINDOW.format(each="total += value;"),
         f"out[i] = total / ({_COUNT.format('row', 'column')});",
     ),
+    "index": (
+        "float best = -3.402823466e+38f; int found = -1;",
+        _WINDOW.format(
+            each="if (value > best || found < 0) {{ best = value; found = y * h.size + z; }}"
+        ),
+        "out[i] = best; places[i] = found;",
+    ),
+    "index_grad": (
+        "float total = 0;",
+        _WINDOWS.format(each="if (places[at] == row * h.size + column) total += d_out[at];"),
+        "d_x[i] = total;",
+    ),
     "max_grad": (  # to the first of equal ones
         "float total = 0, mine = x[i];",
         _WINDOWS.format(
@@ -111,20 +125,27 @@ _BODIES = {
 _ARRAYS = {
     "max": "const float* x, float* out",
     "avg": "const float* x, float* out",
+    "index": "const float* x, int* places, float* out",
+    "index_grad": "const int* places, const float* d_out, float* d_x",
     "max_grad": "const float* x, const float* out, const float* d_out, float* d_x",
     "avg_grad": "const float* d_out, float* d_x",
 }
 
 
 def pooling_of(type: str) -> Callable[..., Any] | None:
-    """What computes ``pool2d`` or its gradient; None if it is another operator.
+    """What computes ``pool2d``, ``max_pool2d_with_index`` or a gradient; None for others.
 
     It returns None for what it does not take: other types than float32, large windows.
 
     Args:
         type: of the operator.
     """
-    kernels: dict[str, Callable[..., Any]] = {"pool2d": _forward, "pool2d_grad": _gradient}
+    kernels: dict[str, Callable[..., Any]] = {
+        "max_pool2d_with_index": _indexed,
+        "max_pool2d_with_index_grad": _indexed_gradient,
+        "pool2d": _forward,
+        "pool2d_grad": _gradient,
+    }
     return kernels.get(type)
 
 
@@ -150,6 +171,25 @@ def _gradient(
     d_x = xp.empty(x.shape, np.float32)
     given = [x, out, d_out] if pooling_type == "max" else [d_out]
     _launch(xp, f"{pooling_type}_grad", given, d_x, pooling, data_format)
+    return d_x
+
+
+def _indexed(xp: Any, x: Any, **attrs: Any) -> Any:
+    pooling = _windows(x, _LAYOUT, attrs)
+    if pooling is None:
+        return None
+    out = xp.empty((*x.shape[:2], *pooling.output), np.float32)
+    places = xp.empty(out.shape, np.int32)
+    _launch(xp, "index", [x, places], out, pooling, _LAYOUT)
+    return out, places
+
+
+def _indexed_gradient(xp: Any, x: Any, places: Any, d_out: Any, **attrs: Any) -> Any:
+    pooling = _windows(x, _LAYOUT, attrs)
+    if pooling is None or d_out.dtype != "float32":
+        return None
+    d_x = xp.empty(x.shape, np.float32)
+    _launch(xp, "index_grad", [places, d_out], d_x, pooling, _LAYOUT)
     return d_x
 
 

@@ -8,8 +8,8 @@ _FEWEST, _MOST = 32, 256
 _MOST_BLOCKS = 65535
 
 REDUCE = """\
-template <class Join> __device__ float joined(float mine, Join join) {
-  __shared__ float parts[256];
+template <class T, class Join> __device__ T joined(T mine, Join join) {
+  __shared__ T parts[256];
   __syncthreads();  // nobody reads what was joined before
   parts[threadIdx.x] = mine;
   for (unsigned half = blockDim.x / 2; half; half /= 2) {
@@ -20,9 +20,9 @@ template <class Join> __device__ float joined(float mine, Join join) {
   __syncthreads();
   return parts[0];
 }
-struct Add { __device__ float operator()(float a, float b) const { return a + b; } };
+template <class T> struct Add { __device__ T operator()(T a, T b) const { return a + b; } };
 struct Larger { __device__ float operator()(float a, float b) const { return a < b ? b : a; } };
-__device__ float sum(float mine) { return joined(mine, Add()); }
+template <class T> __device__ T sum(T mine) { return joined(mine, Add<T>()); }
 __device__ float largest(float mine) { return joined(mine, Larger()); }
 """
 """CUDA source: what all threads of a block have, joined in one order; they get it all."""

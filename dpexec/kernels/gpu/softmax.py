@@ -1,4 +1,6 @@
-"""``softmax`` along the last axis in one launch: a row is a block's, and read from memory once.
+"""``softmax`` in one launch: a row is a block's, and read from memory once.
+
+Along another axis than the last, a thread has a column, and its neighbours those beside it.
 
 The Python interface of cuDNN has no softmax; and logits are cut off here as
 :mod:`dpexec.ops.softmax` does it.
@@ -8,10 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from dpexec.core.launches import grid
 from dpexec.kernels.gpu.rows import REDUCE, rows_grid
 
 __all__ = ["softmax_of"]
@@ -59,10 +63,47 @@ const float* d_out, float* d_x) {
 )
 
 
+_ALONG_COLUMNS = """\
+extern "C" __global__ void dp_softmax_columns(long long n, long long width, long long inner, \
+const float* x, float* out) {
+  long long stride = (long long)blockDim.x * gridDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    long long start = i / inner * width * inner + i % inner, end = start + width * inner;
+    float most = x[start], total = 0;
+    for (long long j = start; j < end; j += inner) if (x[j] > most) most = x[j];
+    for (long long j = start; j < end; j += inner) {
+      float shifted = x[j] - most;
+      out[j] = expf(shifted < -64 ? -64 : shifted);
+      total += out[j];
+    }
+    for (long long j = start; j < end; j += inner) out[j] /= total;
+  }
+}
+"""
+_GRADIENT_ALONG_COLUMNS = """\
+extern "C" __global__ void dp_softmax_columns_grad(long long n, long long width, \
+long long inner, const float* out, const float* d_out, float* d_x) {
+  long long stride = (long long)blockDim.x * gridDim.x;
+  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
+    long long start = i / inner * width * inner + i % inner, end = start + width * inner;
+    float total = 0;
+    for (long long j = start; j < end; j += inner) total += out[j] * d_out[j];
+    for (long long j = start; j < end; j += inner) d_x[j] = out[j] * (d_out[j] - total);
+  }
+}
+"""
+_SOURCES = {
+    "dp_softmax": _FORWARD,
+    "dp_softmax_grad": _GRADIENT,
+    "dp_softmax_columns": _ALONG_COLUMNS,
+    "dp_softmax_columns_grad": _GRADIENT_ALONG_COLUMNS,
+}
+
+
 def softmax_of(type: str) -> Callable[..., Any] | None:
     """What computes ``softmax`` or its gradient; None if it is another operator.
 
-    It returns None for what it does not take: other types than float32, another axis.
+    It returns None for what it does not take: other types than float32.
 
     Args:
         type: of the operator.
@@ -72,27 +113,30 @@ def softmax_of(type: str) -> Callable[..., Any] | None:
 
 
 def _forward(xp: Any, x: Any, *, axis: int = -1) -> Any:
-    return _made(xp, "dp_softmax", [x], axis)
+    return _made(xp, "", [x], axis)
 
 
 def _gradient(xp: Any, out: Any, d_out: Any, *, axis: int = -1) -> Any:
-    return _made(xp, "dp_softmax_grad", [out, d_out], axis)
+    return _made(xp, "_grad", [out, d_out], axis)
 
 
-def _made(xp: Any, name: str, given: list[Any], axis: int) -> Any:
+def _made(xp: Any, which: str, given: list[Any], axis: int) -> Any:
     first = given[0]
-    if axis not in (-1, first.ndim - 1) or not first.size:
+    if not first.size or any(array.dtype != "float32" for array in given):
         return None
-    if any(array.dtype != "float32" for array in given):
-        return None
-    made, width = xp.empty(first.shape, np.float32), first.shape[-1]
-    rows = first.size // width
-    arrays = [xp.ascontiguousarray(array) for array in given]
-    launch = rows_grid(rows, width)
-    _compiled(xp, name)(*launch, (np.int64(rows), np.int64(width), *arrays, made))
+    made, width = xp.empty(first.shape, np.float32), first.shape[axis]
+    inner = prod(first.shape[axis % first.ndim + 1 :])
+    count = first.size // width
+    arrays = [*(xp.ascontiguousarray(array) for array in given), made]
+    sizes = np.int64(count), np.int64(width)
+    if inner == 1:
+        _compiled(xp, "dp_softmax" + which)(*rows_grid(count, width), (*sizes, *arrays))
+    else:
+        kernel = _compiled(xp, "dp_softmax_columns" + which)
+        kernel(*grid(count), (*sizes, np.int64(inner), *arrays))
     return made
 
 
 @functools.cache
 def _compiled(xp: Any, name: str) -> Any:
-    return xp.RawKernel(_FORWARD if name == "dp_softmax" else _GRADIENT, name)
+    return xp.RawKernel(_SOURCES[name], name)

@@ -1,10 +1,34 @@
-"""Data sets from files that lie on this machine; nothing is downloaded."""
+"""Data sets from files on this machine; what is not there is fetched, as Paddle does."""
 
 from typing import NoReturn
 
-from dpexec.paddle.dataset import cifar, common, imikolov, mnist, uci_housing
+from dpexec.paddle.dataset import (
+    cifar,
+    common,
+    conll05,
+    imdb,
+    imikolov,
+    mnist,
+    movielens,
+    sentiment,
+    uci_housing,
+    wmt14,
+    wmt16,
+)
 
-__all__ = ["cifar", "common", "imikolov", "mnist", "uci_housing"]
+__all__ = [
+    "cifar",
+    "common",
+    "conll05",
+    "imdb",
+    "imikolov",
+    "mnist",
+    "movielens",
+    "sentiment",
+    "uci_housing",
+    "wmt14",
+    "wmt16",
+]
 
 
 def __getattr__(name: str) -> NoReturn:

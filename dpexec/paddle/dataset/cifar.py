@@ -6,12 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpexec.paddle.dataset.common import local_file
-from dpexec.reader_decorators import Reader
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
+
+URL_PREFIX = "https://dataset.bj.bcebos.com/cifar/"
+CIFAR10_URL = f"{URL_PREFIX}cifar-10-python.tar.gz"
+CIFAR10_MD5 = "c58f30108f718f92721af3b95e74349a"
+CIFAR100_URL = f"{URL_PREFIX}cifar-100-python.tar.gz"
+CIFAR100_MD5 = "eb9058c3a382ffc7106e4002c42a8d85"
 
 
-def _reader(archive: str, part: str, cycle: bool = False) -> Reader:
-    path = local_file("cifar", archive)
+def fetch() -> None:
+    """Fetch the archives that are not there."""
+    download(CIFAR10_URL, "cifar", CIFAR10_MD5)
+    download(CIFAR100_URL, "cifar", CIFAR100_MD5)
+
+
+def _reader(url: str, md5: str, part: str, cycle: bool = False) -> Reader:
+    path = download(url, "cifar", md5)
 
     def once() -> Iterator[tuple[np.ndarray, int]]:
         with tarfile.open(path) as files:
@@ -38,19 +50,19 @@ def train10(cycle: bool = False) -> Reader:
     Args:
         cycle: Whether to begin again at the end, for ever.
     """
-    return _reader("cifar-10-python.tar.gz", "data_batch", cycle)
+    return _reader(CIFAR10_URL, CIFAR10_MD5, "data_batch", cycle)
 
 
 def test10(cycle: bool = False) -> Reader:
     """Return a reader of CIFAR-10's test pairs; see `train10`."""
-    return _reader("cifar-10-python.tar.gz", "test_batch", cycle)
+    return _reader(CIFAR10_URL, CIFAR10_MD5, "test_batch", cycle)
 
 
 def train100() -> Reader:
     """Return a reader of CIFAR-100's training pairs: 3072 float32 in [0, 1], label 0 to 99."""
-    return _reader("cifar-100-python.tar.gz", "train")
+    return _reader(CIFAR100_URL, CIFAR100_MD5, "train")
 
 
 def test100() -> Reader:
     """Return a reader of CIFAR-100's test pairs; see `train100`."""
-    return _reader("cifar-100-python.tar.gz", "test")
+    return _reader(CIFAR100_URL, CIFAR100_MD5, "test")

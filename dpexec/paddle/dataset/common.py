@@ -1,25 +1,144 @@
-"""Where the files of the data sets lie. Source: paddle.dataset.common of Paddle 1.8."""
+"""Where the files of the data sets lie, and how they get there. Source: paddle.dataset.common."""
 
+import glob
+import hashlib
+import os
+import pickle
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
+
+from tqdm.auto import tqdm
+
+from dpexec.reading.decorators import Reader
+
+__all__ = ["DATA_HOME", "cluster_files_reader", "download", "md5file", "split"]
 
 DATA_HOME = str(Path.home() / ".cache" / "paddle" / "dataset")
 """Folder of all data sets; the one that Paddle itself downloads to. May be changed."""
 
+_SECONDS = 30  # without an answer
+_CHUNK = 1 << 16
 
-def local_file(module: str, name: str) -> Path:
-    """Return the path of a data set's file.
+
+def md5file(fname: str | os.PathLike[str]) -> str:
+    """The MD5 sum of a file, in hexadecimal digits."""
+    with open(fname, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
+    """The path of a data set's file, which is fetched if it is not there.
+
+    A file that is there is taken as it is: it may be another edition of the data. Without a network
+    put the original there, under the name that it has or the one that Paddle gives it.
 
     Args:
-        module: Name of the data set, which is the folder.
-        name: Name of the file, the one that Paddle's download has.
+        url: where the original is.
+        module_name: name of the data set, which is the folder in ``DATA_HOME``.
+        md5sum: of the original, in hexadecimal digits.
+        save_name: name of the file; None takes the last part of the address.
 
     Raises:
-        FileNotFoundError: It is not there; says where to put it.
+        FileNotFoundError: it is not there, and could not be fetched; says where to put it.
     """
-    path = Path(DATA_HOME) / module / name
-    if not path.is_file():
+    name = save_name or url.split("/")[-1]
+    path = Path(DATA_HOME) / module_name / name
+    plain = path.with_name(name.split("%2F")[-1])
+    for there in (path, plain):
+        if there.is_file():
+            return str(there)
+    try:
+        _fetch(url, path, md5sum)
+    except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"paddle.dataset.{module} needs the file {path}; dpexec downloads nothing: put the "
-            f"original {name} there"
-        )
-    return path
+            f"paddle.dataset.{module_name} needs the file {plain}, and {url} could not be fetched "
+            f"({error}): put the original {plain.name} there"
+        ) from error
+    return str(path)
+
+
+def _fetch(url: str, path: Path, md5sum: str) -> None:
+    """Fetch a file; it has its name when it is whole and the right one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
+        size = int(answer.headers.get("Content-Length") or 0) or None
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as made:
+            try:
+                bar = tqdm.wrapattr(answer, "read", total=size, desc=path.name, leave=False)
+                with bar as source:
+                    shutil.copyfileobj(source, made, _CHUNK)
+                made.close()
+                if (found := md5file(made.name)) != md5sum:
+                    raise ValueError(f"its MD5 sum is {found}, not {md5sum}")
+                os.replace(made.name, path)
+            finally:
+                Path(made.name).unlink(missing_ok=True)
+
+
+def split(
+    reader: Reader,
+    line_count: int,
+    suffix: str = "%05d.pickle",
+    dumper: Callable[[list[Any], BinaryIO], Any] = pickle.dump,
+) -> None:
+    """Write the samples of a reader to files, so many to each.
+
+    Args:
+        reader: gives the samples.
+        line_count: how many a file gets at most.
+        suffix: name of the files, with the place of their numbers.
+        dumper: writes a list of samples to a file.
+
+    Raises:
+        TypeError: ``dumper`` cannot be called.
+    """
+    if not callable(dumper):
+        raise TypeError("dumper should be callable.")
+    samples: list[Any] = []
+    number = 0
+    for sample in reader():
+        samples.append(sample)
+        if len(samples) == line_count:
+            _dump(samples, suffix % number, dumper)
+            samples, number = [], number + 1
+    if samples:
+        _dump(samples, suffix % number, dumper)
+
+
+def _dump(samples: list[Any], name: str, dumper: Callable[[list[Any], BinaryIO], Any]) -> None:
+    with open(name, "wb") as file:
+        dumper(samples, file)
+
+
+def cluster_files_reader(
+    files_pattern: str,
+    trainer_count: int,
+    trainer_id: int,
+    loader: Callable[[BinaryIO], list[Any]] = pickle.load,
+) -> Reader:
+    """A reader of a trainer's part of the files that :func:`split` wrote.
+
+    Args:
+        files_pattern: names of the files, with ``*``.
+        trainer_count: how many trainers share them.
+        trainer_id: which of them this is; it gets every so many-th file, in the order of the names.
+        loader: reads a list of samples from a file. The default reads pickles: only read files
+            that you trust.
+
+    Raises:
+        TypeError: ``loader`` cannot be called.
+    """
+    if not callable(loader):
+        raise TypeError("loader should be callable.")
+
+    def read() -> Iterator[Any]:
+        for name in sorted(glob.glob(files_pattern))[trainer_id::trainer_count]:
+            with open(name, "rb") as file:
+                yield from loader(file)
+
+    return read

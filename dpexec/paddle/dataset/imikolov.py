@@ -5,12 +5,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dpexec.paddle.dataset.common import local_file
-from dpexec.reader_decorators import Reader
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
 
 _TRAIN = "./simple-examples/data/ptb.train.txt"
 _TEST = "./simple-examples/data/ptb.valid.txt"
+URL = "https://dataset.bj.bcebos.com/imikolov%2Fsimple-examples.tgz"
+MD5 = "30177ea32e27c525793142b6bf2c8e2d"
 Word = bytes | str
+
+
+def _archive() -> str:
+    return download(URL, "imikolov", MD5)
+
+
+def fetch() -> None:
+    """Fetch the archive if it is not there."""
+    _archive()
 
 
 class DataType:
@@ -21,7 +32,7 @@ class DataType:
 
 
 def _sentences(member: str) -> Iterator[list[Word]]:
-    with tarfile.open(local_file("imikolov", "simple-examples.tgz")) as archive:
+    with tarfile.open(_archive()) as archive:
         file = archive.extractfile(member)
         if file is None:
             raise ValueError(f"{archive.name!r} has no file {member}")

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from dpexec.paddle.dataset.common import local_file
-from dpexec.reader_decorators import Reader
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
 
+URL_PREFIX = "https://dataset.bj.bcebos.com/mnist/"
+_MD5 = {
+    "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+}
 _IMAGES, _LABELS = 2051, 2049  # magic numbers of the two kinds of files
 
 
@@ -20,8 +27,18 @@ def _header(data: bytes, path: Path, magic: int, numbers: int) -> tuple[int, ...
     return tuple(rest)
 
 
+def fetch() -> None:
+    """Fetch the files that are not there."""
+    for name in _MD5:
+        _file(name)
+
+
+def _file(name: str) -> Path:
+    return Path(download(f"{URL_PREFIX}{name}", "mnist", _MD5[name]))
+
+
 def _reader(images: str, labels: str) -> Reader:
-    image_path, label_path = local_file("mnist", images), local_file("mnist", labels)
+    image_path, label_path = _file(images), _file(labels)
 
     def read() -> Iterator[tuple[np.ndarray, int]]:
         pixels = gzip.decompress(image_path.read_bytes())

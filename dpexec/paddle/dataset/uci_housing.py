@@ -1,12 +1,15 @@
 """House prices in Boston (Harrison and Rubinfeld 1978) from the original table."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
-from dpexec.paddle.dataset.common import local_file
-from dpexec.reader_decorators import Reader
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
 
+URL = "http://paddlemodels.bj.bcebos.com/uci_housing/housing.data"
+MD5 = "d4accdce7a25600298819f8e28e8d593"
 feature_names = [
     *("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE"),
     *("DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT"),
@@ -14,10 +17,15 @@ feature_names = [
 _TRAINING = 0.8  # share of the rows, the first ones
 
 
+def fetch() -> None:
+    """Fetch the table if it is not there."""
+    download(URL, "uci_housing", MD5)
+
+
 def _table() -> tuple[np.ndarray, int]:
     """Return the rows with normalised features, and how many of them are for training."""
-    path = local_file("uci_housing", "housing.data")
-    table = np.array(path.read_text(encoding="ascii").split(), dtype=np.float64)
+    text = Path(download(URL, "uci_housing", MD5)).read_text(encoding="ascii")
+    table = np.array(text.split(), dtype=np.float64)
     table = table.reshape(-1, len(feature_names) + 1)
     features = table[:, :-1]
     spread = features.max(axis=0) - features.min(axis=0)

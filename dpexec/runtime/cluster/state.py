@@ -38,7 +38,6 @@ __all__ = [
     "advance",
     "digests",
     "give",
-    "load",
     "mirror",
     "settle",
     "setup",
@@ -233,12 +232,6 @@ def store(epoch: Epoch, step: int, mirrored: bool, values: Mapping[int, Mapping[
 def _new_versions(replicas: WorkerReplicas, step: int, mirrored: bool) -> Versions:
     """Room for the state of a replica: on its device, or on the host if it is a mirror."""
     return Versions(step, place=None if mirrored else replicas.place)
-
-
-def load(epoch: Epoch, step: int, device: int, name: str) -> Any:
-    """A persistable variable of a device, after a step."""
-    with at_work(epoch) as replicas:
-        return host_copy(replicas.stores[device].at(step)[name])
 
 
 def values(epoch: Epoch, step: int, device: int, names: Sequence[str]) -> dict[str, Any]:

@@ -286,8 +286,12 @@ def made_by(plan: Plan, device: int, env: Env, fed: Iterable[str]) -> dict[str, 
         env: its values.
         fed: names of what was fed that also sets a variable.
     """
-    written = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
-    return {name: env[name] for name in sorted(written.union(fed)) if name in env}
+    return {name: env[name] for name in sorted(written_on(plan, device).union(fed)) if name in env}
+
+
+def written_on(plan: Plan, device: int) -> set[str]:
+    """Names of the persistable variables that a plan changes on a device."""
+    return {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
 
 
 _workers: dict[tuple[str, str], WorkerReplicas] = {}

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.core.places import on_gpus
 from dpexec.graph.ssa import OpNode
+from dpexec.kernels.located import address
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.code.row_limits import row_limits
@@ -47,9 +48,9 @@ class Outside:
 
     def write(self, words: memoryview, array: np.ndarray[Any, Any]) -> None:
         """Tell the code where it lies."""
-        address: int = array.__array_interface__["data"][0]
+        begin = address(array)
         for position in self.positions:
-            words[position] = address
+            words[position] = begin
 
 
 class Items:
@@ -123,7 +124,7 @@ class Items:
         table = self.add(task, self._ends.get(task.id, ())[-1:], device)
         for steps, end in code.parts:
             self.parts[-1][1].append(([step.node for step in steps], end, (1, 1)))
-        first, base = len(self._words), code.words.ctypes.data
+        first, base = len(self._words), address(code.words)
         self._words.extend(code.words.tolist())
         table.extend((kernel, first + (at - base) // 8) for kernel, at in code.table.tolist())
         self.numbers += [(device, first + at, number) for at, number in code.numbers]
@@ -142,9 +143,9 @@ class Items:
     def _bring(self, device: int, value: Value, positions: list[int]) -> None:
         found = self.computed[device].get(value.name)
         if found is not None:
-            address = _part(*found, value).ctypes.data
+            begin = address(_part(*found, value))
             for position in positions:
-                self._words[position] = address
+                self._words[position] = begin
             return
         if value.part:
             raise NotCodeError

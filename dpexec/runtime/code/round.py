@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from dpexec.kernels.located import locate
 from dpexec.kernels.lowering import Buffer, Value
 from dpexec.kernels.machine import run
 from dpexec.runtime.binding import aligned
+from dpexec.runtime.code.deferred import Refused
 from dpexec.runtime.code.table import word_of
 from dpexec.runtime.code.task import Piece, TaskCode
 from dpexec.runtime.env import Env
@@ -78,10 +81,16 @@ class Fit:
         piece: all of it.
         inputs: the values that come from outside, by name.
         counts: the numbers of rows that the code left open.
+        own: names of results that no other operator of the block reads or writes.
     """
 
     def __init__(
-        self, code: StretchCode, piece: Piece, inputs: Mapping[str, Spec], counts: Counts
+        self,
+        code: StretchCode,
+        piece: Piece,
+        inputs: Mapping[str, Spec],
+        counts: Counts,
+        own: Collection[str],
     ) -> None:
         table, buffers = piece.table, list(code.task.lasting)
         late = table.late(counts)
@@ -90,60 +99,87 @@ class Fit:
         pairs = np.array(_places(piece, list(inputs)), np.int64)
         self._dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
         self._made = [_form(piece, buffer, counts) for buffer in buffers]
+        self._nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._made)
         self._results = [_result(value, buffers, self._made, counts) for value in _values(piece)]
+        numbers = [number for _, number, _ in self._results]
+        self._summable = [
+            (number, name)
+            for name, number, view in self._results
+            if view is None and name in own and numbers.count(number) == 1
+        ]
         self._first = len(words) + 3  # of the arrays' identities
-        array = np.zeros(self._first + len(inputs) + len(buffers), np.int64)
+        end = self._first + len(inputs) + len(buffers)
+        array = np.zeros(end, np.int64)
         start = array.ctypes.data
         array[: self._first] = *words, len(pairs), start, pairs.ctypes.data
         looking_up = np.array([[locate.address, start + 8 * len(words)]], np.int64)
         self._table = np.concatenate([looking_up, table.rows(start)])
-        self._kept = code, array, pairs, late  # words are addresses
-        self._words = memoryview(array.data)  # written to much faster than an array
-        self._numbers = table.numbers
+        self._numbers = [number_of for _, number_of in table.numbers]
+        places = [*range(self._first, end), *(position for position, _ in table.numbers)]
+        self._positions = np.array(places, np.int64)
+        addresses = self._positions.ctypes.data, start, len(self._table), self._table.ctypes.data
+        description = np.array([len(places), *addresses], np.int64)
+        self._address = description.ctypes.data
+        self._pack = struct.Struct(f"{1 + len(places)}q").pack_into
+        self._words = array
+        self._kept = code, description, pairs, late  # words are addresses
+        self._looks = any(value.channels_last for value in _values(piece))
         self._operators = [
             (steps[0].node.name, end - piece.first + 1) for steps, end in piece.steps
         ]
 
-    def run(self, env: Env, arrays: list[Any]) -> bool:
-        """Compute what the operators do.
+    def run(self, env: Env, arrays: list[Any], refused: Refused) -> None:
+        """Compute what the operators do, or put it off.
 
         Args:
             env: gets the results.
             arrays: the inputs.
+            refused: called if a kernel refuses the values.
 
-        Returns:
-            Whether all kernels took the values.
+        Raises:
+            BodyError: an operator refused its values.
         """
-        words, at_word = self._words, self._first
         for index, dtype in enumerate(self._dtypes):
             array = arrays[index]
             if array.dtype is not dtype or not array.flags.c_contiguous:
-                array = arrays[index] = np.ascontiguousarray(array, dtype)
-            words[at_word] = id(array)
-            at_word += 1
-        made = [np.empty(shape, dtype) for shape, dtype in self._made]
-        for array in made:
-            words[at_word] = id(array)
-            at_word += 1
-        for position, number_of in self._numbers:
-            words[position] = word_of(number_of(env.shard))
-        end = len(self._table)
-        if (run(self._table, 0, end) if env.record is None else self._recorded(env.record)) != end:
-            return False
+                env.deferred.finish()
+                arrays[index] = np.ascontiguousarray(array, dtype)
+        deferred = env.deferred
+        totals = deferred.totals
+        summed = {number: totals[name] for number, name in self._summable if name in totals}
+        made = [
+            summed[number].room(*form) if number in summed else np.empty(*form)
+            for number, form in enumerate(self._made)
+        ]
+        words = [self._address, *map(id, arrays), *map(id, made)]
+        if self._numbers:
+            words += [word_of(number_of(env.shard)) for number_of in self._numbers]
+        if env.record is None:
+            deferred.code(self._pack, words, self._nbytes, refused, (arrays, made, self))
+            if self._looks:
+                deferred.finish()
+        else:
+            self._recorded(words[1:], env, arrays, refused)
+        for number, total in summed.items():
+            total.take(made[number], deferred)
         for name, number, view in self._results:
-            env[name] = made[number] if view is None else view(made)
-        return True
+            if number not in summed:
+                env[name] = made[number] if view is None else view(made)
 
-    def _recorded(self, note: Callable[[str, float, float], None]) -> int:
+    def _recorded(
+        self, words: Sequence[int], env: Env, arrays: list[Any], refused: Refused
+    ) -> None:
         """Run one operator after another, and tell what each takes."""
+        assert env.record is not None
+        env.deferred.finish()  # sums of what is overwritten now
+        self._words[self._positions] = words
         row = 0
         for name, end in self._operators:
             start = time.perf_counter()
             row = run(self._table, row, end)
-            note(name, start, time.perf_counter())
+            env.record(name, start, time.perf_counter())
             if row != end:
-                break
-        return row
+                refused(env, arrays)
 
 
 def _places(piece: Piece, reads: Sequence[str]) -> list[tuple[int, int]]:

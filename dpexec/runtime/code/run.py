@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from dpexec.core.tensors import SelectedRows
 from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import machine
+from dpexec.kernels.located import address
 from dpexec.kernels.lowering import Sparse, Value
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.code.table import CodeTable, word_of
@@ -49,10 +50,9 @@ class CodeMemory:
         self.code = code
         self.memory = memory
         self.rows, self.late = rows, late
-        address = memory.ctypes.data
-        self.starts = address + inner, address + np.array(lasting, np.int64)
-        self._places = {buffer: inner + at for buffer, at in code.places.items()}
-        self._places.update(zip(code.lasting, lasting, strict=True))
+        begin = address(memory)
+        self.starts = begin + inner, begin + np.array(lasting, np.int64)
+        self._inner, self._lasting = inner, lasting
 
     def arrays(
         self, value: Value | Sparse, rows: Counts | None = None
@@ -69,9 +69,9 @@ class CodeMemory:
     def _array(self, value: Value, rows: Counts) -> np.ndarray[Any, Any]:
         assert value.buffer is not None
         shape = [at(size, rows) for size in value.shape]
-        if value.buffer not in self._places:  # of size 0, or no kernel needs it
+        start = self._place(value)
+        if start is None:
             return np.empty(shape, value.dtype)
-        start = self._places[value.buffer]
         end = start + math.prod(shape) * value.dtype.itemsize
         flat_array = self.memory[start:end].view(value.dtype)
         if not value.channels_last:
@@ -87,20 +87,36 @@ class CodeMemory:
 
     def holds(self, value: Value) -> bool:
         """Whether a value has memory: none has it that no kernel needs."""
-        return value.buffer in self._places
+        return self._place(value) is not None
+
+    def _place(self, value: Value) -> int | None:
+        """Where a value begins; None if it is of size 0, or no kernel needs it."""
+        assert value.buffer is not None
+        number = self.code.numbers.get(value.buffer)
+        if number is not None:
+            return self._lasting[number]
+        at = self.code.places.get(value.buffer)
+        return None if at is None else self._inner + at
 
 
 class _Brought:
     """An array that comes from the env, and where its address goes."""
 
-    __slots__ = ("copy", "name", "positions", "seen", "value")
+    __slots__ = ("_size", "_value", "copy", "name", "place", "positions", "seen")
 
-    def __init__(self, value: Value, positions: list[int]) -> None:
+    def __init__(self, value: Value, positions: list[int], place: CodeMemory) -> None:
         self.name = value.name
-        self.value = value
+        self._value = value
+        self._size = math.prod(at(size, place.rows) for size in value.shape)
+        self.place = place
         self.positions = positions
         self.seen: Any = _nothing  # a weak reference: code keeps no values between runs
         self.copy: Any = None
+
+    @property
+    def value(self) -> Value:
+        """What it is, with numbers as its dimensions."""
+        return self.place.closed(self._value)
 
     def update(self, words: np.ndarray[Any, Any], found: Any) -> None:
         """Take a new value; code needs its elements in order, one after another.
@@ -109,14 +125,17 @@ class _Brought:
             ValueError: it has not as many elements as the code was made for. Shapes are known
                 before a run, but what a branch gives may differ from what the other one gives.
         """
-        array = _part(found, self.value) if self.value.part else found
-        if not self.value.part and array.size != math.prod(self.value.shape):
+        value = self._value
+        array = _part(found, self.value) if value.part else found
+        if not value.part and array.size != self._size:
             has, rules = list(array.shape), list(self.value.shape)
             raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
-        used = np.ascontiguousarray(array, self.value.dtype)
+        used = np.ascontiguousarray(array, value.dtype)
         self.copy = None if used is found else used
         self.seen = weakref.ref(found) if used is found else _nothing
-        words[self.positions] = used.__array_interface__["data"][0]
+        begin = address(used)
+        for position in self.positions:
+            words[position] = begin
 
 
 def _nothing() -> None:
@@ -129,36 +148,39 @@ class CodeRun:
     Args:
         place: where values lie.
         piece: the operators.
-        own: the steps of the task, by the identities of the nodes that the code was made from.
+        own: of a step that the code was made from, the one of the task.
     """
 
-    def __init__(self, place: CodeMemory, piece: Piece, own: Mapping[int, Step]) -> None:
+    def __init__(self, place: CodeMemory, piece: Piece, own: Callable[[Step], Step]) -> None:
         table = piece.table
-        self.parts = [
-            ([own[id(step.node)] for step in steps], end - piece.first)
-            for steps, end in piece.steps
-        ]
-        """The steps that it does, together where one kernel does several, and behind which row."""
+        self._piece, self._own = piece, own
         self.made_by = table
         late = place.late.get(table, ())
         self.words = table.words(place.rows, late, *place.starts)
-        self.table = table.rows(self.words.ctypes.data)
+        self.table = table.rows(address(self.words))
         self._kept = [place.memory, *late]  # the words are addresses
         self.numbers = table.numbers
-        self.brought = [
-            _Brought(place.closed(value), found) for value, found in table.brought.items()
-        ]
+        self.brought = [_Brought(value, at, place) for value, at in table.brought.items()]
         self.made = piece.made
         self.place = place
         self.published = [(name, value, place.arrays(value)) for name, value in piece.published]
         self.dense = [(name, a[0]) for name, v, a in self.published if isinstance(v, Value)]
-        self.alone = [v.name for _, v, _ in self.published if place.code.alone(v)]
-        """Values in whose memory nothing else lies that is needed outside of the task."""
         self.sparse = [(name, v, a) for name, v, a in self.published if isinstance(v, Sparse)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
-        return Step(self.parts[0][0][0].node, self.run, drops, self)
+        return Step(self._own(self._piece.steps[0][0][0]).node, self.run, drops, self)
+
+    @property
+    def parts(self) -> list[tuple[list[Step], int]]:
+        """The steps that it does, together where one kernel does several, and behind which row."""
+        first = self._piece.first
+        return [([*map(self._own, steps)], end - first) for steps, end in self._piece.steps]
+
+    @property
+    def alone(self) -> list[str]:
+        """Values in whose memory nothing else lies that is needed outside of the task."""
+        return [v.name for _, v, _ in self.published if self.place.code.alone(v)]
 
     @property
     def rows(self) -> int:
@@ -199,7 +221,7 @@ class CodeRun:
         for name, value in self.made.items():
             for part, array in zip(value.parts, self.place.arrays(value), strict=True):
                 nbytes = array.nbytes if self.place.holds(part) else 0
-                yield name, array.__array_interface__["data"][0], nbytes
+                yield name, address(array), nbytes
 
     def _bring(self, source: _Brought, array: Any, env: Env) -> None:
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -31,6 +31,7 @@ from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.runtime.bodies import Part, Plain
 from dpexec.runtime.check import array_spec
+from dpexec.runtime.code.passing import passing
 from dpexec.runtime.code.round import Fit, StretchCode
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
@@ -43,13 +44,14 @@ _LEAST = 2
 """Operators: for fewer a call costs more than it saves."""
 
 
-def stretches(parts: Sequence[Plain]) -> list[Part]:
+def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Part]:
     """Put operators together that may become code.
 
     Within a stretch a name stands for one value, since its shape is known by name.
 
     Args:
         parts: the operators of a block.
+        shown: names of what is looked at after every round.
     """
     groups: list[list[Plain]] = []
     seen: set[str] | None = None  # names that the last group uses; None: it is no code
@@ -63,7 +65,13 @@ def stretches(parts: Sequence[Plain]) -> list[Part]:
             seen = set()
         groups[-1].append(part)
         seen.update(part.op.reads, part.op.writes)
-    return [p for group in groups for p in ([Stretch(group)] if _pays(group) else group)]
+    made = [p for group in groups for p in ([Stretch(group)] if _pays(group) else group)]
+    return passing(made, _late(made), shown)
+
+
+def _late(parts: Sequence[Part]) -> set[str]:
+    """Names of what code makes."""
+    return {name for part in parts if isinstance(part, Stretch) for name in part.results}
 
 
 def _may_be_code(op: Operator) -> bool:
@@ -87,6 +95,9 @@ class Stretch:
 
     Args:
         parts: the operators.
+
+    Attributes:
+        results: names of what is needed behind them.
     """
 
     def __init__(self, parts: Sequence[Plain]) -> None:
@@ -100,8 +111,11 @@ class Stretch:
             written.update(part.op.writes)
         dropped = {name for part in parts for name in part.drops}
         self._reads = list(reads)
-        self._results = frozenset(written - dropped)
+        self.results = frozenset(written - dropped)
         self._drops = sorted(dropped - written)
+        own = {id(part.op) for part in parts}
+        others = [op for op in self._block.ops if id(op) not in own]
+        self._own = self.results.difference(*(o.reads for o in others), *(o.writes for o in others))
         self._codes: Kept[Any, list[tuple[Rows, StretchCode | None]]] = Kept(_CODES_KEPT)
         self._fits: Kept[Any, Fit | Sequence[Part]] = Kept(_FITS_KEPT)
 
@@ -122,16 +136,18 @@ class Stretch:
         if fit is None:
             fit = self._fitted(arrays)
         if not isinstance(fit, Fit):
+            env.deferred.finish()
             for part in fit:
                 part.run(env)
             return
-        if not fit.run(env, arrays):
-            self._refused(env)
+        fit.run(env, arrays, self._refused)
         for name in self._drops:
             env.pop(name, None)
 
-    def _refused(self, env: Env) -> None:
+    def _refused(self, around: Env, arrays: list[Any]) -> None:
         """Let the operator that refused its values say why, on NumPy."""
+        env = Env(around.shard, around)
+        env.update(zip(self._reads, arrays, strict=True))
         for part in self._parts:
             part.run(env)
         types = ", ".join(part.op.type for part in self._parts)
@@ -203,7 +219,7 @@ class Stretch:
             Step(node, part.run, tuple(part.drops))
             for node, part in zip(graph.ops, self._parts, strict=True)
         ]
-        return StretchCode(steps, specs, self._results, rows)
+        return StretchCode(steps, specs, self.results, rows)
 
     def _called(
         self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts
@@ -211,7 +227,7 @@ class Stretch:
         """What runs code; where not all operators could be put together, parts of them."""
         if code.whole is None:
             return self._divided(code.pieces)
-        return Fit(code, code.whole, inputs, counts)
+        return Fit(code, code.whole, inputs, counts, self._own)
 
     def _divided(self, pieces: Sequence[int]) -> list[Part]:
         """The operators, where not all of them can be put together."""
@@ -220,4 +236,4 @@ class Stretch:
         for number, group in groups:
             members = [part for _, part in group]
             found += [Stretch(members)] if number >= 0 and len(members) >= _LEAST else members
-        return found
+        return passing(found, _late(found), ())

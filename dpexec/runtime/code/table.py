@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ class CodeTable:
                 word = argument if type(argument) is int else self._word(len(words), argument)
                 words.append(word)
         self._fixed = np.array(words, np.int64)
-        self._starts = [8 * start for start in starts]
+        self._starts = 8 * np.array(starts, np.int64)
 
     def _word(self, position: int, argument: Any) -> int:
         """What does not depend on memory, rows and the run."""
@@ -110,8 +111,9 @@ class CodeTable:
             lasting: addresses of the buffers that are needed outside of the task.
         """
         made = self._fixed.copy()
-        for position, size in self.sizes:
-            made[position] = size.at(rows)
+        if self.sizes:
+            places, slopes, offsets = self._linear
+            made[places] = slopes @ np.array(rows) + offsets
         for position, word in zip(self.made, map(word_of, late), strict=True):
             made[position] = word
         made[self._inside] += inner
@@ -128,10 +130,21 @@ class CodeTable:
         Returns:
             int64 ``(calls, 2)``: address of the kernel, address of its arguments.
         """
-        made = np.empty((len(self._starts), 2), np.int64)
-        made[:, 0] = [kernel.address for kernel, _ in self._calls]
-        made[:, 1] = np.add(self._starts, words)
-        return made
+        return self._rows + np.array([0, words])
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray[Any, Any]:
+        """The rows for words at 0."""
+        addresses = [kernel.address for kernel, _ in self._calls]
+        return np.column_stack([np.array(addresses, np.int64), self._starts])
+
+    @functools.cached_property
+    def _linear(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Of the words that are sizes: positions, slopes, offsets."""
+        positions = [position for position, _ in self.sizes]
+        slopes = [size.slopes for _, size in self.sizes]
+        offsets = [size.offset for _, size in self.sizes]
+        return np.array(positions), np.array(slopes), np.array(offsets)
 
 
 def word_of(number: Any) -> int:

@@ -83,6 +83,7 @@ class TaskCode:
         self.inner_bytes = 0
         self.places: dict[Buffer, int] = {}  # of what only code uses
         self.lasting: dict[Buffer, int] = {}  # bytes of what is needed outside
+        self.numbers: dict[Buffer, int] = {}  # of these
 
     # ---- what becomes code
 
@@ -247,11 +248,11 @@ class TaskCode:
             [(at_most(b.nbytes), (b.first, b.last)) for b in inner]
         )
         self.places = dict(zip(inner, places, strict=True))
-        numbers = {buffer: number for number, buffer in enumerate(self.lasting)}
+        self.numbers = {buffer: number for number, buffer in enumerate(self.lasting)}
         for piece in self.order:
             if isinstance(piece, Piece):
                 calls = self.code.calls[piece.first : piece.steps[-1][1]]
-                piece.table = CodeTable(calls, self.places, numbers)
+                piece.table = CodeTable(calls, self.places, self.numbers)
                 piece.published = [
                     (name, value)
                     for name, value in piece.made.items()
@@ -310,13 +311,21 @@ class TaskCode:
             late: what :meth:`late` made for them.
         """
         place = CodeMemory(self, memory, inner, lasting, rows, late)
-        own = {id(mine.node): theirs for mine, theirs in zip(self.steps, steps, strict=True)}
+
+        def own(step: Step) -> Step:
+            return steps[self._positions[id(step.node)]]
+
         return [
-            Step(own[id(item.node)].node, own[id(item.node)].call, item.drops)
+            Step(own(item).node, own(item).call, item.drops)
             if isinstance(item, Step)
             else CodeRun(place, item, own).step(tuple(item.drops))
             for item in self.order
         ]
+
+    @functools.cached_property
+    def _positions(self) -> dict[int, int]:
+        """Of every step, by the identity of its node."""
+        return {id(step.node): position for position, step in enumerate(self.steps)}
 
 
 def _attrs(op: Operator, lower: lowering.Lowering) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,8 @@ class Feeds:
     """What every device is fed.
 
     Args:
-        values: arrays by name, one dict per device; empty for an idle device.
+        values: arrays by name, one dict per device; for an idle one those of persistable
+            variables, if any.
         samples: number of samples per device; 0 for an idle one.
         persistable: names that also set a persistable variable.
         rows: how many rows each ParallelDo gets, by the number of its block.
@@ -79,6 +81,11 @@ class Feeds:
             )
             for values in self.values
         )
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """What is fed, to any device."""
+        return frozenset(name for values in self.values for name in values)
 
     @property
     def idle(self) -> tuple[int, ...]:
@@ -134,13 +141,15 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
     the last devices stay idle. A Dask array or dataframe with as many blocks of rows as there are
-    devices says how all are split: a block for each device. A list gives each device its own dict.
+    devices says how all are split: a block for each device. A list gives each device its own dict;
+    all devices count alike if its variables disagree about the number of samples.
 
     Args:
         block: the global block.
         feed: dict or list of dicts.
         devices: how many.
-        partial: whether a list may be shorter than the devices (prediction).
+        partial: whether some devices may get nothing at all (prediction): a list may be shorter
+            than the devices, persistable variables may have a row for each that has samples.
         client: of the cluster on whose workers Dask collections are computed and stay; None
             brings them here.
 
@@ -154,7 +163,7 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
         kept, held = _held(block, feed, client)
         values, blocks = computed(kept)
         rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
-        shards = _split(block, arrays_of(block, values), devices, rows)
+        shards = _split(block, arrays_of(block, values), devices, partial, rows)
     elif isinstance(feed, (list, tuple)):
         found = [_held(block, item, client)[0] for item in feed]
         shards = _listed(block, computed(found)[0], devices, partial)
@@ -163,10 +172,13 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
     for shard in shards:
         _check(block, shard, " on each device")
     names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
-    if any(set(shard) - names for shard in shards):
-        samples = [_samples(block, shard) if shard else 0 for shard in shards]
-    else:
+    batches = [{n: a for n, a in shard.items() if n not in names} for shard in shards]
+    if not any(batches):
         samples = [1] * devices
+    elif isinstance(feed, Mapping) or all(_agree(block, batch) for batch in batches):
+        samples = [_samples(block, batch) for batch in batches]
+    else:  # as in fluid, where all devices always count alike
+        samples = [int(bool(batch)) for batch in batches]
     return Feeds(shards, samples, names)
 
 
@@ -212,22 +224,32 @@ def _length(values: Mapping[str, Any], name: str) -> int:
 
 def _samples(block: Block, values: Mapping[str, Any]) -> int:
     """Samples of the first fed variable that has a batch dimension, else of the first one."""
+    lengths = _lengths(block, values)
+    if lengths:  # the order of the block's variables counts
+        return next(lengths[name] for name in block.vars if name in lengths)
     arrays = {name: array for name, array in values.items() if not isinstance(array, Lod)}
-    batched = {
+    return next((_length(values, name) for name, array in arrays.items() if array.ndim), 0)
+
+
+def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
+    """How many samples the fed variables have that have a batch dimension."""
+    return {
         name: _length(values, name)
-        for name, array in arrays.items()
-        if array.ndim and block.vars[name].shape[:1] == (-1,)
+        for name, array in values.items()
+        if not isinstance(array, Lod) and array.ndim and block.vars[name].shape[:1] == (-1,)
     }
-    if len(set(batched.values())) > 1:  # the order of the block's variables counts
-        return next(batched[name] for name in block.vars if name in batched)
-    rows = (_length(values, name) for name, array in arrays.items() if array.ndim)
-    return next(iter(batched.values())) if batched else next(rows, 0)
+
+
+def _agree(block: Block, values: Mapping[str, Any]) -> bool:
+    """Whether it is known how many samples there are: nodes and edges of a graph are none."""
+    return len(set(_lengths(block, values).values())) <= 1
 
 
 def _split(
     block: Block,
     values: dict[str, np.ndarray[Any, Any]],
     devices: int,
+    partial: bool,
     rows: Sequence[int] | None = None,
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
@@ -252,8 +274,9 @@ def _split(
             shard.update(_part(batch, name, first, count))
             first += count
     for name in values.keys() - batch.keys():
-        for device, row in enumerate(_rows(name, values[name], devices)):
-            shards[device][name] = row
+        each = {devices, active} if partial else {devices}
+        for shard, row in zip(shards, _rows(name, values[name], devices, each), strict=False):
+            shard[name] = row
     return shards
 
 
@@ -266,15 +289,20 @@ def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[
     return {name: values[name][rows], lod_name(name): part}
 
 
-def _rows(name: str, array: np.ndarray[Any, Any], devices: int) -> Sequence[np.ndarray[Any, Any]]:
-    """A persistable variable: one row for all devices, or one for each."""
-    if array.shape[:1] == (devices,):
-        return [array[i : i + 1] for i in range(devices)]
-    if array.shape[:1] == (1,):
+def _rows(
+    name: str, array: np.ndarray[Any, Any], devices: int, each: set[int]
+) -> Sequence[np.ndarray[Any, Any]]:
+    """A persistable variable: one row for all devices, or rows for each of as many as may be."""
+    rows = len(array) if array.ndim else 0
+    if rows == 1:
         return [array] * devices
+    busy = min(rows, devices)
+    if busy in each:
+        ends = np.cumsum([0, *even_rows(rows, busy)])
+        return [array[first:end] for first, end in itertools.pairwise(ends)]
     raise EnforceNotMet(
-        f"fed Variable {name!r} is persistable: it takes 1 row for all devices or {devices} rows, "
-        f"one each, but received fed shape {list(array.shape)}"
+        f"fed Variable {name!r} is persistable: it takes 1 row for all devices, or at least "
+        f"{min(each)}, which are divided, but received fed shape {list(array.shape)}"
     )
 
 

@@ -18,8 +18,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpexec.core.places import CUDAPlace, array_module, on_device
 from dpexec.runtime.gang.wire import GangError, Tag, into
 from dpexec.runtime.gpu.nccl import TYPES, library
@@ -161,7 +159,7 @@ class Exchange:
         while (call := self._work.get()) is not None and not self._closed:
             call()
 
-    def _join(self, unique: tuple[int, ...]) -> None:
+    def _join(self, unique: bytes) -> None:
         members, rank = len(self._group.members), self._group.rank
         self._communicator = self._nccl.NcclCommunicator(members, unique, rank)
 
@@ -187,8 +185,8 @@ class Exchange:
 
     def _meet(self, tag: Tag) -> None:
         """Form a communicator, whose ranks are those of the gang."""
-        group, unique = self._group, np.empty(_ID_BYTES, np.int8)
-        memory = unique.view(np.uint8).data
+        group, unique = self._group, bytearray(_ID_BYTES)
+        memory = memoryview(unique)
         if group.rank == 0:
             unique[:] = self._nccl.get_unique_id()
             group.exchange(tag, dict.fromkeys(group.channels, (memory,)), {})
@@ -196,7 +194,7 @@ class Exchange:
             group.exchange(tag, {}, {0: into(memory)})
         threading.Thread(target=self._serve, name="dpexec-nccl", daemon=True).start()
         self._met = True
-        self._left.append(self._later(lambda: self._join(tuple(unique.tolist()))))
+        self._left.append(self._later(lambda: self._join(bytes(unique))))
 
     def _result(self, future: Future[Any], tag: Tag) -> Any:
         """What a call on the other thread gives."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpexec.core.places import CUDAPlace, array_module, is_compiled_with_cuda
-from dpexec.kernels.gpu import convolutions
+from dpexec.kernels.gpu import convolutions, cublaslt
 from dpexec.runtime.gpu import nccl
 
 __all__ = ["libraries"]
@@ -18,5 +18,6 @@ def libraries() -> dict[str, str]:
     return {
         "kernels": f"CuPy {cupy.__version__}",
         "convolutions": f"cuDNN {cudnn.backend_version()}" if cudnn else "products of matrices",
+        "biases of products": "cuBLASLt" if cublaslt.library() else "launches of their own",
         "sums": f"NCCL {exchange.get_version()}" if exchange.available else "peer copies",
     }

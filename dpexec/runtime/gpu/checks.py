@@ -25,7 +25,7 @@ class _Begun:
     def look(self) -> None:
         self.done.synchronize()
         try:
-            self.check.look(*map(int, self.extremes))
+            self.check.look(*self.extremes.tolist())
         except ValueError as error:
             op = self.step.node.op
             assert op is not None

@@ -1,9 +1,8 @@
 """CUDA graphs: pieces of a task that are launched at once, with the addresses that they had.
 
 A piece runs as usual the first time, when CuPy compiles kernels and cuBLAS takes its memory. The
-second time it is captured on a stream of its own, and from then on only launched. That stream does
-not wait for the null stream, since work of anybody there would break the capture; and what is
-allocated meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
+second time it is captured on a stream of its own, and from then on only launched. What is allocated
+meanwhile comes from a pool of the piece's own, so nobody else ever gets it.
 
 Variables that the plan keeps (parameters, the state of optimizers), results of other pieces, and
 sums that come in the same array twice are used where they are, and if one has moved the piece is
@@ -25,6 +24,7 @@ from dpexec.core.tensors import SelectedRows
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
 from dpexec.runtime.gpu.origins import DrawingEnv, Origins
+from dpexec.runtime.gpu.reserves import reserve_of
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.steps import Step, run_steps
 
@@ -68,7 +68,10 @@ def _split(plan: Plan, steps: Sequence[Step]) -> Iterator[tuple[bool, list[Step]
     found: list[Step] = []
     kind = False
     for step in steps:
-        fits = step.code is None and step.node.op is not None and is_capturable(step.node.op)
+        op = step.node.op
+        fits = False
+        if op is not None and op not in plan.on_host and step.code is None:
+            fits = is_capturable(op)
         if found and (fits != kind or step is first):
             yield kind, found
             found = []
@@ -100,6 +103,7 @@ class GraphPiece:
         writes: names of what they write.
         overwritten: names of what the plan overwrites.
         updates: whether they overwrite something that the plan keeps.
+        reserve: where its graphs have their memory.
     """
 
     def __init__(
@@ -123,6 +127,7 @@ class GraphPiece:
         }
         self._drops = {name for step in steps for name in step.drops}
         self._begin = begin
+        self.reserve = reserve_of(plan, steps[0].node)
         self._runs = self._captures = 0
         self._before: dict[str, Any] = {}  # sums of the first run
         self._captured: _Captured | None = None
@@ -199,10 +204,9 @@ class _Captured:
         xp = piece.xp
         self._seed = env.shard.weight, env.shard.share
         self._kept = {name: value for name, value in given.items() if name in stay}
-        self._pool = xp.cuda.MemoryPool()
+        self._reserve = piece.reserve  # the graph has addresses there as long as it is
         drawing = [s for s in piece.steps if s.node.op and s.node.op.definition.is_random]
-        stream = xp.cuda.Stream(non_blocking=True)
-        with stream, xp.cuda.using_allocator(self._pool.malloc):
+        with self._reserve.current(xp) as stream:
             self._copies = {
                 name: with_arrays(value, lambda array: xp.empty(array.shape, array.dtype))
                 for name, value in given.items()

@@ -153,7 +153,8 @@ class _Exchange:
         made = self._made.get((device, name))
         if made is None or (made.shape, made.dtype) != (like.shape, like.dtype):
             made = xp.empty(like.shape, like.dtype)
-        if not self._variables[name].persistable:
+        declared = self._variables.get(name)  # not of halves of operators
+        if declared is None or not declared.persistable:
             self._made[device, name] = made
         return made
 

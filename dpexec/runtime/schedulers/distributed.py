@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dpexec.core.kept import Kept
 from dpexec.core.places import CPUPlace
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.runtime.binding import Binding
@@ -80,7 +81,7 @@ class ClusterRunner:
         self._bound: OrderedDict[Binding, BindingKey] = OrderedDict()
         self._told: set[BindingKey] = set()
         self._bindings = 0
-        self._recordings: dict[Binding, ClusterRecording] = {}
+        self._recordings: Kept[Binding, ClusterRecording] = Kept(BINDINGS_KEPT)
         self._generation = -1
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
         self._attempt = range(0)  # numbers of the steps that were begun last
@@ -97,8 +98,6 @@ class ClusterRunner:
         """What takes what workers record of a binding's steps."""
         if binding not in self._recordings:
             self._recordings[binding] = ClusterRecording(binding)
-            if len(self._recordings) > BINDINGS_KEPT:
-                del self._recordings[next(iter(self._recordings))]
         return self._recordings[binding]
 
     def close(self) -> None:
@@ -270,8 +269,8 @@ class ClusterRunner:
         """The name that the workers know a binding by; they are told of a new one."""
         if binding not in self._bound:
             plan = binding.plan
-            fed = frozenset(name for values in feeds.values for name in values)
-            self._bound[binding] = (plan.fetch, fed, feeds.idle, plan.checked), self._bindings
+            plan_key = plan.fetch, feeds.names, feeds.idle, plan.checked
+            self._bound[binding] = plan_key, self._bindings
             self._bindings += 1
             if len(self._bound) > BINDINGS_KEPT:
                 self._told.discard(self._bound.popitem(last=False)[1])
@@ -350,8 +349,8 @@ class ClusterRunner:
 
     def _pull(self, device: int, name: str) -> Any:
         def load() -> Any:
-            calls = [(self.address[device], (device, name))]
-            return self.group.call(cluster_state.load, calls, f"to read {name}")[0]
+            calls = [(self.address[device], (device, [name]))]
+            return self.group.call(cluster_state.values, calls, f"to read {name}")[0][name]
 
         return np.array(self._read(load))
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from dask.order import order
+
+from dpexec.runtime.schedulers.helping import Helping
 
 __all__ = ["PreparedGraph", "Threads", "Work"]
 
@@ -35,6 +38,7 @@ class Threads:
     """
 
     def __init__(self, number: int) -> None:
+        self.number = number
         self.runs: SimpleQueue[Work | None] = SimpleQueue()
         for index in range(number):
             name = f"dpexec_{index}"
@@ -73,17 +77,23 @@ class PreparedGraph:
             for dependency in task.dependencies:
                 self.successors[number[dependency]].append(index)
         self.roots = [index for index, count in enumerate(self.waits_for) if not count]
+        self.helping = Helping()
 
     def run(self, threads: Threads) -> Any:
         """Run all tasks on the calling thread and helping ones; returns the result.
 
         Args:
-            threads: those that help.
+            threads: those that help, unless runs are shorter without.
 
         Raises:
             BaseException: what a task raised.
         """
-        return _Run(self, threads).finish()
+        if not threads.number:
+            return _Run(self, None).finish()
+        began = time.perf_counter()
+        result = _Run(self, threads if self.helping.wanted else None).finish()
+        self.helping.note(time.perf_counter() - began)
+        return result
 
 
 class _Run:
@@ -93,7 +103,7 @@ class _Run:
     others wait for ever. The caller takes care of that (:class:`InterruptGate`).
     """
 
-    def __init__(self, graph: PreparedGraph, threads: Threads) -> None:
+    def __init__(self, graph: PreparedGraph, threads: Threads | None) -> None:
         self.graph = graph
         self.threads = threads
         self.lock = threading.Lock()
@@ -170,5 +180,6 @@ class _Run:
                 self.error = error
 
     def _call_for_help(self, number: int) -> None:
-        for _ in range(number):
-            self.threads.runs.put(self)
+        if self.threads is not None:
+            for _ in range(number):
+                self.threads.runs.put(self)

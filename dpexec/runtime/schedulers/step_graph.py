@@ -17,7 +17,7 @@ from dask._task_spec import TaskRef
 from dpexec.runtime.cluster import jobs as cluster_jobs
 from dpexec.runtime.cluster import state as cluster_state
 from dpexec.runtime.cluster.jobs import JobOf, Storing, Work
-from dpexec.runtime.cluster.worker import BindingKey, Feeding, StepOf
+from dpexec.runtime.cluster.worker import BindingKey, Feeding, StepOf, written_on
 from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
@@ -175,8 +175,7 @@ class StepGraph:
         plan, device = self._plan, job.device
         if not self._is_mirrored(device):
             return Storing(job.stores, fed, (), self._last)
-        written = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
-        own = sorted(written.union(fed).intersection(self._own[device]))
+        own = sorted(written_on(plan, device).union(fed).intersection(self._own[device]))
         return Storing(job.stores, fed, own, False)
 
     def _is_mirrored(self, device: int) -> bool:

@@ -18,7 +18,7 @@ from dpexec.runtime.cluster.parts import (
     RunTask,
     share_name,
 )
-from dpexec.runtime.cluster.worker import Value
+from dpexec.runtime.cluster.worker import Value, written_on
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.adding import Along, Divided, way_of
@@ -99,13 +99,7 @@ def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> list
 
 
 class _Units:
-    """Makes the units of a step.
-
-    Args:
-        plan: what runs.
-        homes: the workers of its replicas.
-        link: tells what is between them; called if it matters.
-    """
+    """Makes the units of a step, see :func:`units_of`."""
 
     def __init__(self, plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> None:
         self._plan, self._homes = plan, homes
@@ -242,7 +236,7 @@ class _Units:
     def _end(self, feed: Unit) -> Unit:
         """The end of a step for a replica: it waits for all that was done for it, and there."""
         plan, device = self._plan, feed.device
-        stored = {name for where, name in (*plan.commits, *plan.overwritten) if where == device}
+        stored = written_on(plan, device)
         end = Unit(f"commit_dev{device}", device, feed.worker, stores=True, takes={feed: []})
         latest: dict[str, Unit] = {}
         for unit in self._units:

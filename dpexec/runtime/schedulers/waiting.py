@@ -131,7 +131,12 @@ class Contact:
             SchedulerLostError: the scheduler is.
             Exception: what a task raised.
         """
-        results: list[Any] = self._sync(self._gather, futures, homes, what)
+        try:
+            results: list[Any] = self._sync(self._gather, futures, homes, what)
+        except BaseException:
+            for future in futures:  # dask would keep the error, whose frames hold the futures
+                future.release()
+            raise
         return results
 
     def holders(self, futures: Sequence[Any]) -> Mapping[Any, Sequence[str]]:

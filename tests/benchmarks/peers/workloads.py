@@ -67,7 +67,16 @@ WORKLOADS = {
 GPU_WORKLOADS = {
     **{name: WORKLOADS[name] for name in ("W1", "W1b", "W2", "W4")},
     "W3g": dict(WORKLOADS["W3"], batch=256),
-    "W6": dict(WORKLOADS["W5"], batch=32, width=1024, heads=16, layers=12, length=128, inner=4096),
+    "W6": {
+        **WORKLOADS["W5"],
+        "batch": 32,
+        "width": 1024,
+        "heads": 16,
+        "layers": 12,
+        "length": 128,
+        "inner": 4096,
+        "precision": "bfloat16",  # of products, unless the command line says something else
+    },
 }
 TITLES = {
     "W1": "MLP 784-200-200-10, batch 64, Adam",

@@ -8,6 +8,7 @@ from dpexec.core.ranges import looking_later
 from dpexec.ir import opdef
 from dpexec.ir.opdef import Sample
 from dpexec.kernels.gpu.capturable import CAPTURABLE, is_capturable
+from dpexec.kernels.gpu.products import products
 from tests.fakes.cupy import install
 from tests.fakes.streams import CaptureError
 from tests.ops.calls import SampleCall, samples
@@ -30,7 +31,7 @@ def test_graphs_repeat_what_their_operators_compute(monkeypatch):
             with stream, cupy.cuda.using_allocator(pool.malloc), looking_later():
                 stream.begin_capture()
                 try:
-                    made = general(xp, *values, **attrs)
+                    made = general(products(xp), *values, **attrs)
                 finally:
                     graph = stream.end_capture()
                 graph.launch()

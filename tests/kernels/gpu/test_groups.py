@@ -6,6 +6,7 @@ import pytest
 from dpexec.core.copies import with_arrays
 from dpexec.ir import opdef
 from dpexec.kernels.gpu import kernel_of
+from dpexec.kernels.gpu.launch import ElementKernel
 from dpexec.kernels.gpu.operators import ELEMENTWISE
 from tests.fakes.cupy import make_cupy
 from tests.kernels.gpu.test_optimizers import arguments, flat
@@ -79,3 +80,17 @@ def test_other_types_and_empty_arrays_are_left_to_cupy():
         found = run(cupy, cupy.asarray(x))
         assert not launched(cupy) or x.size == 0
         np.testing.assert_allclose(found.get(), kernel(np, x))
+
+
+def test_kernels_of_many_arrays_and_lots():
+    cupy, rng = make_cupy(1), np.random.default_rng(0)
+    names = [f"a{k}" for k in range(12)]
+    body = ["o[i] = c_ * (" + " + ".join(f"{name}[i]" for name in names) + ");"]
+    kernel = ElementKernel("dp_many", names, ["o"], ["c_"], [], body)
+    arrays = [[rng.standard_normal(n, "f4") for _ in names] for n in (5, 0, 700)]
+    made = [cupy.empty(len(lot[0]), np.float32) for lot in arrays]
+    given = [[*map(cupy.asarray, lot), out] for lot, out in zip(arrays, made, strict=True)]
+    kernel(cupy, [(out.size, lot) for out, lot in zip(made, given, strict=True)], [2.0])
+    for out, lot in zip(made, arrays, strict=True):
+        np.testing.assert_allclose(out.get(), 2 * sum(lot), 1e-5, 1e-5)
+    assert [name for *_, name in cupy.machine.log].count("dp_many") == 1

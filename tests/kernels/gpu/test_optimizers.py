@@ -49,6 +49,21 @@ def test_one_launch_does_what_the_operator_does(type):
     assert bool(launched) == (type not in WHOLE)
 
 
+@pytest.mark.parametrize("count", [3, 250])
+def test_many_parameters_take_few_launches(count):
+    cupy, rng = make_cupy(1), np.random.default_rng(0)
+    sizes = rng.integers(0, 40, count)
+    params, grads = ([rng.standard_normal(n, "f4") for n in sizes] for _ in range(2))
+    lists = [[cupy.asarray(a) for a in arrays] for arrays in (params, grads)]
+    rates = [cupy.asarray(np.float32([0.5]))] * count
+    cupy.machine.log.clear()
+    (made,) = update_of("fused_sgd")(cupy, lists[0], rates, lists[1])
+    assert [name for *_, name in cupy.machine.log] == ["dp_sgd_gpu"] * (1 if count == 3 else 3)
+    for found, before, param, grad in zip(made, lists[0], params, grads, strict=True):
+        assert found is before
+        np.testing.assert_allclose(found.get(), param - np.float32(0.5) * grad, 1e-6, 1e-7)
+
+
 def flat(values):
     values = values if isinstance(values, tuple) else (values,)
     return [v for value in values for v in (value if isinstance(value, list) else [value])]

@@ -23,6 +23,7 @@ from dpexec.kernels import lowering
 from dpexec.kernels.stamps import times_of, width
 from dpexec.runtime.binding import aligned
 from dpexec.runtime.code.arena import arena_of
+from dpexec.runtime.code.table import CodeTable
 from dpexec.runtime.code.task import TaskCode
 
 layers = fluid.layers
@@ -64,7 +65,7 @@ class Task:
         variables = program.global_block().vars.values()
         specs = {var.name: Spec(tuple(var.shape), var.dtype) for var in variables}
         self.code = TaskCode(specs, frozenset(self.results), set(), {})
-        self.before = [Step(node, bind_step(node, np, False)) for node in graph.ops]
+        self.before = [Step(node, bind_step(node, lambda _: np, False)) for node in graph.ops]
         self.code.take(self.before)
         self.inner_bytes = self.code.layout()
         arena = arena_of([self.code], [{}])
@@ -121,6 +122,11 @@ def test_values_whose_lives_do_not_overlap_share_memory(x):
     assert len(task.kinds) == 1
     assert task.inner_bytes == 2 * NBYTES  # transposing reads one place and writes another
     task.check(x)
+
+
+def test_code_of_views_alone_calls_nothing():
+    rows = CodeTable([], {}, {}).rows(0)
+    assert (rows.shape, rows.dtype) == ((0, 2), np.int64)
 
 
 def test_an_input_that_is_read_later_is_not_overwritten(x):

@@ -8,7 +8,7 @@ from tests.fakes.cupy import install
 @pytest.fixture(autouse=True)
 def _sums_are_numpys(monkeypatch):
     """Here bits are compared: kernels that add up in an order of their own are left out."""
-    monkeypatch.setattr("dpexec.kernels.gpu._WRITTEN", ())
+    monkeypatch.setattr("dpexec.kernels.gpu._FIND", ())
 
 
 @pytest.fixture

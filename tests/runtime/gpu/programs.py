@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import dpexec as fluid
+from dpexec import layers
 from tests.runtime.nets import (
     AllReduce,
     Net,
@@ -29,6 +30,25 @@ def regression():
     return Net(main, startup, loss, main, None)
 
 
+def reshaping():
+    """A net with sizes that are computed, of batches of any size."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 8], "float32")
+        hidden = layers.fc(x, 12, act="relu")
+        rows = layers.slice(layers.shape(hidden), [0], [0], [1])
+        parts = layers.fill_constant([1], "int32", 3)
+        width = layers.cast(layers.reduce_prod(layers.concat([parts, parts])), "int32") - 5
+        split = layers.reshape(hidden, [rows, parts, width])
+        places = layers.cast(layers.range(0, parts * 2, 2, "int32"), "float32")
+        split = layers.elementwise_add(split, layers.reshape(places, [-1]), axis=1)
+        wide = layers.expand(layers.reduce_sum(split, dim=2), [1, parts])
+        loss = layers.mean(layers.square(wide - 1.0))
+        fluid.optimizer.Momentum(0.1, 0.9).minimize(loss)
+    return Net(main, startup, loss, main, None)
+
+
 def without_labels(steps):
     return [{"x": feed["x"]} for feed in batches(steps)]
 
@@ -36,12 +56,14 @@ def without_labels(steps):
 FEEDS = {
     "sparse": word_batches,
     "sparse adam": word_batches,
+    "computed sizes": without_labels,
     "regression": without_labels,
     "sequences": lambda steps: (sequence_batches([9, 9]) * steps)[:steps],
 }
 NETS = {
     "regression": regression,
     "momentum": lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9)),
+    "computed sizes": reshaping,
     "adam and batch norm": lambda: classifier(fluid.optimizer.Adam(0.01), batch_norm=True),
     "dropout": lambda: classifier(dropout=0.5),
     "sequences": sequences,

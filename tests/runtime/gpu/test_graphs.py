@@ -62,6 +62,40 @@ def test_steps_are_few_launches(cupy):
         assert names.count("graph") == 2 and len(names) <= 2 + 6 + 2
 
 
+def test_steps_allocate_little(cupy):
+    net, machine = regression(), cupy.machine
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program, allocated = compiled(net, gpus([0])), []
+        for feed in without_labels(4):
+            before = machine.allocated
+            exe.run(program, feed, [])
+            allocated.append(machine.allocated - before)
+    assert allocated[0] > 40
+    assert allocated[2:] == [5, 5]  # the batch, and statistics of batch_norm
+
+
+def test_batches_of_all_sizes_share_the_memory_of_graphs(cupy, monkeypatch):
+    make, pools, freed = cupy.cuda.MemoryPool, [], []
+    monkeypatch.setattr(cupy.cuda, "MemoryPool", lambda: pools.append(make()) or pools[-1])
+    monkeypatch.setattr(make, "free_all_blocks", lambda pool: freed.append(pool))
+    net, (feed, *_) = regression(), without_labels(1)
+    smaller = {"x": feed["x"][:6]}
+    with fluid.scope_guard(fluid.Scope()):
+        exe = fluid.Executor(CUDAPlace(0))
+        exe.run(net.startup)
+        program = compiled(net, gpus([0]))
+        counts = []
+        for batch in (feed, feed, smaller, smaller, feed, smaller):
+            cupy.machine.log.clear()
+            exe.run(program, batch, [])
+            counts.append([name for *_, name in cupy.machine.log].count("graph"))
+    assert counts == [0, 2, 0, 2, 2, 2]
+    assert len(pools) == len(freed) == 2  # one for each piece; what steps had without graphs
+    assert not {*pools} & {*freed}
+
+
 def test_dropout_is_a_part_of_graphs(cupy):
     net, log = NETS["dropout"](), cupy.machine.log
     with fluid.scope_guard(fluid.Scope()):

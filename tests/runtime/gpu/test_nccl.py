@@ -42,6 +42,18 @@ def test_two_gpus_compute_what_processors_do(cupy, name, mode):
     )
 
 
+def test_sums_of_sync_batch_norm_are_nccls(cupy):
+    """Halves of operators have variables that no program declares."""
+    net, feeds = NETS["adam and batch norm"](), feeds_of("adam and batch norm")
+    options = {"sync_batch_norm": True}
+    expected = trained(net, [fluid.CPUPlace()] * 2, feeds=feeds, **options)
+    found = trained(net, gpus(2), feeds=feeds, **options)
+    assert_same_bits(found, expected)
+    trained_ones = [p for p in net.main.all_parameters() if p.trainable]
+    sums = sum(len(group) for group in cupy.cuda.nccl.done)
+    assert sums == len(feeds) * (len(trained_ones) + 2)  # forward and backward
+
+
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 def test_order_of_three_gpus_is_that_of_nccl_unless_a_flag_asks(cupy, mode, monkeypatch):
     net, feeds = regression(), without_labels(4)

@@ -78,6 +78,8 @@ def net(layer):
 def test_gpus_compute_what_processors_do(cupy, layer):
     made, feeds = net(layer), sequence_batches([9, 11])
     expected = trained(made, [fluid.CPUPlace()] * 2, feeds=feeds)
+    cupy.machine.reads.clear()
     found = trained(made, [fluid.CUDAPlace(0), fluid.CUDAPlace(1)], feeds=feeds)
+    assert set(cupy.machine.reads) <= {"event", "get"}  # of fetches, labels and masks; no rounds
     assert np.isfinite(expected[0]).all()
     assert_same_bits(found, expected)

@@ -4,6 +4,7 @@ import gc
 
 import numpy as np
 import pytest
+from dpexec.viz.memory import memory_of
 
 import dpexec as fluid
 from dpexec.runtime.compilation import Compilation
@@ -169,6 +170,25 @@ def test_a_refused_label_changes_nothing(cupy, in_place, gpus):
     assert np.isfinite(loss).all()
 
 
+def test_refused_scores_are_counted_nowhere(cupy):
+    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, startup):
+        scores, label = fluid.data("scores", [None, 2]), fluid.data("label", [None, 1], "int64")
+        area, *_ = fluid.layers.auc(scores, label, num_thresholds=7)
+    feed = {"scores": np.float32([[0.7, 0.3], [0.2, 0.8]]), "label": np.array([[0], [1]])}
+    with fluid.scope_guard(scope):
+        exe = fluid.Executor(fluid.CUDAPlace(0))
+        exe.run(startup)
+        exe.run(main, feed, [area])
+        before = persistables(main, scope)
+        with pytest.raises(fluid.core.EnforceNotMet, match=r"<= 1 expected, but got 1\.5"):
+            exe.run(main, {**feed, "scores": feed["scores"] + np.float32(0.7)}, [])
+        after = persistables(main, scope)
+    assert sum(value.sum() for value in before.values()) > 0
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+
+
 def test_times_of_a_trace_are_those_of_the_gpus(cupy):
     net, scope = regression(), fluid.Scope()
     run_as = fluid.ExecutionStrategy()
@@ -194,6 +214,20 @@ def test_times_of_a_trace_are_those_of_the_gpus(cupy):
     for event in operators:
         ticks = event.duration * 1e6  # the GPUs that do not exist take a microsecond for a kernel
         assert abs(ticks - round(ticks)) < 0.01
+
+
+def test_views_take_no_memory_in_a_trace(cupy):
+    main, run_as = fluid.Program(), fluid.ExecutionStrategy()
+    run_as.trace = True
+    with fluid.program_guard(main):
+        flat = fluid.layers.reshape(fluid.data("x", [None, 8]), [-1, 2, 4])
+        twice = fluid.layers.scale(flat, 2.0)
+    program = fluid.CompiledProgram(main).with_data_parallel(
+        exec_strategy=run_as, places=[fluid.CUDAPlace(0)]
+    )
+    fluid.Executor(fluid.CUDAPlace(0)).run(program, without_labels(1)[0], [twice])
+    (used,) = memory_of(program.trace)
+    assert used.peak.bytes == 2 * 12 * 8 * 4  # the batch, and the result
 
 
 def test_replicas_of_a_cluster_use_the_first_gpu_of_their_worker(cupy):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision
 from dpexec.core.places import CPUPlace
 from dpexec.incubate.fleet.base.mode import Mode
 from dpexec.incubate.fleet.base.role_maker import RoleMakerBase
+from dpexec.io.inference import save_inference_model
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.optimizer.base import Optimizer
@@ -157,7 +159,6 @@ class Fleet(abc.ABC):
     def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> DistributedOptimizer:
         """An optimizer whose ``minimize`` divides the program, too."""
 
-    @abc.abstractmethod
     def save_inference_model(
         self,
         executor: Executor,
@@ -167,7 +168,33 @@ class Fleet(abc.ABC):
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Save what predicts, with its parameters."""
+        """Save what predicts, with the parameters that this process has.
+
+        Args:
+            executor: accepted for fluid's sake.
+            dirname: where to.
+            feeded_var_names: what will be fed.
+            target_vars: what will be fetched.
+            main_program: None takes the one that was minimized, as it was before it was divided.
+            export_for_deployment: see :func:`dpexec.io.save_inference_model`.
+
+        Raises:
+            AssertionError: executor or program are of another type, where there are no servers.
+            TypeError: the same, where there are some.
+        """
+        with self._predicting(executor, main_program) as program:
+            save_inference_model(
+                dirname,
+                feeded_var_names,
+                target_vars,
+                executor,
+                program,
+                export_for_deployment=export_for_deployment,
+            )
+
+    @abc.abstractmethod
+    def _predicting(self, executor: Any, given: Any) -> AbstractContextManager[Program]:
+        """The program that is saved, with the values of its variables for as long as it takes."""
 
     @abc.abstractmethod
     def save_persistables(

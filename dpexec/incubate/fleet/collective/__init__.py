@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from dpexec.contrib.mixed_precision.decorator import OptimizerWithMixedPrecision, decorate
 from dpexec.errors import EnforceNotMet
 from dpexec.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from dpexec.incubate.fleet.collective.strategy import DistributedStrategy
-from dpexec.io.inference import save_inference_model
 from dpexec.io.variables import save_persistables
 from dpexec.ir.program import Program, default_startup_program
 from dpexec.ir.variable import Variable
@@ -35,7 +35,6 @@ class Collective(Fleet):
         self.main_program: CompiledProgram | Program | None = None
         self.startup_program: Program | None = None
         self._origin_program: Program | None = None
-        self._transpiled_program: Program | None = None
 
     def init_worker(self) -> None:
         """Nothing: trainers meet at their first step."""
@@ -67,36 +66,8 @@ class Collective(Fleet):
         """
         return CollectiveOptimizer(optimizer, strategy)
 
-    def save_inference_model(
-        self,
-        executor: Executor,
-        dirname: str,
-        feeded_var_names: Sequence[str],
-        target_vars: Sequence[Variable],
-        main_program: Program | None = None,
-        export_for_deployment: bool = True,
-    ) -> None:
-        """Save what predicts, with its parameters.
-
-        Args:
-            executor: accepted for fluid's sake.
-            dirname: where to.
-            feeded_var_names: what will be fed.
-            target_vars: what will be fetched.
-            main_program: None takes the one that was minimized.
-            export_for_deployment: see :func:`dpexec.io.save_inference_model`.
-
-        Raises:
-            AssertionError: executor or program are of another type.
-        """
-        save_inference_model(
-            dirname,
-            feeded_var_names,
-            target_vars,
-            executor,
-            self._program_to_save(executor, main_program),
-            export_for_deployment=export_for_deployment,
-        )
+    def _predicting(self, executor: Any, given: Any) -> contextlib.nullcontext[Program]:
+        return contextlib.nullcontext(self._program_to_save(executor, given))
 
     def save_persistables(
         self,
@@ -174,7 +145,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         self._check_mode()
         done = optimizer.minimize(loss, startup, parameter_list, no_grad_set)
         fleet.startup_program = startup
-        fleet._origin_program, fleet._transpiled_program = main.clone(), main
+        fleet._origin_program = main.clone()
         self._transpile(main, startup)
         fleet.main_program = main if self._strategy.mode == "collective" else self._compiled(loss)
         return done

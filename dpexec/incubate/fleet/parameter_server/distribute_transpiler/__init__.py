@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dpexec.communicator import Communicator
@@ -21,7 +21,6 @@ from dpexec.incubate.fleet.parameter_server.distribute_transpiler.distributed_st
     SyncStrategy,
 )
 from dpexec.io.checkpoint import load_program_state
-from dpexec.io.inference import save_inference_model
 from dpexec.io.variables import is_persistable, save_vars
 from dpexec.ir.program import Program, default_startup_program
 from dpexec.ir.variable import Variable
@@ -169,39 +168,12 @@ class DistributedTranspiler(Fleet):
         """Where this server listens."""
         return self._role_maker.get_pserver_endpoints()[self.server_index()]
 
-    def save_inference_model(
-        self,
-        executor: Executor,
-        dirname: str,
-        feeded_var_names: Sequence[str],
-        target_vars: Sequence[Variable],
-        main_program: Program | None = None,
-        export_for_deployment: bool = True,
-    ) -> None:
-        """Save what predicts, with the parameters that this trainer has.
-
-        Args:
-            executor: accepted for fluid's sake.
-            dirname: where to.
-            feeded_var_names: what will be fed.
-            target_vars: what will be fetched.
-            main_program: None takes the program as it was before it was divided.
-            export_for_deployment: see :func:`dpexec.io.save_inference_model`.
-
-        Raises:
-            TypeError: executor or program are of another type.
-        """
-        _check(executor, main_program)
-        program = main_program or _made(self._origin_program, "main_program")
+    @contextlib.contextmanager
+    def _predicting(self, executor: Any, given: Any) -> Iterator[Program]:
+        _check(executor, given)
+        program = given or _made(self._origin_program, "main_program")
         with _tables_here(self.main_program):
-            save_inference_model(
-                dirname,
-                feeded_var_names,
-                target_vars,
-                executor,
-                program,
-                export_for_deployment=export_for_deployment,
-            )
+            yield program
 
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from dpexec.core.places import cpu_num
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.transpiler.config import DistributeTranspilerConfig
 
@@ -31,7 +31,7 @@ class DistributedStrategy:
         self._program_config = DistributeTranspilerConfig()
         self._execute_strategy = ExecutionStrategy()
         self._build_strategy = BuildStrategy()
-        replicas = int(os.environ.get("CPU_NUM", "1"))
+        replicas = cpu_num(1)
         self._execute_strategy.num_threads = replicas
         if replicas > 1:
             self._build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce

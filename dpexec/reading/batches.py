@@ -12,7 +12,7 @@ from dpexec.core.places import Place, transfers
 from dpexec.core.tensors import LoDTensor
 from dpexec.data_feeder import DataFeeder
 from dpexec.errors import EnforceNotMet
-from dpexec.prefetch import Prefetch
+from dpexec.reading.prefetch import Prefetch
 
 __all__ = ["checked_array", "copied", "default_collate_fn", "feed", "stacked"]
 

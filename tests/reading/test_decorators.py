@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import dpexec as fluid
-from dpexec import reader_decorators as r
 from dpexec.paddle import reader
+from dpexec.reading import decorators as r
 from tests.waiting import until
 
 

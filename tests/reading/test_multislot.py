@@ -5,7 +5,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
-from dpexec.multislot import Slot, feed_of, parse, without_zeros
+from dpexec.reading.multislot import Slot, feed_of, parse, without_zeros
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dpexec.prefetch import Prefetch
-from dpexec.process_reader import in_process
+from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.processes import in_process
 
 Reader = Callable[[], Iterable[Any]]
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dpexec.errors import EnforceNotMet
-from dpexec.prefetch import Prefetch
+from dpexec.reading.prefetch import Prefetch
 
 __all__ = ["items_of_files", "lines_of"]
 

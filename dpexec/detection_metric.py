@@ -1,0 +1,111 @@
+"""``fluid.metrics.DetectionMAP``: how precise a detector is, over all batches of a data set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpexec import layers, unique_name
+from dpexec.framework import Program, program_guard
+from dpexec.initializer import Constant
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+
+__all__ = ["DetectionMAP"]
+
+
+class DetectionMAP:
+    """The mean average precision of a detector, of a batch and of all since :meth:`reset`.
+
+    Args:
+        input: detections as rows of label, score and box, ``(found, 6)``; the images are their
+            sequences, as ``layers.detection_output`` gives them.
+        gt_label: labels of the true objects, ``(objects, 1)``, likewise.
+        gt_box: their boxes, ``(objects, 4)``.
+        gt_difficult: whether they are difficult, ``(objects, 1)``; None: none is.
+        class_num: number of classes.
+        background_label: accepted for fluid's sake: classes without objects do not count.
+        overlap_threshold: shared by covered area above which a detection is right.
+        evaluate_difficult: whether difficult objects count.
+        ap_version: ``"integral"`` or ``"11point"``.
+
+    The program adds up in persistable variables, which the startup program empties; each device
+    has its own. Source: ``fluid.metrics.DetectionMAP``; Everingham et al. 2010.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        gt_label: Variable,
+        gt_box: Variable,
+        gt_difficult: Variable | None = None,
+        class_num: int | None = None,
+        background_label: int = 0,
+        overlap_threshold: float = 0.5,
+        evaluate_difficult: bool = True,
+        ap_version: str = "integral",
+    ) -> None:
+        if class_num is None:
+            raise ValueError("DetectionMAP needs class_num, the number of classes")
+        self.helper = LayerHelper("map_eval")
+        self._first: list[dict[str, Any]] = []
+        columns = [gt_label, *([] if gt_difficult is None else [gt_difficult])]
+        casts = [layers.cast(column, gt_box.dtype) for column in columns]
+        settings: dict[str, Any] = {
+            "detect_res": input,
+            "label": layers.concat([*casts, gt_box], axis=1),
+            "class_num": class_num,
+            "background_label": background_label,
+            "overlap_threshold": overlap_threshold,
+            "evaluate_difficult": evaluate_difficult,
+            "ap_version": ap_version,
+        }
+        self.cur_map = layers.detection.detection_map(**settings)
+        counts = self._state("accum_pos_count", "int32", [class_num, 1])
+        right = self._state("accum_true_pos", "float32", [-1, 2], lod_level=1)
+        wrong = self._state("accum_false_pos", "float32", [-1, 2], lod_level=1)
+        self.has_state = self._state("has_state", "int32", [1])
+        starts = self._state("accum_starts", "int32", [class_num + 1])
+        self.accum_map = layers.detection.detection_map(
+            **settings,
+            has_state=self.has_state,
+            input_states=[counts, layers.lod_reset(right, starts), layers.lod_reset(wrong, starts)],
+            out_states=[counts, right, wrong],
+        )
+        layers.assign(_starts(right), starts)
+        layers.fill_constant([1], "int32", 1, out=self.has_state)
+
+    def _state(self, suffix: str, dtype: str, shape: list[int], lod_level: int = 0) -> Variable:
+        """A variable to add up in: 0 at first, or without rows where their number is open."""
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        kept: dict[str, Any] = {"name": name, "dtype": dtype, "persistable": True}
+        first = {**kept, "shape": [max(size, 0) for size in shape]}
+        self._first.append(first)
+        startup = self.helper.startup_program.global_block()
+        startup.create_var(initializer=Constant(0), **first)
+        return self.helper.create_variable(shape=shape, lod_level=lod_level, **kept)
+
+    def get_map_var(self) -> tuple[Variable, Variable]:
+        """The figure of a batch and that of all batches; both ``(1,)``, to be fetched."""
+        return self.cur_map, self.accum_map
+
+    def reset(self, executor: Any, reset_program: Program | None = None) -> None:
+        """Forget all batches; also enough before the first one.
+
+        Args:
+            executor: runs a program that does it.
+            reset_program: the program to add this to; a new one by default.
+        """
+        program = Program() if reset_program is None else reset_program
+        with program_guard(program):
+            for first in self._first:
+                var = program.current_block().create_var(**first)
+                layers.fill_constant(var.shape, var.dtype, 0, out=var)
+        executor.run(program)
+
+
+def _starts(rows: Variable) -> Variable:
+    """Where the sequences of rows ``(n, 2)`` begin and end, int32: variables keep none of a run."""
+    ones = layers.scale(rows, scale=0.0, bias=1.0)
+    lengths = layers.reduce_max(layers.sequence_pool(ones, "sum"), dim=1)
+    ends = layers.cumsum(lengths)
+    return layers.cast(layers.concat([layers.fill_constant([1], "float32", 0.0), ends]), "int32")

@@ -1,0 +1,114 @@
+"""Contexts of the rows of sequences, and their gradient: all of them in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpexec.core.lod import Lod
+from dpexec.kernels.calls import run_call
+from dpexec.kernels.located import address
+from dpexec.kernels.machine import Kernel, count, floats, integers, kernel
+from dpexec.kernels.math import apart
+from dpexec.ops import _contexts as on_arrays
+from dpexec.ops._contexts import Contexts
+
+__all__ = ["CONTEXTS"]
+
+_ZERO = np.float32(0)
+_Array = np.ndarray[Any, Any]
+
+
+@apart
+def _gather(
+    sequences: int, width: int, start: int, length: int, offsets: Any, x: Any, out: Any
+) -> None:
+    for sequence in range(sequences):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(first, end):
+            for position in range(length):
+                there = row + start + position
+                o, i = (row * length + position) * width, there * width
+                if first <= there and there < end:
+                    for j in range(width):
+                        out[o + j] = x[i + j]
+                else:
+                    for j in range(width):
+                        out[o + j] = _ZERO
+
+
+@kernel
+def _contexts(p: int) -> int:
+    """For every row those around it.
+
+    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
+    rows, contexts.
+    """
+    sizes = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    _gather(sizes[0], sizes[1], sizes[2], sizes[3], integers(p, 4), floats(p, 5), floats(p, 6))
+    return 0
+
+
+@apart
+def _add_up(
+    sequences: int, width: int, start: int, length: int, offsets: Any, d_contexts: Any, d_x: Any
+) -> None:
+    for sequence in range(sequences):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        for row in range(first, end):
+            o = row * width
+            for j in range(width):
+                d_x[o + j] = _ZERO
+            for position in range(length):
+                reader = row - start - position
+                if first <= reader and reader < end:
+                    i = (reader * length + position) * width
+                    for j in range(width):
+                        d_x[o + j] += d_contexts[i + j]
+
+
+@kernel
+def _contexts_grad(p: int) -> int:
+    """The gradient of rows: the sum over the contexts that they are in.
+
+    Arguments: sequences, width of rows, how many rows off contexts begin, their length, offsets,
+    gradient of the contexts, gradient of the rows.
+    """
+    sizes = count(p, 0), count(p, 1), count(p, 2), count(p, 3)
+    _add_up(sizes[0], sizes[1], sizes[2], sizes[3], integers(p, 4), floats(p, 5), floats(p, 6))
+    return 0
+
+
+def _known(array: _Array) -> bool:
+    return array.dtype == np.float32 and array.flags.c_contiguous
+
+
+def _run(code: Kernel, lod: Lod, start: int, contexts: _Array, given: _Array, made: _Array) -> None:
+    _, length, width = contexts.shape
+    offsets = np.ascontiguousarray(lod.offsets)
+    sizes = len(offsets) - 1, width, start, length
+    run_call((code, (*sizes, *map(address, (offsets, given, made)))))
+
+
+def _of_rows(xp: Any, x: _Array, lod: Lod, start: int, length: int) -> _Array:
+    if not _known(x):
+        found: _Array = on_arrays.contexts(xp, x, lod, start, length)
+        return found
+    made = np.empty((len(x), length, x.shape[1]), np.float32)
+    _run(_contexts, lod, start, made, x, made)
+    return made
+
+
+def _gradient(xp: Any, d_contexts: _Array, lod: Lod, start: int) -> _Array:
+    if not _known(d_contexts):
+        found: _Array = on_arrays.contexts_grad(xp, d_contexts, lod, start)
+        return found
+    rows, _, width = d_contexts.shape
+    made = np.empty((rows, width), np.float32)
+    _run(_contexts_grad, lod, start, d_contexts, d_contexts, made)
+    return made
+
+
+CONTEXTS = Contexts(_of_rows, _gradient)
+"""As :data:`dpexec.ops._contexts.ON_ARRAYS`, which does what there are no kernels for."""

@@ -1,0 +1,54 @@
+"""What loops put off: pieces of code with other arrays every time, and copies and sums of arrays.
+
+Arrays are told by their identities (:mod:`dpexec.kernels.located`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpexec.kernels.collectives import USUAL
+from dpexec.kernels.located import FIELD
+from dpexec.kernels.machine import _float_mode, call, count, floats, integers, kernel
+
+__all__ = ["add", "copy", "play"]
+
+
+@kernel
+def play(p: int) -> int:
+    """Run a piece of code.
+
+    Arguments: the address of its description, then words of it that are other ones every time. The
+    description: how many words these are, their positions, the words, rows of the table, the table.
+    """
+    piece = count(p, 0)
+    positions, words, table = integers(piece, 1), integers(piece, 2), integers(piece, 4)
+    for i in range(count(piece, 0)):
+        words[positions[i]] = count(p, 1 + i)
+    for row in range(0, 2 * count(piece, 3), 2):
+        if call(table[row], table[row + 1]) != 0:
+            return 1
+    return 0
+
+
+@kernel
+def copy(p: int) -> int:
+    """Copy an array of float32. Arguments: how many numbers, where to, where from."""
+    n, out, x = count(p, 0), floats(count(p, 1), FIELD), floats(count(p, 2), FIELD)
+    for i in range(n):
+        out[i] = x[i]
+    return 0
+
+
+@kernel
+def add(p: int) -> int:
+    """Add an array of float32 to another one, with the bits of NumPy, which keeps denormal numbers.
+
+    Arguments: how many numbers, what is added to, what is added.
+    """
+    n, total, x = count(p, 0), floats(count(p, 1), FIELD), floats(count(p, 2), FIELD)
+    before = _float_mode(np.int32(USUAL))
+    for i in range(n):
+        total[i] += x[i]
+    _float_mode(before)
+    return 0

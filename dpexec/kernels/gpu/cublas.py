@@ -1,0 +1,59 @@
+"""cuBLAS's products of stacks of matrices, by ctypes, so that CUDA graphs can have them.
+
+cuBLAS can be captured, but CuPy refuses to call it while a stream is
+(``cupy.cuda.cublas.setStream``). So its function is called here: in the library that CuPy has
+loaded, with CuPy's handle of the thread, which CuPy gives a stream at each call of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import c_int, c_longlong, c_void_p
+from typing import Any
+
+__all__ = ["library", "multiply"]
+
+_MATRIX: list[Any] = [
+    c_void_p,
+    c_int,
+    c_int,
+    c_longlong,
+]  # address, type, leading dimension, distance
+_PRODUCT: list[Any] = [
+    c_void_p, *[c_int] * 5, c_void_p, *_MATRIX, *_MATRIX, c_void_p, *_MATRIX, c_int, c_int, c_int,
+]  # fmt: skip
+
+
+@functools.cache
+def library(cupy: Any) -> Any:
+    """The functions of cuBLAS, as ctypes has them.
+
+    Args:
+        cupy: the module.
+    """
+    found = ctypes.CDLL(cupy.cuda.cublas.__file__)  # which is linked with it
+    found.cublasSetStream_v2.argtypes = [c_void_p, c_void_p]
+    found.cublasGemmStridedBatchedEx.argtypes = _PRODUCT
+    return found
+
+
+def multiply(cupy: Any, *arguments: Any) -> None:
+    """Enqueue ``cublasGemmStridedBatchedEx`` on the current stream.
+
+    Args:
+        cupy: the module.
+        arguments: those of the function behind its handle; addresses are numbers.
+
+    Raises:
+        RuntimeError: it refused.
+    """
+    functions, handle = library(cupy), cupy.cuda.get_cublas_handle()
+    _call(functions.cublasSetStream_v2, handle, cupy.cuda.get_current_stream().ptr)
+    _call(functions.cublasGemmStridedBatchedEx, handle, *arguments)
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    status = function(*arguments)
+    if status:
+        raise RuntimeError(f"{function.__name__} failed with status {status}")

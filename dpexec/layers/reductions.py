@@ -1,0 +1,155 @@
+"""Sums, means and other reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import dpexec.ops  # noqa: F401 - the operators that layers are made from
+from dpexec.checks import FLOATS, NO_HALF, SINGLE_DOUBLE, check_type, check_variable_and_dtype
+from dpexec.ir.variable import Variable
+from dpexec.layer_helper import LayerHelper
+from dpexec.layers.build import add_op, document
+
+__all__ = [
+    "cumsum",
+    "logsumexp",
+    "mean",
+    "reduce_all",
+    "reduce_any",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "sum",
+    "sums",
+]
+
+
+def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
+    def layer(
+        input: Variable,
+        dim: int | Sequence[int] | None = None,
+        keep_dim: bool = False,
+        name: str | None = None,
+    ) -> Variable:
+        check_variable_and_dtype(input, "input", dtypes, op_type)
+        dims = [int(dim)] if isinstance(dim, (int, np.integer)) else list(dim or [])
+        attrs = {"dim": dims or [0], "keep_dim": keep_dim, "reduce_all": not dims}
+        return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
+
+    arguments = {
+        "input": "any shape.",
+        "dim": "the dimension or dimensions that are reduced; None for all.",
+        "keep_dim": "keep them with size 1.",
+        "name": "prefix of names.",
+    }
+    return document(layer, op_type, op_type, arguments)
+
+
+reduce_all = _reduction("reduce_all", ("bool",))
+reduce_any = _reduction("reduce_any", ("bool",))
+reduce_max = _reduction("reduce_max", NO_HALF)
+reduce_mean = _reduction("reduce_mean", NO_HALF)
+reduce_min = _reduction("reduce_min", NO_HALF)
+reduce_prod = _reduction("reduce_prod", NO_HALF)
+reduce_sum = _reduction("reduce_sum", NO_HALF)
+
+
+def mean(x: Variable, name: str | None = None) -> Variable:
+    """The mean of all elements.
+
+    Args:
+        x: float16, float32 or float64; any shape.
+        name: prefix of names.
+
+    Returns:
+        ``(1,)``. Source: Paddle op ``mean``.
+    """
+    check_variable_and_dtype(x, "x", FLOATS, "mean")
+    return add_op("mean", {"X": x}, x.dtype, name=name)
+
+
+def logsumexp(
+    x: Variable,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    out: Variable | None = None,
+    name: str | None = None,
+) -> Variable:
+    """The logarithm of the sum of ``exp(x)``.
+
+    Args:
+        x: any shape.
+        dim: dimensions to sum over; None for all.
+        keepdim: keep them with size 1.
+        out: variable that takes the result.
+        name: prefix of names.
+
+    Returns:
+        The logarithms. Source: Paddle ops ``exp``, ``reduce_sum``, ``log``.
+    """
+    check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "logsumexp")
+    total = reduce_sum(add_op("exp", {"X": x}, x.dtype), dim, keepdim)
+    return add_op("log", {"X": total}, x.dtype, out=out, name=name)
+
+
+def cumsum(
+    x: Variable,
+    axis: int | None = None,
+    exclusive: bool | None = None,
+    reverse: bool | None = None,
+) -> Variable:
+    """Sums of all elements up to each, along an axis.
+
+    Args:
+        x: numbers.
+        axis: along which; None for the last.
+        exclusive: leave the element itself out.
+        reverse: sum from the end.
+
+    Returns:
+        The same shape. Source: Paddle op ``cumsum``.
+    """
+    check_type(x, "x", Variable, "cumsum")
+    attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    return add_op("cumsum", {"X": x}, x.dtype, attrs)
+
+
+def sum(x: Variable | Sequence[Variable]) -> Variable:
+    """The sum of variables, element by element.
+
+    Args:
+        x: variables of one shape and type: float32, float64, int32 or int64.
+
+    Returns:
+        The same shape. Source: Paddle op ``sum``.
+    """
+    return _sum("sum", x, None)
+
+
+def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
+    """The sum of variables, element by element.
+
+    Args:
+        input: variables of one shape and type: float32, float64, int32 or int64.
+        out: variable that takes the result.
+
+    Returns:
+        The same shape. Source: Paddle op ``sum``.
+    """
+    if out is not None:
+        check_variable_and_dtype(out, "out", NO_HALF, "sums")
+    return _sum("sums", input, out)
+
+
+def _sum(layer: str, terms: Any, out: Variable | None) -> Variable:
+    check_type(terms, "input", (Variable, tuple, list), layer)
+    terms = [terms] if isinstance(terms, Variable) else list(terms)
+    for term in terms:
+        check_variable_and_dtype(term, "input", NO_HALF, layer)
+    dtype = LayerHelper("sum", name="sum", input=terms).input_dtype()
+    return add_op("sum", {"X": terms}, dtype, out=out)

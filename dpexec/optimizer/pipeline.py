@@ -1,0 +1,72 @@
+"""``fluid.optimizer.PipelineOptimizer``: another optimizer, for a program in sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dpexec.core.places import Place
+from dpexec.ir.program import Program
+from dpexec.ir.variable import Variable
+from dpexec.optimizer.base import Optimizer
+
+
+class PipelineOptimizer:
+    """Another optimizer, for a program that is cut into sections.
+
+    The sections of a batch run one after another, on the device of the executor, before the next
+    batch begins: the numbers are those of the other optimizer. The original, which needs GPUs, has
+    several batches on their way at once, so that gradients are those of parameters from before. To
+    use several devices, run the program with ``CompiledProgram.with_data_parallel``.
+
+    Args:
+        optimizer: updates the parameters.
+        cut_list: lists of the variables at which sections of the forward pass end; the last one
+            has the loss. With k of them there are 2 * k - 1 sections, backward ones included.
+        place_list: a device for every section; not used.
+        concurrency_list: how many batches every section takes at once; not used.
+        queue_size: how many batches wait between sections; not used.
+        sync_steps: steps between synchronizations; not used.
+        start_cpu_core_id: the first core; not used.
+
+    Raises:
+        ValueError: a list has another length than there are sections.
+
+    Source: ``fluid.optimizer.PipelineOptimizer``.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        cut_list: Sequence[Sequence[Variable]] | None = None,
+        place_list: Sequence[Place] | None = None,
+        concurrency_list: Sequence[int] | None = None,
+        queue_size: int = 30,
+        sync_steps: int = 1,
+        start_cpu_core_id: int = 0,
+    ) -> None:
+        sections = 2 * len(cut_list or ()) - 1
+        for name, given in (("place_list", place_list), ("concurrency_list", concurrency_list)):
+            if given is not None and len(given) != sections:
+                raise ValueError(
+                    f"{name} has {len(given)} entries, but a cut_list of {len(cut_list or ())} "
+                    f"makes {max(sections, 0)} sections"
+                )
+        self._optimizer = optimizer
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Iterable[Variable | str] | None = None,
+        no_grad_set: Iterable[Variable | str] | None = None,
+    ) -> None:
+        """Add gradients and updates to the program.
+
+        Args:
+            loss: what to minimize, shape ``[1]``.
+            startup_program: where the optimizer's variables are initialized; None takes the
+                default one.
+            parameter_list: what to update; None takes all trainable parameters.
+            no_grad_set: variables at which gradients stop.
+        """
+        self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)

@@ -1,0 +1,168 @@
+"""Who did what to whom (CoNLL-2005): the test set, which is public, and dictionaries for it.
+
+Roles are numbered in the order of the alphabet. (In the original their numbers change from run to
+run.)
+"""
+
+import gzip
+import itertools
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
+
+__all__ = ["get_dict", "get_embedding", "test"]
+
+DATA_URL = "http://paddlemodels.bj.bcebos.com/conll05st/conll05st-tests.tar.gz"
+DATA_MD5 = "387719152ae52d60422c016e92a742fc"
+WORDDICT_URL = "http://paddlemodels.bj.bcebos.com/conll05st%2FwordDict.txt"
+WORDDICT_MD5 = "ea7fb7d4c75cc6254716f0177a506baa"
+VERBDICT_URL = "http://paddlemodels.bj.bcebos.com/conll05st%2FverbDict.txt"
+VERBDICT_MD5 = "0d2977293bbb6cbefab5b0f97db1e77c"
+TRGDICT_URL = "http://paddlemodels.bj.bcebos.com/conll05st%2FtargetDict.txt"
+TRGDICT_MD5 = "d8c7f03ceb5fc2e5a0fa7503a4353751"
+EMB_URL = "http://paddlemodels.bj.bcebos.com/conll05st%2Femb"
+EMB_MD5 = "bf436eb0faa1f6f9103017f8be57cdb7"
+UNK_IDX = 0
+_PART = "conll05st-release/test.wsj/{0}/test.wsj.{0}.gz"
+Sentence = tuple[list[str], str, list[str]]
+
+
+def _file(url: str, md5: str) -> str:
+    return download(url, "conll05st", md5)
+
+
+def fetch() -> None:
+    """Fetch all files that are not there."""
+    _file(WORDDICT_URL, WORDDICT_MD5)
+    _file(VERBDICT_URL, VERBDICT_MD5)
+    _file(TRGDICT_URL, TRGDICT_MD5)
+    _file(EMB_URL, EMB_MD5)
+    _file(DATA_URL, DATA_MD5)
+
+
+def load_dict(filename: str) -> dict[str, int]:
+    """Numbers of the lines of a file."""
+    with open(filename, encoding="utf-8") as file:
+        return {line.strip(): number for number, line in enumerate(file)}
+
+
+def load_label_dict(filename: str) -> dict[str, int]:
+    """Numbers of the beginnings and insides of all roles that a file names; the last is ``O``."""
+    roles = sorted({line[2:] for line in load_dict(filename) if line[:2] in ("B-", "I-")})
+    labels = [f"{mark}-{role}" for role in roles for mark in "BI"]
+    return {label: number for number, label in enumerate([*labels, "O"])}
+
+
+def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Numbers of words, of verbs, and of labels."""
+    words = load_dict(_file(WORDDICT_URL, WORDDICT_MD5))
+    verbs = load_dict(_file(VERBDICT_URL, VERBDICT_MD5))
+    return words, verbs, load_label_dict(_file(TRGDICT_URL, TRGDICT_MD5))
+
+
+def get_embedding() -> str:
+    """Path of the vectors of the words, learned from Wikipedia: 32 float32 each."""
+    return _file(EMB_URL, EMB_MD5)
+
+
+def corpus_reader(
+    data_path: str, words_name: str, props_name: str
+) -> Callable[[], Iterator[Sentence]]:
+    """Return a reader of sentences with one of their verbs and the label of every word.
+
+    Args:
+        data_path: of the archive.
+        words_name: of the file of words in it.
+        props_name: of the file of verbs and roles.
+
+    Raises:
+        RuntimeError: when it reads: a label of another form.
+    """
+
+    def read() -> Iterator[Sentence]:
+        with tarfile.open(data_path) as archive:
+            lines = zip(
+                *(_unpacked(archive, name) for name in (words_name, props_name)), strict=True
+            )
+            for blank, rows in itertools.groupby(lines, lambda row: not row[1]):
+                if not blank:
+                    yield from _sentences([(word, props.split()) for word, props in rows])
+
+    return read
+
+
+def _unpacked(archive: tarfile.TarFile, name: str) -> Iterator[str]:
+    file = archive.extractfile(name)
+    if file is None:
+        raise ValueError(f"{archive.name!r} has no file {name}")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            yield line.strip()
+
+
+def _sentences(rows: list[tuple[str, list[str]]]) -> Iterator[Sentence]:
+    """A sentence as often as it has verbs."""
+    words = [word for word, _ in rows]
+    first, *others = zip(*(props for _, props in rows), strict=True)
+    verbs = [verb for verb in first if verb != "-"]
+    for verb, marks in zip(verbs, others, strict=False):
+        yield words, verb, list(_labels(marks))
+
+
+def _labels(marks: tuple[str, ...]) -> Iterator[str]:
+    """Labels of words: ``(A0*`` begins a role, ``*)`` ends it, ``(V*)`` does both."""
+    role, inside = "O", False
+    for mark in marks:
+        if "(" in mark:
+            role, inside = mark[1 : mark.find("*")], ")" not in mark
+            yield f"B-{role}"
+        elif mark in ("*", "*)"):
+            yield f"I-{role}" if inside or mark == "*)" else "O"
+            inside = inside and mark == "*"
+        else:
+            raise RuntimeError(f"Unexpected label: {mark}")
+
+
+def reader_creator(
+    corpus_reader: Callable[[], Iterator[Sentence]],
+    word_dict: Mapping[str, int],
+    predicate_dict: Mapping[str, int],
+    label_dict: Mapping[str, int],
+) -> Reader:
+    """Return a reader of samples.
+
+    Args:
+        corpus_reader: gives sentences.
+        word_dict: numbers of words; 0 for those that have none.
+        predicate_dict: numbers of verbs; None for those that have none.
+        label_dict: numbers of labels; likewise.
+
+    Returns:
+        A reader of nine lists of numbers, one for each word: the words; five times the same word
+        again and again, from two before the verb to two behind it; the verb; 1 at these five
+        words; the labels.
+    """
+
+    def read() -> Iterator[tuple[list[Any], ...]]:
+        for sentence, verb, labels in corpus_reader():
+            at, size = labels.index("B-V"), len(labels)
+            around = ["bos", "bos", *sentence, "eos", "eos"]
+            yield (
+                [word_dict.get(word, UNK_IDX) for word in sentence],
+                *([word_dict.get(word, UNK_IDX)] * len(sentence) for word in around[at : at + 5]),
+                [predicate_dict.get(verb)] * len(sentence),
+                [int(abs(n - at) <= 2) for n in range(size)],
+                [label_dict.get(label) for label in labels],
+            )
+
+    return read
+
+
+def test() -> Reader:
+    """Return a reader of the test set, see :func:`reader_creator`; the training set is not free."""
+    path = _file(DATA_URL, DATA_MD5)
+    corpus = corpus_reader(path, _PART.format("words"), _PART.format("props"))
+    return reader_creator(corpus, *get_dict())

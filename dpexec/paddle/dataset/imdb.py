@@ -1,0 +1,80 @@
+"""Film reviews, good and bad (Maas et al. 2011), from the original archive."""
+
+import re
+import string
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
+
+URL = "https://dataset.bj.bcebos.com/imdb%2FaclImdb_v1.tar.gz"
+MD5 = "7c2ac02c03563afcf9b574c7e56c153a"
+_PUNCTUATION = string.punctuation.encode()
+_RARE = 150
+Word = bytes | str
+
+
+def fetch() -> None:
+    """Fetch the archive if it is not there."""
+    download(URL, "imdb", MD5)
+
+
+def tokenize(pattern: re.Pattern[str]) -> Iterator[list[bytes]]:
+    """The words of every file whose name the pattern matches: lower case, no punctuation."""
+    with tarfile.open(download(URL, "imdb", MD5)) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if pattern.match(member.name) else None
+            if file is not None:
+                text = file.read().rstrip(b"\n\r")
+                yield text.translate(None, _PUNCTUATION).lower().split()
+
+
+def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[Word, int]:
+    """Number the words that occur more than ``cutoff`` times, the most frequent first.
+
+    Args:
+        pattern: of the names of the files.
+        cutoff: how often a word must at least have occurred, less one.
+
+    Returns:
+        Numbers of the words. As in Paddle on Python 3, words are bytes, and ``"<unk>"``, the last
+        one, is a str.
+    """
+    counts = Counter(word for words in tokenize(pattern) for word in words)
+    kept = [word for word, count in counts.items() if count > cutoff]
+    kept.sort(key=lambda word: (-counts[word], word))
+    numbers: dict[Word, int] = {word: number for number, word in enumerate(kept)}
+    numbers["<unk>"] = len(kept)
+    return numbers
+
+
+def word_dict() -> dict[Word, int]:
+    """Numbers of the words that occur more than 150 times; see :func:`build_dict`."""
+    return build_dict(re.compile(r"aclImdb/(train|test)/(pos|neg)/.*\.txt$"), _RARE)
+
+
+def _reader(part: str, word_idx: Mapping[Any, int]) -> Reader:
+    unknown = word_idx["<unk>"]
+    samples = [
+        ([word_idx.get(word, unknown) for word in words], label)
+        for label, kind in enumerate(("pos", "neg"))
+        for words in tokenize(re.compile(rf"aclImdb/{part}/{kind}/.*\.txt$"))
+    ]
+    return lambda: iter(samples)
+
+
+def train(word_idx: Mapping[Any, int]) -> Reader:
+    """Return a reader of 25,000 pairs: the numbers of a review's words, and 0 (good) or 1 (bad).
+
+    Args:
+        word_idx: numbers of the words, with ``"<unk>"`` for all others.
+    """
+    return _reader("train", word_idx)
+
+
+def test(word_idx: Mapping[Any, int]) -> Reader:
+    """Return a reader of 25,000 other pairs; see :func:`train`."""
+    return _reader("test", word_idx)

@@ -1,0 +1,189 @@
+"""A million ratings of films (MovieLens 1M, GroupLens 2003), from the original archive.
+
+Words of titles and categories are numbered in the order of the alphabet. (In the original their
+numbers change from run to run.)
+"""
+
+import functools
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
+
+__all__ = [
+    "age_table",
+    "get_movie_title_dict",
+    "max_job_id",
+    "max_movie_id",
+    "max_user_id",
+    "movie_categories",
+    "movie_info",
+    "test",
+    "train",
+    "user_info",
+]
+
+URL = "https://dataset.bj.bcebos.com/movielens%2Fml-1m.zip"
+MD5 = "c4d9eecfca2ab87c1945afe126590906"
+_YEAR = re.compile(r"^(.*)\((\d+)\)$")
+
+age_table = [1, 18, 25, 35, 45, 50, 56]
+"""The youngest age of each group of ages."""
+
+
+@dataclass(frozen=True)
+class MovieInfo:
+    """A film.
+
+    Args:
+        index: its number, from 1.
+        categories: names.
+        title: without the year.
+    """
+
+    index: int
+    categories: list[str]
+    title: str
+
+    def value(self) -> list[Any]:
+        """Its number, the numbers of its categories, and those of the words of its title."""
+        words, categories = get_movie_title_dict(), movie_categories()
+        titled = [words[word.lower()] for word in self.title.split()]
+        return [self.index, [categories[name] for name in self.categories], titled]
+
+
+@dataclass(frozen=True)
+class UserInfo:
+    """Somebody who rated films.
+
+    Args:
+        index: the number, from 1.
+        is_male: as the data set has it.
+        age: number of the group in :data:`age_table`.
+        job_id: number of the occupation, from 0.
+    """
+
+    index: int
+    is_male: bool
+    age: int
+    job_id: int
+
+    def value(self) -> list[int]:
+        """The number, 0 for male and 1 for female, the group of ages, and the occupation."""
+        return [self.index, 0 if self.is_male else 1, self.age, self.job_id]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    movies: dict[int, MovieInfo]
+    users: dict[int, UserInfo]
+    words: dict[str, int]
+    categories: dict[str, int]
+
+
+def _lines(path: str, member: str) -> Iterator[list[str]]:
+    with zipfile.ZipFile(path) as archive, archive.open(f"ml-1m/{member}") as file:
+        for line in file:
+            yield line.decode("latin-1").strip().split("::")
+
+
+def _numbered(names: set[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(sorted(names))}
+
+
+@functools.cache
+def _read(path: str) -> _Tables:
+    movies = {}
+    for number, titled, categories in _lines(path, "movies.dat"):
+        match = _YEAR.match(titled)
+        if match is None:
+            raise ValueError(f"{path}: the title {titled!r} of film {number} has no year")
+        movies[int(number)] = MovieInfo(int(number), categories.split("|"), match[1])
+    users = {
+        int(number): UserInfo(int(number), gender == "M", age_table.index(int(age)), int(job))
+        for number, gender, age, job, _ in _lines(path, "users.dat")
+    }
+    words = {word.lower() for movie in movies.values() for word in movie.title.split()}
+    categories_ = {name for movie in movies.values() for name in movie.categories}
+    return _Tables(movies, users, _numbered(words), _numbered(categories_))
+
+
+def _tables() -> _Tables:
+    return _read(download(URL, "movielens", MD5))
+
+
+def fetch() -> None:
+    """Fetch the archive if it is not there."""
+    download(URL, "movielens", MD5)
+
+
+def _reader(rand_seed: int, test_ratio: float, is_test: bool) -> Reader:
+    def read() -> Iterator[list[Any]]:
+        tables, random = _tables(), np.random.RandomState(rand_seed)
+        path = download(URL, "movielens", MD5)
+        for user, movie, rating, _ in _lines(path, "ratings.dat"):
+            if (random.random_sample() < test_ratio) == is_test:
+                about = [*tables.users[int(user)].value(), *tables.movies[int(movie)].value()]
+                yield [*about, [float(rating) * 2 - 5.0]]
+
+    return read
+
+
+def train(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
+    """Return a reader of about nine tenths of the ratings.
+
+    Args:
+        rand_seed: which ratings are for testing.
+        test_ratio: the share of them.
+
+    Returns:
+        A reader of lists: user, gender, group of ages, occupation, film, its categories, words of
+        its title, and ``[rating]`` from -3 to 5.
+    """
+    return _reader(rand_seed, test_ratio, is_test=False)
+
+
+def test(rand_seed: int = 0, test_ratio: float = 0.1) -> Reader:
+    """Return a reader of the other ratings; see :func:`train`."""
+    return _reader(rand_seed, test_ratio, is_test=True)
+
+
+def get_movie_title_dict() -> dict[str, int]:
+    """Numbers of the words of all titles, in lower case."""
+    return _tables().words
+
+
+def movie_categories() -> dict[str, int]:
+    """Numbers of the categories."""
+    return _tables().categories
+
+
+def movie_info() -> dict[int, MovieInfo]:
+    """The films by number."""
+    return _tables().movies
+
+
+def user_info() -> dict[int, UserInfo]:
+    """The users by number."""
+    return _tables().users
+
+
+def max_movie_id() -> int:
+    """The greatest number of a film."""
+    return max(_tables().movies)
+
+
+def max_user_id() -> int:
+    """The greatest number of a user."""
+    return max(_tables().users)
+
+
+def max_job_id() -> int:
+    """The greatest number of an occupation."""
+    return max(user.job_id for user in _tables().users.values())

@@ -1,0 +1,97 @@
+"""Pairs of English and French sentences (WMT 2014), numbered; the sample that Paddle offers."""
+
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+from dpexec.paddle.dataset.common import download
+from dpexec.reading.decorators import Reader
+
+__all__ = ["get_dict", "test", "train"]
+
+URL_TRAIN = "http://paddlemodels.bj.bcebos.com/wmt/wmt14.tgz"
+MD5_TRAIN = "0791583d57d5beb693b9414c5b36798c"
+START, END, UNK = "<s>", "<e>", "<unk>"
+UNK_IDX = 2
+_LONGEST = 80  # words of a sentence, with its marks
+
+
+def _archive() -> str:
+    return download(URL_TRAIN, "wmt14", MD5_TRAIN)
+
+
+def fetch() -> None:
+    """Fetch the archive if it is not there."""
+    _archive()
+
+
+def _lines(archive: tarfile.TarFile, ending: str) -> Iterator[str]:
+    """The lines of all files whose names end so."""
+    for member in archive.getmembers():
+        file = archive.extractfile(member) if member.name.endswith(ending) else None
+        for line in file or ():
+            yield line.decode().strip()
+
+
+def _dictionary(archive: tarfile.TarFile, side: str, size: int) -> dict[str, int]:
+    words = enumerate(_lines(archive, f"{side}.dict"))
+    return {word: number for number, word in words if number < size}
+
+
+def _reader(ending: str, size: int) -> Reader:
+    path = _archive()
+
+    def read() -> Iterator[tuple[list[int], list[int], list[int]]]:
+        with tarfile.open(path) as archive:
+            source, target = (_dictionary(archive, side, size) for side in ("src", "trg"))
+            for line in _lines(archive, ending):
+                sides = line.split("\t")
+                if len(sides) != 2:
+                    continue
+                words = [START, *sides[0].split(), END]
+                read = [source.get(word, UNK_IDX) for word in words]
+                said = [target.get(word, UNK_IDX) for word in sides[1].split()]
+                if max(len(read), len(said)) <= _LONGEST:
+                    yield read, [target[START], *said], [*said, target[END]]
+
+    return read
+
+
+def train(dict_size: int) -> Reader:
+    """Return a reader of the training pairs.
+
+    Args:
+        dict_size: words of each language that have numbers; 2 stands for all others.
+
+    Returns:
+        A reader of (source, target after ``<s>``, target before ``<e>``), lists of numbers, of
+        sentences of 80 words at most.
+    """
+    return _reader("train/train", dict_size)
+
+
+def test(dict_size: int) -> Reader:
+    """Return a reader of the test pairs; see :func:`train`."""
+    return _reader("test/test", dict_size)
+
+
+def gen(dict_size: int) -> Reader:
+    """Return a reader of the pairs to translate; see :func:`train`."""
+    return _reader("gen/gen", dict_size)
+
+
+def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """The words of both languages.
+
+    Args:
+        dict_size: how many of each.
+        reverse: words by number, else numbers by word.
+
+    Returns:
+        A dict for the source, and one for the target.
+    """
+    with tarfile.open(_archive()) as archive:
+        source, target = (_dictionary(archive, side, dict_size) for side in ("src", "trg"))
+    if not reverse:
+        return source, target
+    return {n: word for word, n in source.items()}, {n: word for word, n in target.items()}

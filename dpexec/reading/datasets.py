@@ -1,0 +1,46 @@
+"""``DataLoader.from_dataset``: the batches of a data set of files, as feeds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from dpexec.core.places import Place
+from dpexec.core.tensors import LoDTensor
+from dpexec.dataset import DatasetBase
+
+__all__ = ["DatasetLoader"]
+
+
+class DatasetLoader:
+    """Hands out the batches of a data set, one for each device, in the order of files and lines.
+
+    Args:
+        dataset: what :class:`dpexec.dataset.DatasetFactory` makes.
+        places: the devices.
+        drop_last: leave out a last batch that is shorter.
+
+    Raises:
+        AssertionError: that is no data set.
+    """
+
+    def __init__(self, dataset: DatasetBase, places: Sequence[Place], drop_last: bool) -> None:
+        assert isinstance(dataset, DatasetBase), "dataset must be type of DatasetBase"
+        self._dataset = dataset
+        self._devices = len(places)
+        self._drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[dict[str, LoDTensor]]]:
+        """Iterate over feeds; batches that do not suffice for all devices are left out.
+
+        Raises:
+            What ``Executor.train_from_dataset`` raises of the data.
+        """
+        with closing(self._dataset._feeds(self._dataset.thread_num, self._drop_last)) as batches:
+            while len(step := list(itertools.islice(batches, self._devices))) == self._devices:
+                yield step
+
+    def __call__(self) -> Iterator[list[dict[str, LoDTensor]]]:
+        """The same as ``iter(loader)``."""
+        return iter(self)

@@ -1,0 +1,18 @@
+"""Metrics that a program computes itself."""
+
+import numpy as np
+
+import dpexec as fluid
+
+
+def test_auc_without_slide_steps_counts_all_batches():
+    score = fluid.data("score", [None, 1], "float32")
+    label = fluid.data("label", [None, 1], "int64")
+    of_all, of_latest, counts = fluid.layers.auc(score, label, num_thresholds=7, slide_steps=0)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    batch = {"score": np.array([[0.1], [0.8]], "float32"), "label": np.array([[1], [0]])}
+    for hits in (1, 2):
+        area, latest, positive, *_ = exe.run(feed=batch, fetch_list=[of_all, of_latest, *counts])
+        assert area == latest == 0.0
+        np.testing.assert_array_equal(positive, [[hits, 0, 0, 0, 0, 0, 0, 0]])
