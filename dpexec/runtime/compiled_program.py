@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.kept import Kept
@@ -15,19 +16,18 @@ from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feeds.levels import FedLevels
-from dpexec.runtime.parts import Part
 from dpexec.runtime.placement import cpu_places_on, cuda_places_on, scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.pservers.remote import check_mode, remote_of
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.runtime.variants import AS_IT_IS, Variant
 
 if TYPE_CHECKING:
     from dpexec.trace.events import Trace
 
 __all__ = ["CompiledProgram"]
 
-_PARTS_KEPT = 8
+_VARIANTS_KEPT = 8
 
 
 class CompiledProgram:
@@ -58,8 +58,8 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._places: list[Place] | None = None
         self._engine: Engine | None = None
-        self._parts: Kept[tuple[Part | None, FedLevels | None], Engine] = Kept(_PARTS_KEPT)
-        self._levels: FedLevels | None = None
+        self._first = AS_IT_IS
+        self._others: Kept[Variant, Engine] = Kept(_VARIANTS_KEPT)
         self._scope: Scope | None = None
         self._place: Place | None = None
 
@@ -113,46 +113,36 @@ class CompiledProgram:
 
     # ---- compilation, at the first run
 
-    def _compile(self, scope: Scope, place: Place, levels: FedLevels | None = None) -> Engine:
-        if self._engine is not None:
-            both = {"scope": (scope, self._scope), "place": (place, self._place)}
-            for what, (given, known) in both.items():
-                if given != known:
-                    raise ValueError(
-                        f"Cannot compile program with different {what}. It belongs to that of its "
-                        "first run: make another CompiledProgram"
-                    )
-            return self._engine if levels == self._levels else self._compile_part(None, levels)
-        program = self._program if levels is None else levels.of(self._program)
-        self._engine = self._engine_of(program, place, scope, self._shared_engine())
-        self._scope, self._place, self._levels = scope, place, levels
-        self._places = list(self._engine.places)  # tools count them
-        return self._engine
+    def _compile(self, scope: Scope, place: Place, variant: Variant = AS_IT_IS) -> Engine:
+        """What runs the program in some form.
 
-    def _engine_for(
-        self, place: Place, scope: Scope, part: Part | None, levels: FedLevels | None
-    ) -> Engine:
-        """What runs the program, or a part of it, for some feeds."""
-        engine = self._compile(scope, place, levels)
-        return engine if part is None else self._compile_part(part, levels)
-
-    def _compile_part(self, part: Part | None, levels: FedLevels | None) -> Engine:
-        """What runs a part of the program, on the variables of the whole, which is compiled.
-
-        Args:
-            part: None is all of it, which was compiled for other feeds.
-            levels: what it is fed.
+        All of it is compiled first, with the sequences of that run; other forms share its
+        variables.
         """
-        engine = self._parts.get((part, levels))
-        if engine is None:
-            assert self._scope is not None and self._place is not None
-            program = self._program
-            if part is not None:
-                program = part.of(self._original if self._remote is None else program)
-            program = program if levels is None else levels.of(program)
-            engine = self._engine_of(program, self._place, self._scope, self._engine)
-            self._parts[part, levels] = engine
+        if self._engine is None:
+            self._first = replace(variant, wanted=None)
+            source, shared = self._first.of(self._program), self._shared_engine()
+            self._engine = self._engine_of(source, place, scope, shared)
+            self._scope, self._place = scope, place
+            self._places = list(self._engine.places)  # tools count them
+        self._check_home(scope, place)
+        if variant == self._first:
+            return self._engine
+        engine = self._others.get(variant)
+        if engine is None:  # the wanted updates are operators of the user's program
+            own = variant.wanted is None or self._remote is not None
+            source = variant.of(self._program if own else self._original)
+            engine = self._others[variant] = self._engine_of(source, place, scope, self._engine)
         return engine
+
+    def _check_home(self, scope: Scope, place: Place) -> None:
+        both = {"scope": (scope, self._scope), "place": (place, self._place)}
+        for what, (given, known) in both.items():
+            if given != known:
+                raise ValueError(
+                    f"Cannot compile program with different {what}. It belongs to that of its "
+                    "first run: make another CompiledProgram"
+                )
 
     def _engine_of(
         self, program: Program, place: Place, scope: Scope, share_from: Engine | None

@@ -21,15 +21,14 @@ from dpexec.runtime.dataset_runs import (
     watchers,
 )
 from dpexec.runtime.engine import Engine
-from dpexec.runtime.feeds.levels import FedLevels
 from dpexec.runtime.feeds.loaders import with_loaders
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import as_arrays, as_tensors, fetch_names, split_updates
-from dpexec.runtime.parts import Part, needed_feeds
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.remote import remote_of
 from dpexec.runtime.pservers.server import serve
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.runtime.variants import AS_IT_IS, Variant, Wanted, fed_levels, needed_feeds
 
 __all__ = ["Executor"]
 
@@ -128,8 +127,8 @@ class Executor:
         original = program._original if isinstance(program, CompiledProgram) else program
         fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
-        part = Part.wanted(feed, names, updates) if use_prune or updates else None
-        levels = FedLevels.find(original, feed)
+        wanted = Wanted.by(feed, names, updates) if use_prune or updates else None
+        variant = Variant(wanted, fed_levels(original, feed))
         if compiled is None:
             if not original.global_block().ops:
                 warn("The current program is empty.")
@@ -137,11 +136,11 @@ class Executor:
             if remote is not None and remote.serves:
                 serve(original, scope, self.place)
                 return []
-            engine = self._engine_for(original, scope, part, levels)
+            engine = self._engine_for(original, scope, variant)
         else:
-            engine, remote = compiled._engine_for(self.place, scope, part, levels), compiled._remote
+            engine, remote = compiled._compile(scope, self.place, variant), compiled._remote
             self._compiled.add(engine)
-        if part is not None:
+        if wanted is not None:
             feed = needed_feeds(original, engine.program, feed)
         batches = _batches(engine, original if compiled is None else engine.program, feed)
         if return_numpy:
@@ -152,16 +151,12 @@ class Executor:
         self._servers.add(remote.servers)
         return remote.run(engine, batches, names, merged)
 
-    def _engine_for(
-        self, program: Program, scope: Scope, part: Part | None, levels: FedLevels | None
-    ) -> Engine:
-        key = (program, scope, part, levels)
+    def _engine_for(self, program: Program, scope: Scope, variant: Variant = AS_IT_IS) -> Engine:
+        key = (program, scope, variant)
         engine = self._engines.used(key)
         if engine is None or engine.version != program._version:
             remote = remote_of(program)
-            source = program if remote is None else remote.local
-            source = source if part is None else part.of(source)
-            source = source if levels is None else levels.of(source)
+            source = variant.of(program if remote is None else remote.local)
             engine = self._engines[key] = self._make_engine(source, scope, program)
         return engine
 

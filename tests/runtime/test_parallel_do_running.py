@@ -125,7 +125,7 @@ def test_kept_parameters_stay_equal_with_random_updates():
     exe.run(startup, scope=scope)
     for _ in range(3):
         exe.run(main, feed, [loss], scope=scope)
-    engine = exe._engine_for(main, scope, None, None)
+    engine = exe._engine_for(main, scope)
     for name in ("fc_1.w_0", "fc_2.w_0"):
         first, *others = (np.array(s.find_var(name).get_tensor()) for s in engine.replicas.scopes)
         assert len(others) == 3 and all(np.array_equal(first, other) for other in others)
