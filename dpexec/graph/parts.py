@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypedDict
 
 from dpexec.graph.ssa import OpNode
+from dpexec.ir.group_ops import group_ops
 from dpexec.ir.operator import Operator
-from dpexec.ir.parts import parts_of as group_parts
 
 __all__ = ["InnerOp", "body_of", "parts_of"]
 
@@ -35,7 +35,7 @@ def parts_of(node: OpNode) -> list[str]:
     if "functor_list" in op.attrs:
         return [name.partition(",")[0] for name in op.attrs["functor_list"]]
     if op.type == "fusion_group":
-        return [part.type for part in group_parts(op.attrs["parts"], op.attrs["results"])]
+        return [part.type for part in group_ops(op.attrs["parts"], op.attrs["results"])]
     if op.type.startswith("fused_batch_norm_act"):
         grad = "_grad" * op.type.endswith("_grad")
         fused = [f"batch_norm{grad}", f"{op.attrs['act_type']}{grad}"]

@@ -1,4 +1,4 @@
-"""Operators on variables: ``x + y``, ``x * 2``, ``x < y``, ``x[1:3]`` build operators.
+"""Operators on variables: ``x + y``, ``x * 2``, ``x < y`` build operators.
 
 As in fluid, a number on either side becomes part of one ``scale`` where that is possible, else a
 constant tensor; the right operand is cast to the type of the variable whose method is called.
@@ -22,14 +22,13 @@ import numpy as np
 
 from dpexec.core import unique_name
 from dpexec.core.dtypes import as_var_type, is_float
+from dpexec.ir.indexing import indexed
 
 if TYPE_CHECKING:
     from dpexec.ir.block import Block
     from dpexec.ir.variable import Variable
 
 __all__ = ["Arithmetic"]
-
-_TO_THE_END = 10_000_000  # what fluid writes for an open end of a slice
 
 
 def _temporary(block: Block, dtype: Any) -> Variable:
@@ -161,104 +160,4 @@ class Arithmetic:
         return out
 
     def __getitem__(self, item: Any) -> Variable:
-        x = cast("Variable", self)
-        parts, reversed_axes = _parts(x, item if isinstance(item, tuple) else (item,))
-        if parts:
-            x = _sliced(x, parts)
-        if reversed_axes:
-            x = _append(x, "reverse", f"{x.name}_slice_reverse", {"X": x}, {"axis": reversed_axes})
-        return x
-
-
-class _Part:
-    """What an index says about one axis: a range, or one position that removes the axis."""
-
-    def __init__(self, axis: int, start: Any, end: Any, step: int, removes: bool) -> None:
-        self.axis, self.start, self.end, self.step = axis, start, end, step
-        self.removes = removes
-
-
-def _parts(x: Variable, items: tuple[Any, ...]) -> tuple[list[_Part], list[int]]:
-    """The parts of an index, and the axes that are reversed as a whole."""
-    from dpexec.ir.variable import Variable
-
-    parts, reversed_axes = [], []
-    for axis, item in enumerate(items):
-        if isinstance(item, slice):
-            step = 1 if item.step is None else item.step
-            whole = item.start is None and item.stop is None
-            if whole and step == -1:
-                reversed_axes.append(axis)
-            elif whole and step == 1:
-                continue
-            elif step < 0 and (item.start is None or item.stop is None):
-                raise IndexError(f"a slice of {x.name} with step {step} needs both ends")
-            else:
-                start = 0 if item.start is None else item.start
-                end = _TO_THE_END if item.stop is None else item.stop
-                parts.append(_Part(axis, start, end, step, removes=False))
-        elif isinstance(item, Variable):
-            parts.append(_Part(axis, item, _next(x, item), 1, removes=True))
-        elif isinstance(item, (int, np.integer)):
-            end = _TO_THE_END if item == -1 else int(item) + 1
-            parts.append(_Part(axis, int(item), end, 1, removes=True))
-        else:
-            raise TypeError(
-                f"{x.name} is indexed with integers, slices and Variables, not {item!r}"
-            )
-    return parts, reversed_axes
-
-
-def _integer(x: Variable, value: int) -> Variable:
-    """A constant that stays on the host."""
-    out = x.block.create_var(dtype="int32")
-    attrs = {"shape": [1], "dtype": out.dtype, "value": float(value), "force_cpu": True}
-    x.block.append_op(type="fill_constant", outputs={"Out": out}, attrs=attrs, stop_gradient=True)
-    return out
-
-
-def _next(x: Variable, position: Variable) -> Variable:
-    one = _integer(x, 1)
-    out = x.block.create_var(dtype="int32")
-    x.block.append_op(
-        type="elementwise_add",
-        inputs={"X": position, "Y": one},
-        outputs={"Out": out},
-        attrs={"axis": -1},
-    )
-    return out
-
-
-def _sliced(x: Variable, parts: list[_Part]) -> Variable:
-    from dpexec.ir.variable import Variable
-
-    strided = any(part.step != 1 for part in parts)
-    inputs: dict[str, Any] = {"Input": x}
-    attrs: dict[str, Any] = {"axes": [part.axis for part in parts]}
-    attrs["decrease_axis"] = [part.axis for part in parts if part.removes]
-    known = [True] * len(parts)
-    bounds = {"Starts": [part.start for part in parts], "Ends": [part.end for part in parts]}
-    if strided:
-        bounds["Strides"] = [part.step for part in parts]
-    for word, values in bounds.items():
-        variable = [isinstance(value, Variable) for value in values]
-        attrs[word.lower()] = [-1 if v else int(n) for v, n in zip(variable, values, strict=True)]
-        known = [k and not v for k, v in zip(known, variable, strict=True)]
-        if any(variable):
-            inputs[f"{word}TensorList"] = [
-                value if isinstance(value, Variable) else _integer(x, value) for value in values
-            ]
-            for value in values:
-                if isinstance(value, Variable):
-                    value.stop_gradient = True
-    attrs["infer_flags"] = [1 if k else -1 for k in known]
-    op_type = "strided_slice" if strided else "slice"
-    return _append(x, op_type, f"{x.name}_{op_type}", inputs, attrs)
-
-
-def _append(
-    x: Variable, op_type: str, name: str, inputs: dict[str, Any], attrs: dict[str, Any]
-) -> Variable:
-    out = x.block.create_var(name=unique_name.generate(name), dtype=x.dtype)
-    x.block.append_op(type=op_type, inputs=inputs, outputs={"Out": out}, attrs=attrs)
-    return out
+        return indexed(cast("Variable", self), item)

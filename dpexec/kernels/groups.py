@@ -15,7 +15,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, TypeGuard
 
 from dpexec.core.dtypes import as_var_type, to_numpy
-from dpexec.ir.parts import Part, parts_of
+from dpexec.ir.group_ops import GroupOp, group_ops
 from dpexec.ir.sizes import real
 from dpexec.ir.spec import Spec
 from dpexec.kernels.generate import Pointwise, Recorder, Reduction
@@ -226,7 +226,9 @@ def _new(spec: Spec) -> Value:
     return value
 
 
-def lower_part(group: Group, part: Part, specs: dict[int, Spec], values: dict[int, Value]) -> bool:
+def lower_part(
+    group: Group, part: GroupOp, specs: dict[int, Spec], values: dict[int, Value]
+) -> bool:
     """Note the expressions of a part; False if it has no lowering, or that declines.
 
     Args:
@@ -259,7 +261,7 @@ def fusion_group(
     values = dict(enumerate(inputs))
     values.update((n, out) for n, out in zip(results, outs, strict=True) if out is not None)
     specs = {n: Spec(value.shape, as_var_type(value.dtype)) for n, value in enumerate(inputs)}
-    for part in parts_of(parts, results):
+    for part in group_ops(parts, results):
         if not lower_part(group, part, specs, values):
             return False
     return group.finish([out for out in outs if out is not None])

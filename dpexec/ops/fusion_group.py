@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.ir.group_ops import GroupOp, group_ops, written
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
-from dpexec.ir.parts import Part, parts_of, written
 
 __all__ = ["fusion_group"]
 
@@ -15,7 +15,7 @@ def _infer(
     inputs: list[Spec], *, parts: Sequence[str] = (), results: Sequence[int] = ()
 ) -> list[Spec]:
     specs = dict(enumerate(inputs))
-    for part in parts_of(parts, results):
+    for part in group_ops(parts, results):
         part.infer(specs)
     require(specs.keys() >= set(results), f"no part computes all of the values {list(results)}")
     return [specs[number] for number in results]
@@ -23,14 +23,14 @@ def _infer(
 
 def _samples(r: SampleRng) -> list[Sample]:
     gate = [
-        Part("elementwise_add", {"X": [0], "Y": [1]}, {"Out": [2]}, {"axis": -1}),
-        Part("sigmoid", {"X": [2]}, {"Out": [3]}, {}),
-        Part("elementwise_mul", {"X": [3], "Y": [0]}, {"Out": [4]}, {"axis": -1}),
-        Part("reduce_sum", {"X": [4]}, {"Out": [5]}, {"dim": [1], "keep_dim": True}),
+        GroupOp("elementwise_add", {"X": [0], "Y": [1]}, {"Out": [2]}, {"axis": -1}),
+        GroupOp("sigmoid", {"X": [2]}, {"Out": [3]}, {}),
+        GroupOp("elementwise_mul", {"X": [3], "Y": [0]}, {"Out": [4]}, {"axis": -1}),
+        GroupOp("reduce_sum", {"X": [4]}, {"Out": [5]}, {"dim": [1], "keep_dim": True}),
     ]
     backward = [
-        Part("tanh_grad", {"Out": [0], "Out@GRAD": [1]}, {"X@GRAD": [3]}, {}),
-        Part(
+        GroupOp("tanh_grad", {"Out": [0], "Out@GRAD": [1]}, {"X@GRAD": [3]}, {}),
+        GroupOp(
             "elementwise_add_grad",
             {"X": [0], "Y": [2], "Out@GRAD": [3]},
             {"X@GRAD": [4], "Y@GRAD": [5]},
@@ -63,12 +63,12 @@ def fusion_group(
     Args:
         xp: numpy or cupy.
         inputs: the values that come from outside, numbered from 0.
-        parts: the operators as JSON, see :class:`~dpexec.ir.parts.Part`.
+        parts: the operators as JSON, see :class:`~dpexec.ir.group_ops.GroupOp`.
         results: the numbers of the values that are the outputs.
 
     Source: Paddle op ``fusion_group``, whose parts are a source text.
     """
     values = dict(enumerate(inputs))
-    for part in parts_of(parts, results):
+    for part in group_ops(parts, results):
         part.run(xp, values)
     return [values[number] for number in results]

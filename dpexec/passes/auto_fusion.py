@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import VarType
 from dpexec.graph.operators import Operators, Uses
 from dpexec.ir import roles
+from dpexec.ir.group_ops import GroupOp, written
 from dpexec.ir.operator import Operator
-from dpexec.ir.parts import Part, written
 
 __all__ = ["FUSIBLE", "AutoFusion"]
 
@@ -178,7 +178,7 @@ def _fused(uses: Uses, members: Iterable[int]) -> Operator:
     numbers = {name: number for number, name in enumerate([*inputs, *made])}
     numbers[roles.EMPTY] = -1
     parts = [
-        Part(op.type, _numbered(slots, numbers), _numbered(op.outputs, numbers), _attrs(op))
+        GroupOp(op.type, _numbered(slots, numbers), _numbered(op.outputs, numbers), _attrs(op))
         for op, slots in zip(ops, read, strict=True)
     ]
     first = ops[0]

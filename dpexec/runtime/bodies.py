@@ -16,7 +16,7 @@ from dpexec.ir.roles import grad_name
 from dpexec.ops._totals import Total
 from dpexec.runtime.env import Env, Shard
 
-__all__ = ["Body", "BodyError", "Deferred", "Part", "Plain", "Rounds"]
+__all__ = ["Body", "BodyError", "Deferred", "Plain", "Rounds", "Runnable"]
 
 Call = Callable[[Env], None]
 
@@ -37,7 +37,7 @@ class BodyError(Exception):
         self.op, self.env, self.reason = op, env, reason
 
 
-class Part(Protocol):
+class Runnable(Protocol):
     """A part of a body: an operator, or several that run together."""
 
     def run(self, env: Env) -> None:
@@ -66,7 +66,7 @@ class Plain:
     drops: Sequence[str]
 
     def run(self, env: Env) -> None:
-        """Run it, see :class:`Part`."""
+        """Run it, see :class:`Runnable`."""
         try:
             if env.record is None:
                 self.call(env)
@@ -138,7 +138,7 @@ class Body:
         self,
         op: Operator,
         bind: Callable[[Operator], Call],
-        together: Callable[[Sequence[Plain], Collection[str]], Sequence[Part]] = lambda p, _: p,
+        together: Callable[[Sequence[Plain], Collection[str]], Sequence[Runnable]] = lambda p, _: p,
         deferred: Callable[[Env], Deferred] = lambda _: _AtOnce(),
     ) -> None:
         block = op._block_attr("sub_block")

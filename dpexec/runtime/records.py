@@ -31,7 +31,7 @@ __all__ = [
     "Mark",
     "Marks",
     "Moved",
-    "Part",
+    "NodeRows",
     "Ran",
     "StepRecord",
     "TaskSpans",
@@ -46,7 +46,7 @@ Ran = tuple[float, float, int]
 Share = tuple[int, int]
 """Which part of the work of nodes, as a fraction: several threads may divide it."""
 
-Part = tuple[list[OpNode], int, Share]
+NodeRows = tuple[list[OpNode], int, Share]
 """Nodes whose work is done together, and the row of code behind it."""
 
 Span = tuple[list[OpNode], float, float, Share]
@@ -101,7 +101,7 @@ def marks_of(steps: Sequence[Sequence[Step]]) -> Marks:
     return [[Mark.of(step) for step in bound] for bound in steps]
 
 
-def spans_of(parts: Iterable[Part], times: Sequence[float]) -> list[Span]:
+def spans_of(parts: Iterable[NodeRows], times: Sequence[float]) -> list[Span]:
     """When parts of a table of code ran, one after another.
 
     Args:

@@ -50,10 +50,12 @@ def test_steps_of_a_run_flow(three):
     assert_same_bits(run, once)
 
 
-@pytest.mark.parametrize("part", ["CutShare", "AddShare", "JoinShares"])
-def test_a_worker_that_is_lost_in_the_middle_of_a_sum_costs_nothing(three_mortals, expected, part):
+@pytest.mark.parametrize("action", ["CutShare", "AddShare", "JoinShares"])
+def test_a_worker_that_is_lost_in_the_middle_of_a_sum_costs_nothing(
+    three_mortals, expected, action
+):
     lost = three_mortals.addresses()[1]
-    die(three_mortals, lost, f"dpexec.runtime.cluster.parts:{part}.run", calls=2)
+    die(three_mortals, lost, f"dpexec.runtime.cluster.actions:{action}.run", calls=2)
     run = train(*NETS["mlp"](), 3, scheduler=three_mortals.client)
     assert_same_bits(run, expected("mlp", 3))
     assert lost not in run.compiled._engine._cluster.address

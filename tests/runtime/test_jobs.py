@@ -74,19 +74,19 @@ def test_replicas_that_meet_in_every_step_need_not_wait_for_all(mode):
     assert not jobs(PAIR, mode, startup=True).flows
 
 
-def parts_of_sums(found, kind):
+def devices_of_sums(found, kind):
     """Whose values each job adds up, along the workers."""
     return [job.device for job in found.found if job.name.startswith(f"{kind}_dev")]
 
 
 def test_workers_with_several_replicas_add_up_before_anything_travels():
     found = jobs(("a", "a", "a", "b", "b"), link=BYTES_ALONE)
-    assert parts_of_sums(found, "all_reduce") == [0, 3]
+    assert devices_of_sums(found, "all_reduce") == [0, 3]
     first, last = (job_called(found, f"all_reduce_dev{device}") for device in (0, 3))
-    (part,) = last.parts
+    (action,) = last.actions
     assert {where for where, _ in first.gives} == {0}
-    assert {place for _, _, (place, _) in part.takes} == {0}
-    assert {where for where, _ in part.leaves} == {1, 2}
+    assert {place for _, _, (place, _) in action.takes} == {0}
+    assert {where for where, _ in action.leaves} == {1, 2}
     assert {where for where, _ in last.gives} == {0, 1, 2}
     assert found.flows
 
@@ -103,12 +103,15 @@ def test_workers_with_several_replicas_add_up_before_anything_travels():
 )
 def test_sums_go_along_the_workers_where_that_pays(homes, latency, along):
     found = jobs(homes, link=Exchange(latency, 1.25e9))
-    assert bool(parts_of_sums(found, "all_reduce")) == along
+    assert bool(devices_of_sums(found, "all_reduce")) == along
 
 
 def test_sums_for_an_owner_end_at_its_worker_where_they_can():
     found = jobs(("a", "a", "b", "b"), Reduce, link=BYTES_ALONE)
-    assert parts_of_sums(found, "reduce") == [0, 0]  # for the owners 2 and 3; it pays for no other
+    assert devices_of_sums(found, "reduce") == [
+        0,
+        0,
+    ]  # for the owners 2 and 3; it pays for no other
     owners = [name for name in named(found) if name.startswith("reduce_optimizer")]
     assert sorted(owners) == [f"reduce_optimizer_broadcast_dev{device}" for device in range(4)]
 
@@ -125,8 +128,8 @@ def test_hosts_divide_sums():
     ]
     for share in range(3):
         adding = job_called(found, f"reduce_scatter_dev{share}")
-        (part,) = adding.parts
-        assert {source for _, (source, _), _ in part.takes} == {0, 1, 2} - {share}
+        (action,) = adding.actions
+        assert {source for _, (source, _), _ in action.takes} == {0, 1, 2} - {share}
         assert {name.partition("[")[2] for _, name in adding.gives} == {f"{share}]"}
     last = [name for name in named(found) if name.startswith("all_gather")]
     assert last == [f"all_gather_optimizer_dev{device}" for device in range(3)]

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.tensors import SelectedRows
-from dpexec.ir.parts import Part
+from dpexec.ir.group_ops import GroupOp
 from dpexec.ir.spec import Spec
 from dpexec.kernels.elementwise import TOTAL
 from dpexec.kernels.generate import Pointwise
@@ -56,7 +56,7 @@ class Launches:
 
 
 def launches(
-    parts: Sequence[Part], inputs: Sequence[Any], results: Sequence[int]
+    parts: Sequence[GroupOp], inputs: Sequence[Any], results: Sequence[int]
 ) -> Launches | None:
     """What computes some operators; None if there are no kernels for all of them.
 

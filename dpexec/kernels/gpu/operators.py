@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpexec.ir import opdef
-from dpexec.ir.parts import Part, parts_of
+from dpexec.ir.group_ops import GroupOp, group_ops
 from dpexec.kernels.gpu.groups import Launches, launches
 
 __all__ = ["ELEMENTWISE", "elementwise"]
@@ -58,13 +58,13 @@ class _Group:
     def __call__(
         self, xp: Any, inputs: list[Any], *, parts: Sequence[str], results: Sequence[int]
     ) -> list[Any] | None:
-        found = self._for(inputs, lambda: parts_of(parts, results), results)
+        found = self._for(inputs, lambda: group_ops(parts, results), results)
         return None if found is None else found(xp, inputs)
 
     def _for(
         self,
         inputs: Sequence[Any],
-        parts: Callable[[], Sequence[Part]],
+        parts: Callable[[], Sequence[GroupOp]],
         results: Sequence[int],
     ) -> Launches | None:
         key = tuple((getattr(x, "dtype", None), getattr(x, "shape", None)) for x in inputs)
@@ -87,5 +87,5 @@ class _Single(_Group):
         out = {definition.outputs[0].name: [len(values)]}
         if any(value is None for value in values):
             return None
-        found = self._for(values, lambda: [Part(self._type, numbers, out, attrs)], [len(values)])
+        found = self._for(values, lambda: [GroupOp(self._type, numbers, out, attrs)], [len(values)])
         return None if found is None else found(xp, values)[0]

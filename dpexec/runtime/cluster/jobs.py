@@ -12,8 +12,8 @@ from distributed import get_worker
 
 from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
+from dpexec.runtime.cluster.actions import Action, Takes
 from dpexec.runtime.cluster.exports import Exports, exported
-from dpexec.runtime.cluster.parts import Part, Takes
 from dpexec.runtime.cluster.recording import Noted, noted_on_worker
 from dpexec.runtime.cluster.worker import (
     BindingKey,
@@ -52,14 +52,14 @@ class Work(NamedTuple):
     Args:
         device: the replica that it works for.
         feeding: what the replica is fed, if it begins the step.
-        parts: the tasks of the plan that are run, and shares of sums.
+        actions: the tasks of the plan that are run, and shares of sums.
         gives: values that others need.
         storing: what is stored, if it ends the step of the replica.
     """
 
     device: int
     feeding: Feeding | None
-    parts: Sequence[Part]
+    actions: Sequence[Action]
     gives: Sequence[Value]
     storing: Storing | None
 
@@ -113,7 +113,7 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
         and was noted.
     """
     step, key, work = job
-    device, feeding, parts, gives, storing = work
+    device, feeding, actions, gives, storing = work
     with at_work(step.epoch) as replicas:
         plan = replicas.binding(key).plan
         if feeding is not None and feeding.recorded:
@@ -121,9 +121,9 @@ def _run(job: JobOf, after: Sequence[Any]) -> _Result:
         envs = replicas.envs(plan, step)
         if feeding is not None:
             replicas.feed(envs[device], feeding, iter(after))
-        for part in parts:
-            _take(replicas, envs, part.takes, after)
-            part.run(replicas, key, step, envs)
+        for action in actions:
+            _take(replicas, envs, action.takes, after)
+            action.run(replicas, key, step, envs)
         if storing is None:
             made = {(where, name): envs[where][name] for where, name in gives}
             return exported(made, replicas.place, get_worker().address)

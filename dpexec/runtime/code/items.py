@@ -20,7 +20,7 @@ from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.env import Shard
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.records import Part
+from dpexec.runtime.records import NodeRows
 
 __all__ = ["Items", "NotCodeError", "Outside", "items_of"]
 
@@ -79,7 +79,7 @@ class Items:
         self.numbers: list[tuple[int, int, Callable[[Shard], Any]]] = []
         self.waits: list[list[int]] = []
         self.threads: list[int] = []
-        self.parts: list[tuple[Task, list[Part]]] = []
+        self.parts: list[tuple[Task, list[NodeRows]]] = []
         self.open = OpenParts()
         self.joined: list[Joined] = []
         self.kept: list[Any] = []

@@ -12,7 +12,7 @@ from dpexec.core.arrays import TensorArray
 from dpexec.core.lod import NO_SEQUENCES
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
-from dpexec.runtime.bodies import Part, Plain
+from dpexec.runtime.bodies import Plain, Runnable
 from dpexec.runtime.env import Env
 
 __all__ = ["passing"]
@@ -22,7 +22,7 @@ class _Wait:
     """Runs what waits."""
 
     def run(self, env: Env) -> None:
-        """See :class:`Part`."""
+        """See :class:`Runnable`."""
         env.deferred.finish()
 
 
@@ -41,7 +41,7 @@ class _Passing:
         self._index = _name(op.inputs, "I")
 
     def run(self, env: Env) -> None:
-        """See :class:`Part`."""
+        """See :class:`Runnable`."""
         try:
             passed = env.record is None and self._passes(env)
         except KeyError:  # there is no value: the kernel's call says so
@@ -133,7 +133,9 @@ _PASSING: dict[str, tuple[type[_Passing], Sequence[str], str]] = {
 """By type: how it is run, input slots whose numbers it looks at, and where arrays come out."""
 
 
-def passing(parts: Sequence[Part], late: Collection[str], shown: Collection[str]) -> list[Part]:
+def passing(
+    parts: Sequence[Runnable], late: Collection[str], shown: Collection[str]
+) -> list[Runnable]:
     """Let code wait as long as nobody looks at the numbers that it makes.
 
     Args:
@@ -149,7 +151,7 @@ def passing(parts: Sequence[Part], late: Collection[str], shown: Collection[str]
     operators = [part.op for part in parts if isinstance(part, Plain)]
     passed = (op.outputs[_PASSING[op.type][2]] for op in operators if op.type in _PASSING)
     unknown = {*late, *(name for names in passed for name in names)}
-    made: list[Part] = []
+    made: list[Runnable] = []
     for part in parts:
         if isinstance(part, Plain):
             if _looks(part.op, unknown):

@@ -29,7 +29,7 @@ from dpexec.ir.operator import Operator
 from dpexec.ir.sizes import Counts, Rows
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
-from dpexec.runtime.bodies import Part, Plain
+from dpexec.runtime.bodies import Plain, Runnable
 from dpexec.runtime.check import array_spec
 from dpexec.runtime.code.passing import passing
 from dpexec.runtime.code.round import Fit, StretchCode
@@ -44,7 +44,7 @@ _LEAST = 2
 """Operators: for fewer a call costs more than it saves."""
 
 
-def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Part]:
+def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Runnable]:
     """Put operators together that may become code.
 
     Within a stretch a name stands for one value, since its shape is known by name.
@@ -69,7 +69,7 @@ def stretches(parts: Sequence[Plain], shown: Collection[str]) -> list[Part]:
     return passing(made, _late(made), shown)
 
 
-def _late(parts: Sequence[Part]) -> set[str]:
+def _late(parts: Sequence[Runnable]) -> set[str]:
     """Names of what code makes."""
     return {name for part in parts if isinstance(part, Stretch) for name in part.results}
 
@@ -117,7 +117,7 @@ class Stretch:
         others = [op for op in self._block.ops if id(op) not in own]
         self._own = self.results.difference(*(o.reads for o in others), *(o.writes for o in others))
         self._codes: Kept[Any, list[tuple[Rows, StretchCode | None]]] = Kept(_CODES_KEPT)
-        self._fits: Kept[Any, Fit | Sequence[Part]] = Kept(_FITS_KEPT)
+        self._fits: Kept[Any, Fit | Sequence[Runnable]] = Kept(_FITS_KEPT)
 
     def run(self, env: Env) -> None:
         """Run the operators on the values of a round.
@@ -156,7 +156,7 @@ class Stretch:
     # ---- code for shapes
 
     @no_cycles_sought()
-    def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Part]:
+    def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
         """What to run for arrays of these shapes."""
         if not all(isinstance(array, np.ndarray) and array.size for array in arrays):
             return self._parts
@@ -165,7 +165,7 @@ class Stretch:
         self._fits[tuple(spec.shape for spec in inputs.values())] = found
         return found
 
-    def _fit(self, inputs: Mapping[str, Spec]) -> Fit | Sequence[Part]:
+    def _fit(self, inputs: Mapping[str, Spec]) -> Fit | Sequence[Runnable]:
         is_open = {name: self._is_open(name, spec) for name, spec in inputs.items()}
         counts = tuple(dict.fromkeys(s.shape[0] for n, s in inputs.items() if is_open[n]))
         if counts:
@@ -223,16 +223,16 @@ class Stretch:
 
     def _called(
         self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts
-    ) -> Fit | Sequence[Part]:
+    ) -> Fit | Sequence[Runnable]:
         """What runs code; where not all operators could be put together, parts of them."""
         if code.whole is None:
             return self._divided(code.pieces)
         return Fit(code, code.whole, inputs, counts, self._own)
 
-    def _divided(self, pieces: Sequence[int]) -> list[Part]:
+    def _divided(self, pieces: Sequence[int]) -> list[Runnable]:
         """The operators, where not all of them can be put together."""
         groups = itertools.groupby(zip(pieces, self._parts, strict=True), lambda pair: pair[0])
-        found: list[Part] = []
+        found: list[Runnable] = []
         for number, group in groups:
             members = [part for _, part in group]
             found += [Stretch(members)] if number >= 0 and len(members) >= _LEAST else members

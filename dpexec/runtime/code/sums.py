@@ -16,7 +16,7 @@ from dpexec.kernels.machine import Kernel
 from dpexec.runtime.binding import Memory
 from dpexec.runtime.code.sizes import Computed
 from dpexec.runtime.partition import Task
-from dpexec.runtime.records import Part
+from dpexec.runtime.records import NodeRows
 
 __all__ = ["Joined", "NotCodeError", "Row", "TaskSums", "divided", "parts_of"]
 
@@ -161,7 +161,7 @@ def _elements(rows: Sequence[Row]) -> int:
 
 def parts_of(
     rows: Sequence[Row], everything: Sequence[Row], idle: Collection[OpNode]
-) -> list[Part]:
+) -> list[NodeRows]:
     """What some of the rows of a collective task do.
 
     Args:
@@ -169,7 +169,7 @@ def parts_of(
         everything: those of all threads.
         idle: nodes that are to be named though nothing is left to do for them.
     """
-    found: list[Part] = []
+    found: list[NodeRows] = []
     for node in dict.fromkeys((*(row[0] for row in rows), *idle)):
         mine = [row for row in rows if row[0] is node]
         whole = [row for row in everything if row[0] is node]

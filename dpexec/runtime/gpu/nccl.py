@@ -82,7 +82,7 @@ def exchanging(binding: Binding) -> Binding:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Peer:
     """What one replica gives to a sum, and where it gets it; None: it gets nothing."""
 
     device: int
@@ -116,24 +116,24 @@ class _Exchange:
 
     def __call__(self, envs: Sequence[Env]) -> None:
         for group in self._groups:
-            calls: list[tuple[Sum, list[_Part]]] = []
+            calls: list[tuple[Sum, list[_Peer]]] = []
             for sums, with_copies in group:
                 if all(_is_served(found, envs) for found in sums):
-                    calls += [(found, self._parts(found, envs)) for found in sums]
+                    calls += [(found, self._peers(found, envs)) for found in sums]
                 else:
                     with_copies(envs)
             if calls:
                 _enqueue(array_module(self._places[0]), calls)
-            for (_, _, made, receivers), parts in calls:
-                for part in parts:
-                    if part.device in receivers:
-                        envs[part.device][made] = part.made
+            for (_, _, made, receivers), peers in calls:
+                for peer in peers:
+                    if peer.device in receivers:
+                        envs[peer.device][made] = peer.made
 
-    def _parts(self, found: Sum, envs: Sequence[Env]) -> list[_Part]:
+    def _peers(self, found: Sum, envs: Sequence[Env]) -> list[_Peer]:
         """What goes from where to where; ranks are in the order of the devices."""
         name, devices, kept_as, receivers = found
         like = envs[devices[0]][name]
-        parts = []
+        peers = []
         for device in sorted({*devices, *receivers}):
             place = self._places[device]
             assert isinstance(place, CUDAPlace)
@@ -145,8 +145,8 @@ class _Exchange:
                 if len(devices) == 1 and gives:
                     made = given  # it keeps what it hands on
                 stream = xp.cuda.get_current_stream().ptr
-            parts.append(_Part(device, place.device_id, given, made, stream))
-        return parts
+            peers.append(_Peer(device, place.device_id, given, made, stream))
+        return peers
 
     def _array(self, xp: Any, device: int, name: str, like: Any) -> Any:
         """What a device gets something in."""
@@ -159,15 +159,15 @@ class _Exchange:
         return made
 
 
-def _enqueue(cupy: Any, calls: Sequence[tuple[Sum, Sequence[_Part]]]) -> None:
+def _enqueue(cupy: Any, calls: Sequence[tuple[Sum, Sequence[_Peer]]]) -> None:
     nccl = library(cupy)
     with _enqueuing:
-        ranks = [_communicators(cupy, tuple(part.gpu for part in parts)) for _, parts in calls]
+        ranks = [_communicators(cupy, tuple(peer.gpu for peer in peers)) for _, peers in calls]
         nccl.groupStart()
         try:
-            for (found, parts), communicators in zip(calls, ranks, strict=True):
-                for part, communicator in zip(parts, communicators, strict=True):
-                    _call(nccl, communicator, part, found)
+            for (found, peers), communicators in zip(calls, ranks, strict=True):
+                for peer, communicator in zip(peers, communicators, strict=True):
+                    _call(nccl, communicator, peer, found)
         finally:
             nccl.groupEnd()
 
@@ -196,18 +196,18 @@ def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
     return (len(receivers) == 1 and receivers[0] in devices) or {*receivers} == {*devices}
 
 
-def _call(nccl: Any, communicator: Any, part: _Part, found: Sum) -> None:
+def _call(nccl: Any, communicator: Any, peer: _Peer, found: Sum) -> None:
     _, devices, _, receivers = found
-    given, made = part.addresses
-    what = part.given.size, getattr(nccl, TYPES[part.given.dtype.name])
+    given, made = peer.addresses
+    what = peer.given.size, getattr(nccl, TYPES[peer.given.dtype.name])
     ranks = sorted({*devices, *receivers})
     if len(devices) == 1:
-        communicator.broadcast(given, made, *what, ranks.index(devices[0]), part.stream)
+        communicator.broadcast(given, made, *what, ranks.index(devices[0]), peer.stream)
     elif len(receivers) == 1:
         root = ranks.index(receivers[0])
-        communicator.reduce(given, made, *what, nccl.NCCL_SUM, root, part.stream)
+        communicator.reduce(given, made, *what, nccl.NCCL_SUM, root, peer.stream)
     else:
-        communicator.allReduce(given, made, *what, nccl.NCCL_SUM, part.stream)
+        communicator.allReduce(given, made, *what, nccl.NCCL_SUM, peer.stream)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.geo import LocalUpdates
 from dpexec.runtime.pservers.messages import Values
-from dpexec.runtime.pservers.parts import Part
+from dpexec.runtime.pservers.row_blocks import RowBlock
 from dpexec.runtime.pservers.store import store
 from dpexec.runtime.pservers.tables import Table, fetch, tables_in, whole_tables
 from dpexec.runtime.pservers.update import listener
@@ -41,8 +41,8 @@ class Remote:
         synchronous: whether servers wait for the gradients of all trainers.
         trainer: number of the trainer.
         endpoints: the servers.
-        sent: the parts of every gradient; with ``own_updates``, of every parameter.
-        received: the parts of every parameter.
+        sent: the blocks of every gradient; with ``own_updates``, of every parameter.
+        received: the blocks of every parameter.
         own_updates: of a trainer that updates parameters itself (GEO-SGD); None: of any other.
         by_rows: what travels as rows with ``own_updates``.
         tables: those that the trainer does not hold.
@@ -54,8 +54,8 @@ class Remote:
     synchronous: bool = False
     trainer: int = 0
     endpoints: dict[str, None] = field(default_factory=dict)
-    sent: dict[str, list[Part]] = field(default_factory=dict)
-    received: dict[str, list[Part]] = field(default_factory=dict)
+    sent: dict[str, list[RowBlock]] = field(default_factory=dict)
+    received: dict[str, list[RowBlock]] = field(default_factory=dict)
     own_updates: LocalUpdates | None = None
     by_rows: set[str] = field(default_factory=set)
     tables: list[Table] = field(default_factory=list)
@@ -137,22 +137,22 @@ class Remote:
             return {}
         own = self.own_updates
         sent: dict[str, dict[str, Any]] = {endpoint: {} for endpoint in self.endpoints}
-        for name, parts in self.sent.items():
-            for part in parts:
-                sent[part.endpoint][part.name] = part.of(values[name])
+        for name, blocks in self.sent.items():
+            for block in blocks:
+                sent[block.endpoint][block.name] = block.of(values[name])
         answers = self.servers.exchange("push" if self.sent else "pull", sent)
         self._check_complete(answers)
         new = {}
-        for name, parts in self.received.items():
-            pieces = [answers[part.endpoint][part.name] for part in parts]
+        for name, blocks in self.received.items():
+            pieces = [answers[block.endpoint][block.name] for block in blocks]
             new[name] = (store if own is None else own.take)(scope, name, pieces)
         return new
 
     def _check_complete(self, answers: Mapping[str, Values]) -> None:
-        for part in (part for parts in self.received.values() for part in parts):
-            if part.name not in answers[part.endpoint]:
+        for block in (block for blocks in self.received.values() for block in blocks):
+            if block.name not in answers[block.endpoint]:
                 problem = (
-                    f"parameter server {part.endpoint} has no {part.name}: all processes must "
+                    f"parameter server {block.endpoint} has no {block.name}: all processes must "
                     "build the same program and transpile it alike"
                 )
                 self.servers.leave(problem)
@@ -190,27 +190,27 @@ def _read(program: Program) -> Remote | None:
     remote.tables = tables_in(remote.local)
     kept: list[Operator] = []
     cut: dict[str, tuple[str, int, int]] = {}
-    blocks: dict[str, Part] = {}
+    received: dict[str, RowBlock] = {}
     for op in remote.local.global_block().ops:
         if op.type in ("split_byref", "split_selected_rows"):
             cut.update(_cut(op))
         elif op.type == "send":
             _add_sent(remote, op, cut)
         elif op.type == "recv":
-            blocks.update(_received(remote, op))
+            received.update(_received(remote, op))
         elif op.type in ("send_barrier", "fetch_barrier"):
             remote.synchronous |= op.type == "send_barrier" and not op.attr("half_async")
             remote.endpoints.update(dict.fromkeys(op.attr("endpoints")))
-        elif op.type == "concat" and blocks.keys() >= set(op.input("X")):
-            remote.received[op.output("Out")[0]] = [blocks.pop(name) for name in op.input("X")]
+        elif op.type == "concat" and received.keys() >= set(op.input("X")):
+            remote.received[op.output("Out")[0]] = [received.pop(name) for name in op.input("X")]
         else:
             if op.attrs.get("epmap"):  # a lookup in a table that the trainer does not hold
                 remote.trainer = op.attr("trainer_id")
             kept.append(op)
-    remote.received.update({name: [part] for name, part in blocks.items()})
-    tables = (table.parts for table in remote.tables)
-    for parts in (*remote.sent.values(), *remote.received.values(), *tables):
-        remote.endpoints.update(dict.fromkeys(part.endpoint for part in parts))
+    remote.received.update({name: [block] for name, block in received.items()})
+    tables = (table.blocks for table in remote.tables)
+    for blocks in (*remote.sent.values(), *remote.received.values(), *tables):
+        remote.endpoints.update(dict.fromkeys(block.endpoint for block in blocks))
     remote.local.global_block().ops = kept
     return remote
 
@@ -252,7 +252,7 @@ def _add_sent(remote: Remote, op: Operator, cut: Mapping[str, tuple[str, int, in
         _add_own_updates(remote, op)
     for name, server in zip(names, servers, strict=True):
         source, begin, rows = cut.get(name, (name, 0, None))
-        remote.sent.setdefault(source, []).append(Part(name, server, begin, rows))
+        remote.sent.setdefault(source, []).append(RowBlock(name, server, begin, rows))
         for table in remote.tables:
             if op.role_var[:1] == [table.var.name]:
                 remote.table_of[source] = table
@@ -266,13 +266,13 @@ def _add_own_updates(remote: Remote, op: Operator) -> None:
         remote.by_rows.update(op.input("X"))
 
 
-def _received(remote: Remote, op: Operator) -> dict[str, Part]:
+def _received(remote: Remote, op: Operator) -> dict[str, RowBlock]:
     remote.trainer = op.attr("trainer_id")
     names, servers = op.attr("recv_varnames") or op.output("Out"), op.attr("epmap")
     if len(names) != len(servers):
         raise op_error(op, f"it receives {len(names)} variables from {len(servers)} servers", {})
-    parts = [Part(name, server) for name, server in zip(names, servers, strict=True)]
+    blocks = [RowBlock(name, server) for name, server in zip(names, servers, strict=True)]
     if op.attr("recv_varnames"):
-        remote.received[op.output("Out")[0]] = parts
+        remote.received[op.output("Out")[0]] = blocks
         return {}
-    return {part.name: part for part in parts}
+    return {block.name: block for block in blocks}

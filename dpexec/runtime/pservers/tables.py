@@ -21,7 +21,7 @@ from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.pservers.client import Servers
-from dpexec.runtime.pservers.parts import Part, parts_of
+from dpexec.runtime.pservers.row_blocks import RowBlock, row_blocks
 
 __all__ = ["Table", "fetch", "tables_in", "whole_tables"]
 
@@ -34,13 +34,13 @@ class Table:
 
     Args:
         var: the variable that stands for it.
-        parts: the rows of each server.
+        blocks: the rows of each server.
         padding: rows that some lookup reads as 0; they are the first of every small table.
         ids: the variables with numbers of rows, and what they are called in the small table.
     """
 
     var: Variable
-    parts: list[Part]
+    blocks: list[RowBlock]
     padding: list[int] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
 
@@ -100,9 +100,11 @@ def tables_in(program: Program) -> list[Table]:
     block, found = program.global_block(), dict[str, Table]()
     for op in block.ops:
         if op.attrs.get("epmap") and "table_names" in op.attrs:
-            parts = parts_of(op.attr("table_names"), op.attr("epmap"), op.attr("height_sections"))
+            blocks = row_blocks(
+                op.attr("table_names"), op.attr("epmap"), op.attr("height_sections")
+            )
             name = op.input("W")[0]
-            found.setdefault(name, Table(block.var(name), parts))
+            found.setdefault(name, Table(block.var(name), blocks))
     for op in block.ops:
         read = op.inputs.get("W", [])
         if read and read[0] in found:
@@ -146,13 +148,13 @@ def fetch(
     """
     numbers = {table.var.name: table.numbers(feeds) for table in tables}
     wanted: dict[str, dict[str, Any]] = {}
-    for table, part, inside in _divided(tables, numbers):
-        rows = numbers[table.var.name][inside] - part.begin
-        wanted.setdefault(part.endpoint, {})[part.name] = rows
+    for table, block, inside in _divided(tables, numbers):
+        rows = numbers[table.var.name][inside] - block.begin
+        wanted.setdefault(block.endpoint, {})[block.name] = rows
     answers = servers.exchange("rows", wanted)
     smalls = {table.small: table.room(len(numbers[table.var.name])) for table in tables}
-    for table, part, inside in _divided(tables, numbers):
-        smalls[table.small][: len(inside)][inside] = answers[part.endpoint][part.name]
+    for table, block, inside in _divided(tables, numbers):
+        smalls[table.small][: len(inside)][inside] = answers[block.endpoint][block.name]
     values = [dict(fed) for fed in feeds.values]
     for table in tables:
         for fed in filter(None, values):
@@ -172,22 +174,22 @@ def whole_tables(tables: Sequence[Table], servers: Servers) -> dict[str, np.ndar
     Raises:
         GangError: a server did not answer.
     """
-    parts = [part for table in tables for part in table.parts]
+    blocks = [block for table in tables for block in table.blocks]
     wanted: dict[str, dict[str, Any]] = {}
-    for part in parts:
-        assert part.rows is not None
-        wanted.setdefault(part.endpoint, {})[part.name] = np.arange(part.rows)
+    for block in blocks:
+        assert block.rows is not None
+        wanted.setdefault(block.endpoint, {})[block.name] = np.arange(block.rows)
     answers = servers.exchange("rows", wanted)
     return {
-        table.var.name: np.concatenate([answers[p.endpoint][p.name] for p in table.parts])
+        table.var.name: np.concatenate([answers[p.endpoint][p.name] for p in table.blocks])
         for table in tables
     }
 
 
 def _divided(
     tables: Sequence[Table], numbers: Mapping[str, np.ndarray[Any, Any]]
-) -> Iterator[tuple[Table, Part, np.ndarray[Any, Any]]]:
-    """Which of the rows that are looked up are in which part."""
+) -> Iterator[tuple[Table, RowBlock, np.ndarray[Any, Any]]]:
+    """Which of the rows that are looked up lie in which block of a table."""
     for table in tables:
-        for part in table.parts:
-            yield table, part, part.holds(numbers[table.var.name])
+        for block in table.blocks:
+            yield table, block, block.holds(numbers[table.var.name])

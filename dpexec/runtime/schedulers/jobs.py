@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.cluster.parts import Part, Takes
+from dpexec.runtime.cluster.actions import Action, Takes
 from dpexec.runtime.cluster.worker import Value
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.home_table import HomeTable
@@ -30,7 +30,7 @@ class Job:
         name: groups it on dask's pages.
         device: for which replica.
         feeds: whether it takes what the replica is fed, before anything else.
-        parts: the tasks of the plan that it runs, and shares of sums.
+        actions: the tasks of the plan that it runs, and shares of sums.
         stores: what it takes before it stores what the step computed; None if it does not.
         after: positions of the jobs that it waits for.
         gives: values that jobs on other workers need.
@@ -39,7 +39,7 @@ class Job:
     name: str
     device: int
     feeds: bool
-    parts: tuple[Part, ...]
+    actions: tuple[Action, ...]
     stores: Takes | None
     after: tuple[int, ...]
     gives: tuple[Value, ...]
@@ -119,7 +119,7 @@ def _job(chain: Sequence[Unit], place: Mapping[Unit, int], gives: Iterable[Value
         name=_name(chain),
         device=first.device,
         feeds=first.feeds,
-        parts=tuple(u.part._replace(takes=taken(u)) for u in chain if u.part is not None),
+        actions=tuple(u.action._replace(takes=taken(u)) for u in chain if u.action is not None),
         stores=taken(last) if last.stores else None,
         after=after,
         gives=tuple(gives),
@@ -128,7 +128,7 @@ def _job(chain: Sequence[Unit], place: Mapping[Unit, int], gives: Iterable[Value
 
 def _name(chain: Sequence[Unit]) -> str:
     """What groups a job on dask's pages, that is what its tasks do and where, and their numbers."""
-    tasks = [f"{unit.label}-{unit.part.number}" for unit in chain if unit.part is not None]
+    tasks = [f"{unit.label}-{unit.action.number}" for unit in chain if unit.action is not None]
     return functools.reduce(joined_names, tasks) if tasks else chain[0].label
 
 

@@ -108,7 +108,7 @@ class StepGraph:
                 feeding = Feeding(shard, fed.values, fed.counts, recorded)
                 refs = [TaskRef(block.key) for block in fed.blocks]
             storing = self._storing(job, sorted(persistable))
-            work = Work(job.device, feeding, job.parts, job.gives, storing)
+            work = Work(job.device, feeding, job.actions, job.gives, storing)
             self._add_job(job, work, refs)
             if storing is not None:
                 self._end(job.device)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.cluster.parts import (
+from dpexec.runtime.cluster.actions import (
+    Action,
     AddShare,
     CutShare,
     JoinShares,
-    Part,
     RunTask,
     share_name,
 )
@@ -32,13 +32,13 @@ _Taken = tuple[Value, Value]
 
 @dataclass(eq=False)
 class Unit:
-    """The least that a job can do: a part of it, or what is done around the parts.
+    """The least that a job can do: an action, or what is done around the actions.
 
     Args:
         label: what people read.
         device: for which replica.
         worker: where.
-        part: the part, if it is one; what it takes is added to it later.
+        action: the action, if it is one; what it takes is added to it later.
         feeds: whether it takes what the replica is fed.
         stores: whether it stores what the step computed.
         overwrites: whether it overwrites variables.
@@ -52,7 +52,7 @@ class Unit:
     label: str
     device: int
     worker: str
-    part: Part | None = None
+    action: Action | None = None
     feeds: bool = False
     stores: bool = False
     overwrites: bool = False
@@ -167,7 +167,7 @@ class _Units:
                     )
                 else:
                     leaves.append((device, name))
-            unit.part = RunTask(task.id, tuple(leaves))
+            unit.action = RunTask(task.id, tuple(leaves))
             units.append(unit)
         units[-1].makes = _made(task)
         units[-1].wait(*(self._maker(index, units[-1].device) for index in task.after))
@@ -196,8 +196,8 @@ class _Units:
         for share, adder in enumerate(way.devices):
             if self._homes.address[adder] == worker:
                 continue
-            part = CutShare(task.id, share, len(way.devices), devices)
-            unit = Unit(f"cut_share{share}_dev{devices[0]}", devices[0], worker, part)
+            action = CutShare(task.id, share, len(way.devices), devices)
+            unit = Unit(f"cut_share{share}_dev{devices[0]}", devices[0], worker, action)
             here = [self._maker(m, d) for m, (d, _) in self._reads[task.id] if d in devices]
             unit.wait(*(units[:1] or here))
             units.append(unit)
@@ -207,15 +207,15 @@ class _Units:
         """What adds up a share."""
         device = way.devices[share]
         worker = self._homes.address[device]
-        part = AddShare(task.id, share, len(way.devices), self._homes.workers[worker])
-        unit = Unit(f"reduce_scatter_dev{device}", device, worker, part)
+        action = AddShare(task.id, share, len(way.devices), self._homes.workers[worker])
+        unit = Unit(f"reduce_scatter_dev{device}", device, worker, action)
         for cut in cuts:
-            assert isinstance(cut.part, CutShare)
+            assert isinstance(cut.action, CutShare)
             if cut.worker == worker:
                 unit.wait(cut)  # and so for what makes the gradients here
-            elif cut.part.share == share:
+            elif cut.action.share == share:
                 for name in way.names:
-                    for source in cut.part.devices:
+                    for source in cut.action.devices:
                         unit.take(cut, (source, share_name(name, share)))
         unit.wait(*(self._maker(index, device) for index in task.after))
         return unit
@@ -225,8 +225,8 @@ class _Units:
     ) -> Unit:
         """What joins the shares of the sums on a worker."""
         worker = self._homes.address[devices[0]]
-        part = JoinShares(task.id, len(adds), devices)
-        unit = Unit(f"all_gather_dev{devices[0]}", devices[0], worker, part)
+        action = JoinShares(task.id, len(adds), devices)
+        unit = Unit(f"all_gather_dev{devices[0]}", devices[0], worker, action)
         unit.makes = tuple(value for value in _made(task) if value[0] in devices)
         for share, add in enumerate(adds):
             for name in way.made:

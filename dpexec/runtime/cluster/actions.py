@@ -1,6 +1,6 @@
-"""What the parts of a job do on a worker: a task of the plan, or a share of a sum.
+"""The actions of a job, as workers do them: a task of the plan, or a share of a sum.
 
-A sum that is divided (:mod:`dpexec.runtime.schedulers.adding`) goes through three kinds of parts.
+A sum that is divided (:mod:`dpexec.runtime.schedulers.adding`) goes through three kinds of actions.
 Workers cut a share out of the gradients of their replicas for each of those that add up; these add
 up their share of all replicas, in the order of the replicas, so that every element has the bits
 that it has in an undivided sum; and every worker joins the shares of the sum.
@@ -22,7 +22,7 @@ from dpexec.runtime.plan import Plan
 if TYPE_CHECKING:
     from dpexec.graph.ssa import OpNode
 
-__all__ = ["AddShare", "CutShare", "JoinShares", "Part", "RunTask", "Takes", "share_name"]
+__all__ = ["Action", "AddShare", "CutShare", "JoinShares", "RunTask", "Takes", "share_name"]
 
 Takes = tuple[tuple[int, Value, Value], ...]
 """Values of other jobs: of which of those that it waits for, which one, and in whose place."""
@@ -157,7 +157,7 @@ class JoinShares(NamedTuple):
                 envs[device][made] = total
 
 
-Part = RunTask | CutShare | AddShare | JoinShares
+Action = RunTask | CutShare | AddShare | JoinShares
 
 
 def share_name(name: str, share: int) -> str:

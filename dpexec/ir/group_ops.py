@@ -12,14 +12,14 @@ from dpexec.ir import opdef
 from dpexec.ir.opdef import OpDef
 from dpexec.ir.spec import Spec
 
-__all__ = ["Part", "parts_of", "written"]
+__all__ = ["GroupOp", "group_ops", "written"]
 
 Numbers = dict[str, list[int]]
 """Numbers of values by slot: first come the inputs of the group, then what its parts compute."""
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupOp:
     """An operator of a group.
 
     Args:
@@ -88,7 +88,7 @@ class Part:
                     specs[number] = spec
 
 
-def written(parts: Iterable[Part]) -> list[str]:
+def written(parts: Iterable[GroupOp]) -> list[str]:
     """Parts as the attribute holds them: JSON, which every program file can hold.
 
     Args:
@@ -100,7 +100,7 @@ def written(parts: Iterable[Part]) -> list[str]:
     ]
 
 
-def parts_of(parts: Sequence[str], results: Sequence[int]) -> tuple[Part, ...]:
+def group_ops(parts: Sequence[str], results: Sequence[int]) -> tuple[GroupOp, ...]:
     """The parts of a group, from its attributes.
 
     Args:
@@ -114,13 +114,13 @@ def parts_of(parts: Sequence[str], results: Sequence[int]) -> tuple[Part, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _read(parts: tuple[str, ...], results: frozenset[int]) -> tuple[Part, ...]:
-    found = [Part(**json.loads(text)) for text in parts]
+def _read(parts: tuple[str, ...], results: frozenset[int]) -> tuple[GroupOp, ...]:
+    found = [GroupOp(**json.loads(text)) for text in parts]
     seen, made = set(results), []
     for part in reversed(found):
         numbers = {n for side in (part.inputs, part.outputs) for ns in side.values() for n in ns}
         made.append(
-            Part(part.type, part.inputs, part.outputs, part.attrs, frozenset(numbers - seen))
+            GroupOp(part.type, part.inputs, part.outputs, part.attrs, frozenset(numbers - seen))
         )
         seen |= numbers
     return tuple(reversed(made))

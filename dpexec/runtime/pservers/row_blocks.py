@@ -8,11 +8,11 @@ from typing import Any
 
 from dpexec.core.tensors import SelectedRows
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["RowBlock", "row_blocks"]
 
 
 @dataclass(frozen=True)
-class Part:
+class RowBlock:
     """Rows of a variable that are on one server.
 
     Args:
@@ -42,16 +42,18 @@ class Part:
         return (rows >= self.begin) & (rows < self.begin + self.rows)
 
 
-def parts_of(names: Sequence[str], endpoints: Sequence[str], rows: Sequence[int]) -> list[Part]:
-    """The parts of a variable that is cut into blocks of rows.
+def row_blocks(
+    names: Sequence[str], endpoints: Sequence[str], rows: Sequence[int]
+) -> list[RowBlock]:
+    """The blocks of a variable that is cut into blocks of rows.
 
     Args:
         names: what the servers call the blocks.
         endpoints: the servers.
         rows: of each block.
     """
-    parts, begin = [], 0
+    blocks, begin = [], 0
     for name, endpoint, count in zip(names, endpoints, rows, strict=True):
-        parts.append(Part(name, endpoint, begin, count))
+        blocks.append(RowBlock(name, endpoint, begin, count))
         begin += count
-    return parts
+    return blocks
