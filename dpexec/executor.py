@@ -10,6 +10,7 @@ from dpexec.core.dtypes import to_numpy
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor
+from dpexec.ir.feed_fetch import has_feed_operators, has_fetch_operators  # noqa: F401  fluid's
 from dpexec.runtime.dataset_runs import FetchHandler
 from dpexec.runtime.executor import Executor
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from tests.fixtures import surface_cases
+from tests.fixtures import feed_fetch_cases, surface_cases
 from tests.runtime.nets import AllReduce, Reduce, strategies
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -59,7 +59,10 @@ def _found(name, objects):
     return True
 
 
-@pytest.mark.parametrize("case", surface_cases.CASES, ids=lambda case: case.__name__)
+CASES = [*surface_cases.CASES, *feed_fetch_cases.CASES]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_private_name_behaves_as_recorded(case):
     assert json.loads(json.dumps(case(fluid))) == RECORDED[case.__name__]
 

@@ -18,6 +18,7 @@ from dpexec.io.variables import (
     save_vars,
 )
 from dpexec.io.variables import valid_program as _get_valid_program  # noqa: F401
+from dpexec.ir.feed_fetch import append_fetch_ops, prepend_feed_ops  # noqa: F401  fluid's
 from dpexec.reader import DataLoader, PyReader
 from dpexec.reading.batches import default_collate_fn
 from dpexec.reading.decorators import (

@@ -18,6 +18,7 @@ from dpexec.io.variables import (
     value_of,
 )
 from dpexec.ir import streams
+from dpexec.ir.feed_fetch import append_fetch_ops, prepend_feed_ops, without_feed_and_fetch
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
 
@@ -115,7 +116,7 @@ def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
 def _prune(program: Program, feeds: list[str], targets: list[str]) -> Program:
     """What computes the targets from the feeds, in test mode."""
     found: list[Any] = [program.global_block().var(name) for name in feeds]
-    made = program._prune_with_input(feeds, targets)._inference_optimize()
+    made = without_feed_and_fetch(program)._prune_with_input(feeds, targets)._inference_optimize()
     block = made.global_block()
     for var in found:
         if not block.has_var(var.name):
@@ -123,7 +124,8 @@ def _prune(program: Program, feeds: list[str], targets: list[str]) -> Program:
                 f"'{var.name}' is to be fed, but nothing that is fetched needs it; leave it out of "
                 "feeded_var_names"
             )
-    made._feed_names, made._fetch_names = list(feeds), list(targets)
+    prepend_feed_ops(made, feeds)
+    append_fetch_ops(made, targets)
     return made
 
 

@@ -1,9 +1,4 @@
-"""Programs as Paddle 1.x stores them: ``ProgramDesc`` of its ``framework.proto``, both ways.
-
-The operators ``feed`` and ``fetch`` of saved inference models, with the variables of the same
-names, are not operators here: a program keeps what they say in ``_feed_names`` and
-``_fetch_names``, and they are written again.
-"""
+"""Programs as Paddle 1.x stores them: ``ProgramDesc`` of its ``framework.proto``, both ways."""
 
 from __future__ import annotations
 
@@ -19,6 +14,7 @@ from dpexec.ir import roles, wire
 from dpexec.ir.attributes import FIELDS, attribute_type
 from dpexec.ir.block import Block
 from dpexec.ir.callsite import CallSite
+from dpexec.ir.feed_fetch import fed_names, fetched_names
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Parameter, Variable
@@ -42,7 +38,6 @@ VERSION = 1008005
 _CODES = {kind: code for code, kind in enumerate(FIELDS)}
 _KINDS = list(FIELDS)
 _TENSORS = {VarType.LOD_TENSOR: "lod_tensor", VarType.LOD_TENSOR_ARRAY: "tensor_array"}
-_HOLDERS = {VarType.FEED_MINIBATCH: "feed", VarType.FETCH_LIST: "fetch"}
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 
 
@@ -66,11 +61,11 @@ class ProgramDesc:
 
     def get_feed_target_names(self) -> list[str]:
         """What an inference model is fed, in order."""
-        return list(self._program._feed_names)
+        return fed_names(self._program)
 
     def get_fetch_target_names(self) -> list[str]:
         """What an inference model gives, in order."""
-        return list(self._program._fetch_names)
+        return fetched_names(self._program)
 
 
 # ---- writing
@@ -82,16 +77,6 @@ def serialize(program: Program) -> bytes:
         "blocks": [block_message(block) for block in program.blocks],
         "version": {"version": VERSION},
     }
-    first = message["blocks"][0]
-    feeds, fetches = program._feed_names, program._fetch_names
-    first["ops"][:0] = [_feed(name, column) for column, name in enumerate(feeds)]
-    first["ops"] += [_fetch(name, column) for column, name in enumerate(fetches)]
-    used = {VarType.FEED_MINIBATCH: feeds, VarType.FETCH_LIST: fetches}
-    first["vars"] += [
-        {"name": name, "type": {"type": int(kind)}, "persistable": True}
-        for kind, name in _HOLDERS.items()
-        if used[kind]
-    ]
     return wire.encode("ProgramDesc", message)
 
 
@@ -156,14 +141,6 @@ def _attribute_message(op_type: str, name: str, value: Any) -> wire.Message:
     return {"name": name, "type": _CODES[kind], FIELDS[kind]: value}
 
 
-def _feed(name: str, column: int) -> wire.Message:
-    return _op("feed", [("X", ["feed"])], [("Out", [name])], {"col": column})
-
-
-def _fetch(name: str, column: int) -> wire.Message:
-    return _op("fetch", [("X", [name])], [("Out", ["fetch"])], {"col": column})
-
-
 # ---- reading
 
 
@@ -172,7 +149,7 @@ def parse(data: bytes) -> Program:
 
     The format does not say which variables are parameters or fed. Parameters are persistable
     variables that the operators' roles name as trained, and those that forward operators only
-    read; fed are variables that are read but never written.
+    read; fed are variables that are read, and written by nothing but operators ``feed``.
 
     Raises:
         EnforceNotMet: the bytes are damaged.
@@ -196,7 +173,7 @@ def parse(data: bytes) -> Program:
                 _add_op(block, op)
     except (KeyError, IndexError, ValueError) as error:
         raise EnforceNotMet(f"these bytes are no valid ProgramDesc: {error!r}") from error
-    for name in program._feed_names + program._fetch_names:
+    for name in fed_names(program) + fetched_names(program):
         if not program.global_block().has_var(name):
             raise EnforceNotMet(f"these bytes are no valid ProgramDesc: no variable {name!r}")
     _find_parameters(program)
@@ -207,8 +184,6 @@ def parse(data: bytes) -> Program:
 def _add_var(block: Block, message: wire.Message) -> None:
     described = message["type"]
     kind = VarType(described["type"])
-    if kind in _HOLDERS:
-        return
     outer = described.get(_TENSORS.get(kind, ""), {})
     tensor = described.get("selected_rows") or outer.get("tensor", {})
     name = message["name"]
@@ -237,22 +212,12 @@ def _add_op(block: Block, message: wire.Message) -> None:
         for field in ("inputs", "outputs")
     )
     attrs = {part["name"]: _attribute(block.program, part) for part in message.get("attrs", [])}
-    if message["type"] == "feed":
-        _put(block.program._feed_names, attrs["col"], outputs["Out"][0])
-    elif message["type"] == "fetch":
-        _put(block.program._fetch_names, attrs["col"], inputs["X"][0])
-    else:
-        op = Operator(block, message["type"], inputs, outputs, attrs, fill_defaults=False)
-        op.callsite = _user_line(attrs.get("op_callstack", []))
-        block.ops.append(op)
-        for name in op.output_arg_names:
-            if name in block.vars:
-                block.vars[name].op = op
-
-
-def _put(names: list[str], column: int, name: str) -> None:
-    names.extend([""] * (column + 1 - len(names)))
-    names[column] = name
+    op = Operator(block, message["type"], inputs, outputs, attrs, fill_defaults=False)
+    op.callsite = _user_line(attrs.get("op_callstack", []))
+    block.ops.append(op)
+    for name in op.output_arg_names:
+        if name in block.vars:
+            block.vars[name].op = op
 
 
 def _attribute(program: Program, message: wire.Message) -> Any:
@@ -313,7 +278,13 @@ def _parameter(var: Variable, trainable: bool) -> Parameter:
 
 def _find_data(program: Program) -> None:
     block = program.global_block()
-    written = {name for b in program.blocks for op in b.ops for name in op.output_arg_names}
+    written = {
+        name
+        for b in program.blocks
+        for op in b.ops
+        if op.type != "feed"
+        for name in op.output_arg_names
+    }
     read = {name for op in block.ops for name in op.input_arg_names}
     for name, var in block.vars.items():
         dense = var.type == VarType.LOD_TENSOR and not var.persistable

@@ -40,8 +40,6 @@ class Program(Prunable):
         self._is_test = False
         self._appending_grad_times = 0
         self._loaders: list[Any] = []  # what feeds it in place of the user
-        self._feed_names: list[str] = []  # of an inference model
-        self._fetch_names: list[str] = []
         self._trainers_endpoints: list[str] = []  # of those that train together
         self._trainer_id: int | None = None  # which of them this is, if Executor.run trains it
 
@@ -169,7 +167,6 @@ class Program(Prunable):
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
         made._appending_grad_times = self._appending_grad_times
-        made._feed_names, made._fetch_names = list(self._feed_names), list(self._fetch_names)
         made._loaders = list(self._loaders)
         made._trainers_endpoints = list(self._trainers_endpoints)
         made._trainer_id = None if for_test else self._trainer_id

@@ -16,9 +16,6 @@ from dpexec.ir.opdef import OpDef, SampleRng
 
 __all__ = ["coverage", "main", "missing", "tier1"]
 
-WITHOUT_OPERATOR = {"feed", "fetch"}
-"""What the executors do themselves."""
-
 
 def tier1() -> list[str]:
     """The operator types that programs use, the most frequent first."""
@@ -27,7 +24,7 @@ def tier1() -> list[str]:
 
 def missing(types: Iterable[str]) -> list[str]:
     """Those of the types that dpexec has no operator for."""
-    return [t for t in types if t not in opdef.registered() and t not in WITHOUT_OPERATOR]
+    return [t for t in types if t not in opdef.registered()]
 
 
 def coverage() -> str:
@@ -44,8 +41,7 @@ def coverage() -> str:
     lines += [
         "",
         f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
-        f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types; the executors feed and fetch "
-        "without operators.",
+        f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types",
         "missing: " + (", ".join(absent) if absent else "nothing"),
     ]
     return "\n".join(lines)

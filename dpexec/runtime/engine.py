@@ -16,6 +16,7 @@ from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet, mistake_behind
 from dpexec.graph.lods import with_offsets
 from dpexec.ir.callsite import warn
+from dpexec.ir.feed_fetch import without_feed_and_fetch
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bindings import Bindings
@@ -77,7 +78,7 @@ class Engine:
         assert places, "No places for execution."
         keep_freed_memory()
         self.label = program if label is None else label
-        sequences = with_offsets(program)
+        sequences = with_offsets(without_feed_and_fetch(program))
         self.program, self.offsets = sequences.program, FetchedOffsets(sequences)
         self.version = self.label._version
         self.build_strategy, self.execution_strategy = build_strategy, execution_strategy
