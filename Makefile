@@ -24,7 +24,7 @@ lab: $(VENV)/notebook.stamp ## open the notebooks in JupyterLab; e.g. ARGS="--no
 	cd notebooks && ../$(BIN)/jupyter lab $(ARGS) 01_quickstart.ipynb
 
 test: lint browser ## lint, types and tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 gpu: $(VENV)/test.stamp $(VENV)/cuda.stamp ## test what needs a GPU; says what it skipped
 	$(BIN)/python -m pytest -rs tests/gpu || [ $$? = 5 ]  # 5: without a GPU there is no test

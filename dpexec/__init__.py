@@ -1,6 +1,6 @@
 """dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dpexec import (
     average,
@@ -14,6 +14,7 @@ from dpexec import (
     data_feeder,
     dataset,
     debugger,
+    dygraph,
     evaluator,
     executor,
     framework,
@@ -44,6 +45,8 @@ from dpexec.data import data
 from dpexec.data_feed_desc import DataFeedDesc
 from dpexec.data_feeder import DataFeeder
 from dpexec.dataset import DatasetFactory
+from dpexec.dygraph import disable_dygraph, enable_dygraph
+from dpexec.errors import similar
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -115,7 +118,10 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "device_guard",
+    "disable_dygraph",
+    "dygraph",
     "embedding",
+    "enable_dygraph",
     "evaluator",
     "executor",
     "framework",
@@ -158,4 +164,7 @@ __all__ = [
 vars(core).update({name: getattr(inference, name) for name in inference.__all__})
 
 if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
-    from dpexec.unsupported import __getattr__  # noqa: F401
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raise AttributeError for a name that is not found, with those that may be meant."""
+        raise AttributeError(f"module 'dpexec' has no attribute {name!r}{similar(name, __all__)}")

@@ -15,10 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-from dpexec.unsupported import KNOWN
-
 _INSTEAD = {
-    **KNOWN,
     "distributed": "dpexec run --trainers N starts the processes of a job",
     "pslib": "fluid.incubate.fleet.parameter_server.distribute_transpiler has parameter servers",
     "slim": "dpexec neither quantizes nor prunes nets",

@@ -68,7 +68,6 @@ def test_modules_keep_their_own_names():
         "paddle.nn": "dpexec answers paddle.fluid",
         "paddle.dataset.flowers": "dpexec answers paddle.fluid",
         "paddle.fluid.nowhere": "dpexec has no such module of fluid",
-        "paddle.fluid.dygraph": "eager execution",
         "paddle.fluid.incubate.fleet.parameter_server.pslib": "distribute_transpiler has",
     }.items(),
 )

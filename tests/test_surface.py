@@ -134,11 +134,6 @@ def test_installation_is_checked(capsys):
     assert "installed successfully!" in capsys.readouterr().out
 
 
-def test_what_is_not_there_says_what_to_use():
-    with pytest.raises(AttributeError, match=r"fluid\.dygraph .* dpexec runs programs"):
-        fluid.dygraph  # noqa: B018
-
-
 @pytest.mark.parametrize("name", ["unused", "nobody"])
 def test_inference_model_is_not_fed_what_it_does_not_need(tmp_path, name):
     main, startup = fluid.Program(), fluid.Program()

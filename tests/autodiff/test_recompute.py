@@ -139,7 +139,7 @@ def test_cluster_recomputes_with_the_bits_of_threads():
         {"x": rng.rand(8, 4).astype("float32"), "y": rng.randint(0, 3, (8, 1))} for _ in range(3)
     ]
     with Client(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as client:
         found = train(net, feeds, 2, AllReduce, scheduler=client)
     assert_same_bits(found, train(net, feeds, 2, AllReduce))

@@ -12,7 +12,7 @@ from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"processes": False, "dashboard_address": None, "set_as_default": False}
+    options = {"processes": False, "dashboard_address": ":0", "set_as_default": False}
     with Client(n_workers=1, threads_per_worker=2, **options) as client:
         yield client
 

@@ -99,7 +99,7 @@ def test_same_bits_on_a_cluster():
     from distributed import Client
 
     with Client(
-        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None
+        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
     ) as client:
         net = network(dgc(1, sparsity=[0.99]))
         found = train(net, feeds(3), 2, scheduler=client)

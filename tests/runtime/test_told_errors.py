@@ -14,7 +14,7 @@ FILES = 5  # of the executor, at most
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"n_workers": 2, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 2, "processes": False, "dashboard_address": ":0"}
     with Client(**options, set_as_default=False) as client:
         yield client
 

@@ -1,0 +1,76 @@
+"""``fluid.dygraph``: eager execution. dpexec has none: it runs programs.
+
+Packages that can do both import names from here and derive their classes from ``Layer``. That
+works; whoever calls one of them is told.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
+
+__all__ = ["disable_dygraph", "enable_dygraph", "enabled"]
+
+_MODULES = {
+    "backward_strategy",
+    "base",
+    "checkpoint",
+    "container",
+    "dygraph_to_static",
+    "io",
+    "jit",
+    "layers",
+    "learning_rate_scheduler",
+    "nn",
+    "parallel",
+    "parallel_helper",
+    "profiler",
+    "static_runner",
+    "tracer",
+}
+"""fluid's own modules below this one; here they are all the same."""
+
+__path__: list[str] = []  # imports look for them
+
+
+def enabled() -> bool:
+    """Always False: there is no eager mode to be in."""
+    return False
+
+
+def enable_dygraph(place: Any = None) -> NoReturn:
+    """Refuse the eager mode.
+
+    Args:
+        place: as in fluid.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise _error("enable_dygraph")
+
+
+def disable_dygraph() -> None:
+    """Leave the eager mode, which nobody is in."""
+
+
+def _error(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"fluid.{name} is not supported: it executes eagerly; dpexec runs programs, made of "
+        "fluid.layers"
+    )
+
+
+class _Refused(type):
+    """The type of names that can be imported and derived from, but not called."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise _error(f"dygraph.{cls.__name__}")
+
+
+def __getattr__(name: str) -> ModuleType | _Refused:
+    """Any other name of ``fluid.dygraph``."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return sys.modules[__name__] if name in _MODULES else _Refused(name, (), {})
