@@ -214,7 +214,8 @@ def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
         return []
     held = engine.replicas.own_values(names)
     if engine._cluster is not None:
-        for mine, found in zip(held, engine._cluster.values(names, engine.replicas), strict=True):
+        values = engine._cluster.variables.values(names, engine.replicas)
+        for mine, found in zip(held, values, strict=True):
             mine.update(found)
     held[0].clear()
     return held

@@ -14,7 +14,7 @@ from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.inner import busy_devices, count_rows, split_pre_fetched
-from dpexec.runtime.plan import Plan
+from dpexec.runtime.plan import Plan, PlanKey
 from dpexec.runtime.replicas import Replicas
 
 __all__ = ["Bindings"]
@@ -42,7 +42,7 @@ class Bindings:
         self._compilation = compilation
         self._replicas = replicas
         self._binder = Binder(graph, compilation, replicas, opens)
-        self._plans: Kept[Any, Plan] = Kept(_PLANS_KEPT)
+        self._plans: Kept[PlanKey, Plan] = Kept(_PLANS_KEPT)
         self._kept: dict[Any, Binding] = {}
         self._rows: Kept[Any, dict[int, int]] = Kept(_SIGNATURES_KEPT)
 
@@ -97,8 +97,9 @@ class Bindings:
 
     def _plan(self, fetch: tuple[str, ...], feeds: Feeds) -> Plan:
         checked = bool(flags.globals()["FLAGS_check_nan_inf"])
-        key = (fetch, feeds.names, feeds.idle, checked, busy_devices(self._graph, feeds.rows))
+        busy = busy_devices(self._graph, feeds.rows)
+        key = PlanKey(fetch, feeds.names, feeds.idle, checked, busy)
         if key not in self._plans:
             check_fetch_names(self._graph.program.global_block(), fetch)
-            self._plans[key] = self._compilation.plan(self._graph, *key)
+            self._plans[key] = self._compilation.plan(self._graph, key)
         return self._plans[key]

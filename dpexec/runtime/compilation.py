@@ -41,8 +41,8 @@ from dpexec.passes import (
     SyncBatchNorm,
 )
 from dpexec.runtime.bucket_size import GANG, TASKS, THREADS
-from dpexec.runtime.partition import Busy, PlanOptions
-from dpexec.runtime.plan import Plan, make_plan
+from dpexec.runtime.partition import PlanOptions
+from dpexec.runtime.plan import Plan, PlanKey, make_plan
 from dpexec.runtime.strategy import BuildStrategy
 
 __all__ = ["Compilation", "require_capability"]
@@ -117,7 +117,8 @@ class Compilation:
             one_memory = shares_memory(program, places)
             options = ReplicationOptions(scale_loss_grad=False, shared_memory=one_memory)
             native = kernels.libraries()
-            return cls(program, places, options, [], [], PlanOptions(native=bool(native)), native)
+            planning = PlanOptions(native=bool(native), shared=one_memory)
+            return cls(program, places, options, [], [], planning, native)
         own_before, own_after = strategy.appended
         switched = [make for make in _REWRITES if _is_on(strategy, make.name, places)]
         rewrites = [*(make() for make in switched), *own_before]
@@ -135,6 +136,7 @@ class Compilation:
             captured=_is_on(strategy, "allow_cuda_graph_capture", places),
             branches=_has_free_cores(places, options, collectives),
             native=bool(native),
+            shared=options.shared_memory,
         )
         return cls(program, places, options, rewrites, passes, planning, native, halves)
 
@@ -156,29 +158,16 @@ class Compilation:
         return graph, manager.records
 
     @no_cycles_sought()
-    def plan(
-        self,
-        graph: SSAGraph,
-        fetch: Sequence[str],
-        fed: Iterable[str],
-        idle: Sequence[int],
-        checked: bool,
-        busy: Busy = (),
-    ) -> Plan:
+    def plan(self, graph: SSAGraph, key: PlanKey) -> Plan:
         """A plan; if a variable is fetched that passes removed, of a graph that has it.
 
         Args:
             graph: made by :meth:`graph`.
-            fetch: names that are fetched.
-            fed: names that are fed.
-            idle: devices without samples.
-            checked: FLAGS_check_nan_inf.
-            busy: how many devices of each ParallelDo get rows.
+            key: what a run asks for.
         """
-        if not graph.removed.isdisjoint(fetch):
-            graph, _ = self.graph(kept=fetch)
-        shared = self.options.shared_memory
-        return make_plan(graph, fetch, fed, idle, shared, self.planning, checked, busy)
+        if not graph.removed.isdisjoint(key.fetch):
+            graph, _ = self.graph(kept=key.fetch)
+        return make_plan(graph, key, self.planning)
 
     def write_graphviz(self, path: str) -> None:
         """Write the files of ``BuildStrategy.debug_graphviz_path``.

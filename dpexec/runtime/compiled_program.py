@@ -120,7 +120,7 @@ class CompiledProgram:
         variables.
         """
         if self._engine is None:
-            self._first = replace(variant, wanted=None)
+            self._first = replace(variant, pruning=None)
             source, shared = self._first.of(self._program), self._shared_engine()
             self._engine = self._engine_of(source, place, scope, shared)
             self._scope, self._place = scope, place
@@ -129,8 +129,8 @@ class CompiledProgram:
         if variant == self._first:
             return self._engine
         engine = self._others.get(variant)
-        if engine is None:  # the wanted updates are operators of the user's program
-            own = variant.wanted is None or self._remote is not None
+        if engine is None:  # the updates that are wanted are those of the user's program
+            own = variant.pruning is None or self._remote is not None
             source = variant.of(self._program if own else self._original)
             engine = self._others[variant] = self._engine_of(source, place, scope, self._engine)
         return engine

@@ -364,7 +364,7 @@ class Engine:
         with self._busy:
             if self._cluster is not None and self._cluster.client.status == "running":
                 names = [var.name for var in self.program.list_vars() if var.persistable]
-                self._cluster.values(names, self.replicas)
+                self._cluster.variables.values(names, self.replicas)
                 self._cluster.close()
             self._cluster = None
 

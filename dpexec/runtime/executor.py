@@ -28,7 +28,7 @@ from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.remote import remote_of
 from dpexec.runtime.pservers.server import serve
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
-from dpexec.runtime.variants import AS_IT_IS, Variant, Wanted, fed_levels, needed_feeds
+from dpexec.runtime.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
 
 __all__ = ["Executor"]
 
@@ -127,8 +127,8 @@ class Executor:
         original = program._original if isinstance(program, CompiledProgram) else program
         fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
-        wanted = Wanted.by(feed, names, updates) if use_prune or updates else None
-        variant = Variant(wanted, fed_levels(original, feed))
+        pruning = Pruning.to(feed, names, updates) if use_prune or updates else None
+        variant = Variant(pruning, fed_levels(original, feed))
         if compiled is None:
             if not original.global_block().ops:
                 warn("The current program is empty.")
@@ -140,7 +140,7 @@ class Executor:
         else:
             engine, remote = compiled._compile(scope, self.place, variant), compiled._remote
             self._compiled.add(engine)
-        if wanted is not None:
+        if pruning is not None:
             feed = needed_feeds(original, engine.program, feed)
         batches = _batches(engine, original if compiled is None else engine.program, feed)
         if return_numpy:

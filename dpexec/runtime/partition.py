@@ -75,6 +75,7 @@ class PlanOptions:
         captured: whether GPUs launch pieces of tasks as CUDA graphs.
         branches: whether expensive branches are tasks of their own: there are cores for them.
         native: whether processors use kernels in machine code where there are some.
+        shared: whether devices share persistable variables.
     """
 
     granularity: str = "segment"
@@ -86,6 +87,7 @@ class PlanOptions:
     captured: bool = False
     branches: bool = False
     native: bool = False
+    shared: bool = True
 
 
 def live_nodes(

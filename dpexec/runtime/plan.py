@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,26 @@ from dpexec.runtime.gpu.numbers import on_host
 from dpexec.runtime.partition import Busy, PlanOptions, Task, live_nodes, partition
 from dpexec.runtime.steps import Call, CollectiveCall, Env, Shard, Step, bind_step, overwrites
 
-__all__ = ["Plan", "make_plan", "tasks_before"]
+__all__ = ["Plan", "PlanKey", "make_plan", "tasks_before"]
+
+
+class PlanKey(NamedTuple):
+    """What a run asks of a graph, as far as the plan depends on it.
+
+    Args:
+        fetch: names that are fetched.
+        fed: names that are fed.
+        idle: devices without samples.
+        checked: whether results that are no finite numbers make the run fail
+            (FLAGS_check_nan_inf); nothing is overwritten then before the end.
+        busy: how many devices of each ParallelDo get rows.
+    """
+
+    fetch: tuple[str, ...]
+    fed: frozenset[str]
+    idle: tuple[int, ...] = ()
+    checked: bool = False
+    busy: Busy = ()
 
 
 @dataclass(eq=False)
@@ -32,6 +51,7 @@ class Plan(Drawable):
 
     Args:
         graph: the graph it was made from.
+        key: what it was made for.
         nodes: nodes that run, in order.
         live: these, and those that could run if somebody needed what they compute.
         missing: variables without a value, on idle devices.
@@ -42,14 +62,13 @@ class Plan(Drawable):
         overwritten: (device, name) of those that were updated in place.
         updates: numbers of the tasks that overwrite them.
         active: devices with samples, of those that run the whole program.
-        fetch: names that are fetched.
-        checked: whether results that are no finite numbers make the run fail.
         captured: whether GPUs launch pieces of its tasks as CUDA graphs.
         exchange: how values get from GPU to GPU on a cluster, which its first run shows.
         on_host: operators that the host computes for GPUs, since they give numbers for shapes.
     """
 
     graph: SSAGraph
+    key: PlanKey
     nodes: list[OpNode]
     live: list[OpNode]
     missing: set[VarNode]
@@ -60,11 +79,19 @@ class Plan(Drawable):
     overwritten: list[tuple[int, str]]
     updates: frozenset[int]
     active: list[int]
-    fetch: tuple[str, ...] = ()
-    checked: bool = False
     captured: bool = False
     exchange: str = ""
     on_host: frozenset[Operator] = frozenset()
+
+    @property
+    def fetch(self) -> tuple[str, ...]:
+        """Names that are fetched."""
+        return self.key.fetch
+
+    @property
+    def checked(self) -> bool:
+        """Whether results that are no finite numbers make the run fail."""
+        return self.key.checked
 
     def make_env(self, shard: Shard | None, values: Mapping[str, Any]) -> Env:
         """The start of a run on one device.
@@ -120,37 +147,22 @@ class Plan(Drawable):
         return f"<Plan: {len(self.tasks)} tasks, {len(self.nodes)} operators>\n{self.describe()}"
 
 
-def make_plan(
-    graph: SSAGraph,
-    fetch: Sequence[str],
-    fed: Iterable[str],
-    idle: Sequence[int],
-    shared: bool,
-    options: PlanOptions,
-    checked: bool = False,
-    busy: Busy = (),
-) -> Plan:
+def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
     """Choose what runs, group it into tasks, and bind the kernels.
 
     Args:
         graph: the graph.
-        fetch: names that are fetched.
-        fed: names that are fed.
-        idle: devices without samples.
-        shared: whether devices share persistable variables.
+        key: what the run asks for.
         options: how it is planned.
-        checked: whether results that are no finite numbers make the run fail; nothing is
-            overwritten then before the end.
-        busy: how many devices of each ParallelDo get rows.
     """
-    block = graph.program.global_block()
-    live, missing = live_nodes(graph, idle, fed, busy)
+    block, fetch, checked = graph.program.global_block(), key.fetch, key.checked
+    live, missing = live_nodes(graph, key.idle, key.fed, key.busy)
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
     in_place = _in_place_nodes(block, nodes) if options.in_place and not checked else set()
     tasks = partition(graph, nodes, in_place, options)
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
-    commits, overwritten = _writes(graph, nodes, in_place, shared)
+    commits, overwritten = _writes(graph, nodes, in_place, options.shared)
     late = {*fetch, *(name for _, name in commits), *_read_late(nodes, in_place)}
     kept = {*fetch, *(name for _, name in (*commits, *overwritten))}
     numbers = on_host(nodes, kept) if on_gpus(graph.places) else frozenset()
@@ -167,6 +179,7 @@ def make_plan(
 
     return Plan(
         graph=graph,
+        key=key,
         nodes=nodes,
         live=live,
         missing=missing,
@@ -176,9 +189,7 @@ def make_plan(
         commits=commits,
         overwritten=overwritten,
         updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),
-        active=[device for device in graph.replicas if device not in idle],
-        fetch=tuple(fetch),
-        checked=checked,
+        active=[device for device in graph.replicas if device not in key.idle],
         captured=options.captured and not checked,
         on_host=numbers,
     )

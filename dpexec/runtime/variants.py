@@ -11,14 +11,14 @@ from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 
-__all__ = ["AS_IT_IS", "Variant", "Wanted", "fed_levels", "needed_feeds"]
+__all__ = ["AS_IT_IS", "Pruning", "Variant", "fed_levels", "needed_feeds"]
 
 Levels = tuple[tuple[str, int], ...]
 """Names of variables, each with a number of levels of sequences."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Pruning:
     """What a run wants of a program that it does not need as a whole.
 
     Args:
@@ -32,7 +32,7 @@ class Wanted:
     updates: tuple[Operator, ...]
 
     @classmethod
-    def by(cls, feed: Any, fetch: Sequence[str], updates: Sequence[Operator]) -> Wanted:
+    def to(cls, feed: Any, fetch: Sequence[str], updates: Sequence[Operator]) -> Pruning:
         """What a run with this feed wants: a dict, a list of dicts, or None."""
         feeds = feed if isinstance(feed, (list, tuple)) else [feed or {}]
         fed = dict.fromkeys(name for each in feeds for name in each)
@@ -53,12 +53,12 @@ class Variant:
     """The form in which a run needs a program.
 
     Args:
-        wanted: what it wants of the program; None: all.
+        pruning: what it wants of the program; None: all.
         levels: of sequences, for variables that are fed some and declared without. The original
             takes them, too.
     """
 
-    wanted: Wanted | None = None
+    pruning: Pruning | None = None
     levels: Levels = ()
 
     def of(self, program: Program) -> Program:
@@ -67,8 +67,8 @@ class Variant:
         Raises:
             ValueError: no operator computes what is fetched.
         """
-        if self.wanted is not None:
-            program = self.wanted.of(program)
+        if self.pruning is not None:
+            program = self.pruning.of(program)
         if self.levels:
             program = program.clone()
             known = program.global_block().vars

@@ -8,6 +8,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.plan import PlanKey
 from tests.passes.test_fuse_images import feeds, images
 from tests.passes.test_switches import PASSES, regularized
 from tests.runtime.nets import AllReduce, Net, Reduce, train, word_batches, words
@@ -106,7 +107,7 @@ def work(program):
     with cProfile.Profile() as profile:
         compilation = Compilation.of(program, [fluid.CPUPlace()] * 2, strategy, True)
         graph, _ = compilation.graph()
-        compilation.plan(graph, [], ["x"], [], False)
+        compilation.plan(graph, PlanKey((), frozenset({"x"})))
     return pstats.Stats(profile).total_calls
 
 

@@ -25,7 +25,7 @@ from dpexec.runtime.cluster.gpus import Graphs, run_timed
 from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.held import put_together
-from dpexec.runtime.plan import Plan
+from dpexec.runtime.plan import Plan, PlanKey
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.schedulers.local import one_kernel_thread
@@ -36,9 +36,6 @@ BINDINGS_KEPT = 64
 
 Value = tuple[int, str]
 """A variable of a device."""
-
-PlanKey = tuple[tuple[str, ...], frozenset[str], tuple[int, ...], bool]
-"""What is fetched, what is fed, the idle devices, and FLAGS_check_nan_inf."""
 
 BindingKey = tuple[PlanKey, int]
 """A plan, and the number of the shapes that it is bound to."""
@@ -129,7 +126,7 @@ class WorkerReplicas:
         plan_key, number = key
         with self._lock:
             if plan_key not in self._plans:
-                self._plans[plan_key] = self.spec.plan(self.graph, *plan_key)
+                self._plans[plan_key] = self.spec.plan(self.graph, plan_key)
             if number not in self._bindings:  # workers of one process share this
                 plan, compiled = self._plans[plan_key], self.spec
                 binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)

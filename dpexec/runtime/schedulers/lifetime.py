@@ -1,8 +1,8 @@
 """How long workers keep the state of a run: until nobody can ask for it any more.
 
-A run ends when its runner is garbage-collected or closed; then the client tells the workers. A
-client that was killed tells nobody: its scheduler does, by a plugin, when the client does not come
-back in the time in which dask's clients try to.
+A run ends when nobody can reach its workers any more, or when it is closed; then the client tells
+the workers. A client that was killed tells nobody: its scheduler does, by a plugin, when the client
+does not come back in the time in which dask's clients try to.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["ClientWatch", "begin_run", "end_run", "forget"]
 _IMPORT = 30.0  # seconds in which a scheduler has imported dpexec; it does nothing else meanwhile
 
 
-def begin_run(runner: object, client: Any, limit: float) -> str:
-    """Name a run, and let workers forget it when its runner is gone.
+def begin_run(owner: object, client: Any, limit: float) -> str:
+    """Name a run, and let workers forget it when its owner is gone.
 
     Args:
-        runner: lives as long as somebody may ask for the run's state.
+        owner: lives as long as somebody may ask for the run's state.
         client: a connected ``distributed.Client``.
         limit: seconds in which the scheduler has to answer.
 
@@ -45,7 +45,7 @@ def begin_run(runner: object, client: Any, limit: float) -> str:
     except Exception as error:
         text = "workers will not notice if this process is killed, and keep its replicas"
         warnings.warn(f"{text}: the scheduler refused a plugin ({error!r})", stacklevel=2)
-    weakref.finalize(runner, end_run, weakref.ref(client), token).atexit = False
+    weakref.finalize(owner, end_run, weakref.ref(client), token).atexit = False
     return token
 
 
