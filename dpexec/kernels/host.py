@@ -20,7 +20,7 @@ def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]
         type: of the operator.
         general: its kernel for all arrays.
     """
-    if type in ("lstm", "lstm_grad"):
+    if type in ("lstm", "lstm_grad", "lstmp", "lstmp_grad"):
         from dpexec.kernels import lstm
 
         return functools.partial(general, loops=lstm.LOOPS)

@@ -139,11 +139,50 @@ def _backward(p: int) -> int:
     return 0
 
 
+@apart
+def _project_rows(n: int, activated: int, result: Any) -> None:
+    if activated:
+        for i in range(n):
+            result[i] = tanh(result[i])
+
+
+@kernel
+def _project(p: int) -> int:
+    """Activate what a step's outputs were projected to.
+
+    Arguments: sequences, numbers of each, whether there is an activation, what it overwrites.
+    """
+    _project_rows(count(p, 0) * count(p, 1), count(p, 2), floats(p, 3))
+    return 0
+
+
+@apart
+def _project_back_rows(n: int, activated: int, result: Any, sums: Any, d_result: Any) -> None:
+    for i in range(n):
+        slope = _ONE - result[i] * result[i] if activated else _ONE
+        d_result[i] = (d_result[i] + sums[i]) * slope
+
+
+@kernel
+def _project_back(p: int) -> int:
+    """The gradient of what a step's outputs are projected to, before its activation.
+
+    Arguments: as for the projection; what later steps add to the gradient of the results, that
+    gradient, which is overwritten.
+    """
+    n = count(p, 0) * count(p, 1)
+    _project_back_rows(n, count(p, 2), floats(p, 3), floats(p, 4), floats(p, 5))
+    return 0
+
+
 def _takes(unit: LstmCell, gates: _Array, projection: Projection | None) -> bool:
     """Whether the kernels compute what is asked for."""
     usual = (unit.gate, unit.state, unit.candidate) == ("sigmoid", "tanh", "tanh")
-    plain = projection is None and unit.clip == 0
-    return plain and usual and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
+    bounds = unit.clip
+    if projection is not None:
+        usual &= projection.kind in ("tanh", "identity")
+        bounds += projection.clip
+    return usual and bounds == 0 and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
 
 def _peepholes(unit: LstmCell, size: int) -> _Array:
@@ -164,12 +203,18 @@ def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def _forward_loop(size: int) -> Loop:
-    """The steps of a memory, for :func:`_all_steps`."""
-    arrays, (counts, starts, results, before) = unknowns(7, 4)
-    gates, weight, peepholes, sums, *made = arrays
+def _forward_loop(size: int, width: int, activated: bool | None) -> Loop:
+    """The steps of a memory, for :func:`_all_steps`.
+
+    Args:
+        size: number of cells.
+        width: of results.
+        activated: whether projections are activated; None: results are outputs.
+    """
+    arrays, (counts, starts, results, before) = unknowns(9, 4)
+    gates, weight, peepholes, sums, projection, result, *made = arrays
     calls = [
-        product((counts, 4 * size, size), (results, weight, sums), (size, 4 * size)),
+        product((counts, 4 * size, width), (results, weight, sums), (width, 4 * size)),
         (
             _forward,
             (
@@ -178,7 +223,20 @@ def _forward_loop(size: int) -> Loop:
             ),
         ),
     ]
+    if activated is not None:
+        hidden, here = place(made[-1], starts, size), place(result, starts, width)
+        calls += [
+            product((counts, width, size), (hidden, projection, here), (size, width)),
+            (_project, (counts, width, activated, here)),
+        ]
     return Loop(calls, len(arrays))
+
+
+def _form(size: int, projection: Projection | None) -> tuple[int, int, bool | None]:
+    """What a loop depends on."""
+    if projection is None:
+        return size, size, None
+    return size, projection.weight.shape[1], projection.kind == "tanh"
 
 
 def _all_steps(
@@ -194,34 +252,47 @@ def _all_steps(
     size, running = gates.shape[1] // 4, steps.running
     hidden, cells, active = (np.empty((len(gates), size), np.float32) for _ in range(3))
     sums, weight = np.zeros((running, 4 * size), np.float32), np.ascontiguousarray(weight)
+    result, projects = hidden, weight
+    if projection is not None:
+        result = np.empty((len(gates), len(weight)), np.float32)
+        projects = np.ascontiguousarray(projection.weight)
     h0, c0 = (steps.first(np, state) for state in states)
     nothing, peepholes = np.zeros((running, size), np.float32), _peepholes(unit, size)
-    results = _previous(nothing if h0 is None else h0, hidden, steps.starts)
+    results = _previous(nothing if h0 is None else h0, result, steps.starts)
     before = _previous(nothing if c0 is None else c0, cells, steps.starts)
-    _forward_loop(size).run(
-        map(address, (gates, weight, peepholes, sums, cells, active, hidden)),
+    _forward_loop(*_form(size, projection)).run(
+        map(address, (gates, weight, peepholes, sums, projects, result, cells, active, hidden)),
         (steps.counts, steps.starts, results, before),
         left_out=1 if h0 is None else 0,
     )
-    return hidden, hidden, cells, active
+    return result, hidden, cells, active
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def _backward_loop(size: int) -> Loop:
-    """The steps back of a memory, for :func:`_all_steps_back`."""
-    arrays, (counts, starts, before) = unknowns(8, 3)
-    gates, active, d_results, weight, peepholes, sums, d_cell, d_gates = arrays
-    d_here = place(d_gates, starts, 4 * size)
-    calls = [
+def _backward_loop(size: int, width: int, activated: bool | None) -> Loop:
+    """The steps back of a memory, for :func:`_all_steps_back`; arguments as for the steps."""
+    arrays, (counts, starts, before) = unknowns(12, 3)
+    gates, active, d_results, weight, peepholes, sums, d_cell, d_gates, *projected = arrays
+    results, projection, d_hidden, nothing = projected
+    d_here, d_result = place(d_gates, starts, 4 * size), place(d_results, starts, width)
+    calls, d_output, later = [], d_result, sums
+    if activated is not None:
+        here = place(results, starts, width)
+        calls = [
+            (_project_back, (counts, width, activated, here, sums, d_result)),
+            product((counts, size, width), (d_result, projection, d_hidden), (width, size)),
+        ]
+        d_output, later = d_hidden, nothing
+    calls += [
         (
             _backward,
             (
                 *(counts, size, place(gates, starts, 4 * size), before),
-                *(place(active, starts, size), peepholes, place(d_results, starts, size)),
-                *(sums, d_cell, *_quarters(d_gates, starts, size)),
+                *(place(active, starts, size), peepholes, d_output),
+                *(later, d_cell, *_quarters(d_gates, starts, size)),
             ),
         ),
-        product((counts, size, 4 * size), (d_here, weight, sums), (4 * size, size)),
+        product((counts, width, 4 * size), (d_here, weight, sums), (4 * size, width)),
     ]
     return Loop(calls, len(arrays))
 
@@ -238,14 +309,16 @@ def _all_steps_back(
         return run_back(unit, steps, kept, weight, d_results, projection)
     size, running = kept.cells.shape[1], steps.running
     d_gates = np.empty(kept.gates.shape, np.float32)
-    d_cell, sums, nothing = (np.zeros((running, size), np.float32) for _ in range(3))
+    d_cell, nothing = (np.zeros((running, size), np.float32) for _ in range(2))
+    sums = np.zeros((running, len(weight)), np.float32)
     turned, peepholes = np.ascontiguousarray(weight.T), _peepholes(unit, size)
     first = nothing if kept.first[1] is None else kept.first[1]
     before = _previous(first, kept.cells, steps.starts)
-    _backward_loop(size).run(
-        map(
-            address, (kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates)
-        ),
+    arrays = [kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates]
+    projects = weight if projection is None else np.ascontiguousarray(projection.weight.T)
+    arrays += [kept.results, projects, np.empty_like(nothing), nothing]
+    _backward_loop(*_form(size, projection)).run(
+        map(address, arrays),
         (steps.counts[::-1], steps.starts[::-1], before[::-1]),
     )
     return d_gates, d_cell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from dpexec.ops._recurrent import Loops, activate, times_slope
 from dpexec.ops._steps import Steps
@@ -113,14 +113,32 @@ def cell_of(
     return LstmCell(xp, peepholes, *kinds, clip)
 
 
-class Projection(Protocol):
-    """What stands between the outputs of the cells and what the next step sees of them."""
+@dataclass(frozen=True)
+class Projection:
+    """What the next step sees of the outputs: these times a weight, activated, within bounds.
+
+    Args:
+        xp: NumPy, or what has its interface.
+        weight: ``(size, projected)``.
+        kind: the activation.
+        clip: results are kept within plus and minus this; 0 for no bounds.
+    """
+
+    xp: Any
+    weight: Any
+    kind: str
+    clip: float
 
     def forward(self, hidden: Any) -> Any:
         """What the next step sees."""
+        out = activate(self.xp, hidden @ self.weight, self.kind)
+        return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
 
     def backward(self, d_out: Any, out: Any) -> Any:
-        """The gradient of the outputs; ``d_out`` may be overwritten."""
+        """The gradient of the outputs; ``d_out`` is overwritten."""
+        if self.clip > 0:
+            d_out *= self.xp.abs(out) < self.clip
+        return times_slope(d_out, out, self.kind) @ self.weight.T
 
 
 def run(

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpexec.core.lod import Lod
 from dpexec.ir.gradop import default_grad_op
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
-from dpexec.ops._lstm import Kept, bias_grad, cell_of, run, run_back
+from dpexec.ops._lstm import ON_ARRAYS, Kept, Projection, bias_grad, cell_of
 from dpexec.ops._recurrent import (
     EMPTY,
     THREE,
-    activate,
+    Loops,
     deviating,
     one_level,
     require_shape,
     steps_of,
-    times_slope,
 )
 from dpexec.ops.lstm import check_lstm
-
-
-@dataclass(frozen=True)
-class _Projection:
-    """Outputs times a weight, activated, and kept within plus and minus ``clip`` if not 0."""
-
-    xp: Any
-    weight: Any
-    kind: str
-    clip: float
-
-    def forward(self, hidden: Any) -> Any:
-        out = activate(self.xp, hidden @ self.weight, self.kind)
-        return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
-
-    def backward(self, d_out: Any, out: Any) -> Any:
-        if self.clip > 0:
-            d_out *= self.xp.abs(out) < self.clip
-        return times_slope(d_out, out, self.kind) @ self.weight.T
 
 
 def _projection_kind(proj_activation: str, cell_activation: str) -> str:
@@ -135,6 +114,7 @@ def lstmp(
     weight: Any,
     proj_weight: Any,
     bias: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     use_peepholes: bool = True,
     is_reverse: bool = False,
@@ -157,10 +137,11 @@ def lstmp(
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
     kind = _projection_kind(proj_activation, cell_activation)
-    projection = _Projection(xp, proj_weight, kind, proj_clip)
+    projection = Projection(xp, proj_weight, kind, proj_clip)
     gates = steps.gather(xp, x)
     gates += bias[:, : x.shape[1]]
-    results, hidden, cells, active = run(unit, steps, gates, weight, (h0, c0), projection)
+    made = loops.forward(unit, steps, gates, weight, (h0, c0), projection)
+    results, hidden, cells, active = made
     return steps.scatter(xp, results), steps.scatter(xp, cells), gates, active, hidden
 
 
@@ -192,6 +173,7 @@ def lstmp_grad(
     active: Any,
     hidden: Any,
     d_results: Any,
+    loops: Loops = ON_ARRAYS,
     *,
     needs: Sequence[bool] = (True,) * 6,
     use_peepholes: bool = True,
@@ -208,17 +190,18 @@ def lstmp_grad(
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
     kind = _projection_kind(proj_activation, cell_activation)
-    projection = _Projection(xp, proj_weight, kind, proj_clip)
+    projection = Projection(xp, proj_weight, kind, proj_clip)
     first = steps.first(xp, h0), steps.first(xp, c0)
     kept = Kept(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
     d_sums = steps.gather(xp, d_results)
-    d_gates, d_cell = run_back(unit, steps, kept, weight, d_sums, projection)
+    d_gates, d_cell = loops.backward(unit, steps, kept, weight, d_sums, projection)
+    outputs = steps.before(xp, kept.results, first[0]) if needs[3] else None
     return (
         steps.scatter(xp, d_gates) if needs[0] else None,
         steps.spread(xp, d_gates[: steps.running] @ weight.T) if needs[1] else None,
         steps.spread(xp, d_cell) if needs[2] else None,
-        steps.before(xp, kept.results, first[0]).T @ d_gates if needs[3] else None,
-        hidden.T @ d_sums if needs[4] else None,
+        loops.products(outputs, d_gates) if needs[3] else None,
+        loops.products(hidden, d_sums) if needs[4] else None,
         bias_grad(unit, steps, kept, d_gates) if needs[5] else None,
     )
 

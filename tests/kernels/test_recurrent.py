@@ -10,7 +10,9 @@ from dpexec.kernels import host
 from tests.ops.calls import SampleCall, samples
 
 pytest.importorskip("numba")
-TYPES = ["lstm", "gru"]
+TYPES = ["lstm", "gru", "lstmp"]
+COLUMNS = {"lstm": 4, "gru": 3, "lstmp": 4}
+STATES = {"lstm": ("H0", "C0"), "gru": ("H0",), "lstmp": ("H0", "C0")}
 
 
 def results(type, sample, choose):
@@ -46,15 +48,20 @@ def test_samples_give_the_same(type):
 def test_many_sequences_give_the_same(type, initial):
     rng = np.random.default_rng(2)
     lod, size = Lod.of_lengths([rng.integers(0, 12, 40)]), 19
-    slots = {"lstm": ("H0", "C0"), "gru": ("H0",)}[type] if initial else ()
-    columns = 4 if type == "lstm" else 3
+    columns, projected = COLUMNS[type], 7 if type == "lstmp" else size
+    widths = {"H0": projected, "C0": size}
     inputs = {
         "Input": rng.normal(0, 0.5, (lod.rows, columns * size)),
         "Input@LOD": lod,
-        **{slot: rng.normal(0, 0.5, (lod.sequences, size)) for slot in slots},
-        "Weight": rng.normal(0, 0.1, (size, columns * size)),
-        "Bias": rng.normal(0, 0.1, (1, (7 if type == "lstm" else 3) * size)),
+        **{
+            slot: rng.normal(0, 0.5, (lod.sequences, widths[slot]))
+            for slot in (STATES[type] if initial else ())
+        },
+        "Weight": rng.normal(0, 0.1, (projected, columns * size)),
+        "Bias": rng.normal(0, 0.1, (1, (3 if type == "gru" else 7) * size)),
     }
+    if type == "lstmp":
+        inputs["ProjWeight"] = rng.normal(0, 0.3, (size, projected))
     sample = opdef.Sample(inputs, {"is_reverse": initial})
     expected = results(type, sample, in_general)
     for name, value in results(type, sample, host.host_kernel_of).items():
@@ -68,6 +75,7 @@ def losses(native):
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):
         rows = fluid.data("rows", [None, 5], lod_level=1)
         hidden, _ = fluid.layers.dynamic_lstm(fluid.layers.fc(rows, 12), 12)
+        hidden, _ = fluid.layers.dynamic_lstmp(fluid.layers.fc(hidden, 12), 12, 2)
         states = fluid.layers.dynamic_gru(fluid.layers.fc(hidden, 12), 4)
         loss = fluid.layers.mean(fluid.layers.square(states))
         fluid.optimizer.SGD(0.5).minimize(loss)
@@ -93,4 +101,4 @@ def test_programs_use_them_unless_they_are_switched_off(monkeypatch):
     on_arrays = losses(False)
     assert "lstm" not in used
     np.testing.assert_allclose(losses(True), on_arrays, rtol=1e-5)
-    assert {"lstm", "lstm_grad", "gru", "gru_grad"} <= set(used)
+    assert {"lstm", "lstm_grad", "gru", "gru_grad", "lstmp", "lstmp_grad"} <= set(used)

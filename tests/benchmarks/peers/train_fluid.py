@@ -11,6 +11,7 @@ import os
 import platform
 
 import harness
+import loops
 import numpy as np
 import sequences
 import workloads
@@ -173,10 +174,15 @@ def strategies():
     return build, execution
 
 
+def texts():
+    """The module that has the net, of those on texts."""
+    return loops if request.spec["net"] in loops.NETS else sequences
+
+
 def data_and_parameters():
     """Batches, and the initial values of parameters that no seed gives."""
     if "lengths" in request.spec:
-        return sequences.batches(fluid, request.spec), {}
+        return texts().batches(fluid, request.spec), {}
     data = workloads.batches(request.spec)
     for batch in data:
         if batch["y"].ndim == 1:
@@ -187,18 +193,20 @@ def data_and_parameters():
 def loss_of(batch, initial):
     """The mean loss of a batch."""
     if "lengths" in request.spec:
-        return sequences.loss(fluid, request.spec)
+        return texts().loss(fluid, request.spec)
     layers = Layers({name: array.shape for name, array in initial.items()})
     return workloads.loss(layers, request.spec, declare(batch))
 
 
 def main():
     data, initial = data_and_parameters()
+    trains = request.spec["optimizer"] is not None
     program, startup = fluid.Program(), fluid.Program()
     program.random_seed = startup.random_seed = 1
     with fluid.program_guard(program, startup):
         loss = loss_of(data[0], initial)
-        optimizer().minimize(loss)
+        if trains:
+            optimizer().minimize(loss)
     place = fluid.CUDAPlace(0) if request.on_gpu else fluid.CPUPlace()
     exe = fluid.Executor(place)
     exe.run(startup)
@@ -214,7 +222,7 @@ def main():
             build.product_precision = request.precision
         executor = fluid.ParallelExecutor(
             use_cuda=request.on_gpu,
-            loss_name=loss.name,
+            loss_name=loss.name if trains else None,
             main_program=program,
             build_strategy=build,
             exec_strategy=execution,
