@@ -17,7 +17,8 @@ from dpexec.core.places import (
     is_compiled_with_cuda,
 )
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows, Tensor
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
 from dpexec.errors import EnforceNotMet, EOFException
 
 __all__ = [

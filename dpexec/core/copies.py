@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 
 __all__ = ["array_on", "copy_on", "value_on", "values_on", "with_arrays"]
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpexec.core.rank_table import LoDRankTable
-from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows, moved
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor, LoDTensorArray, moved
 
 __all__ = ["Scope", "ScopeVariable", "global_scope", "scope_guard"]
 

@@ -14,7 +14,8 @@ import numpy as np
 from dpexec.compiler import CompiledProgram
 from dpexec.core.dtypes import VarType
 from dpexec.core.scope import Scope, global_scope
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.io.atomic import stored, write_files
 from dpexec.ir import streams

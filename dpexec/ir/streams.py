@@ -16,7 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import wire
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.ranges import require_range
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Spec, require
 from dpexec.ops._shapes import require_integer
 

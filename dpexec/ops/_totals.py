@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from dpexec.core.arrays import TensorArray
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ops.sum import sum as add
 
 __all__ = ["Deferred", "Total", "dense"]

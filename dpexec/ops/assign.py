@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op, require
 
 

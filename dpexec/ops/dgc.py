@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._optimizers import scalar
 from dpexec.ops._shapes import require_shape_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Spec, op, require
 from dpexec.ops._elementwise import (
     ATTRS,

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._rows import check_rows, fill_rows, without
 from dpexec.ops._sequences import per_row, require_sequences, sequence_count, sequence_sums

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._rows import REMOTE, added_rows, check_rows, without
 from dpexec.ops._shapes import require_same_dtype, require_same_shape

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.ops._rows import REMOTE, added_rows, check_rows, fill_rows, without
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.random import RandomStream
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops import _samplers
 from dpexec.ops._rows import REMOTE, added_rows, check_rows

@@ -16,7 +16,8 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import Lod, lod_name
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import streams
 from dpexec.ir.opdef import op, require

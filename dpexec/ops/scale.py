@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, op
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, op
 from dpexec.ops._optimizers import drawn, like_inputs, scalar
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, merge_dim, op, require
 from dpexec.ops._shapes import same_dims
 

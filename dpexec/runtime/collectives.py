@@ -14,7 +14,7 @@ import numpy as np
 from dpexec.core.copies import value_on
 from dpexec.core.lod import Lod
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.feeds.splitting import even_rows
 from dpexec.runtime.steps import Env

@@ -10,7 +10,8 @@ import numpy as np
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.copies import with_arrays
 from dpexec.core.lod import Lod
-from dpexec.core.tensors import LoDTensor, LoDTensorArray, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor, LoDTensorArray
 from dpexec.graph.lods import Sequences
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator

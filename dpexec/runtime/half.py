@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.operator import Operator
 
 __all__ = ["computes_in_single", "rounding", "widening"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.ir.spec import Spec
 from dpexec.runtime.env import Env

@@ -18,7 +18,8 @@ from dpexec.core import tensors
 from dpexec.core.copies import copy_on
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 
 __all__ = ["Replicas"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpexec.core.dtypes import to_numpy
 from dpexec.core.random import RandomStream
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet, EOFException
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles

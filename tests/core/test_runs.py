@@ -5,7 +5,7 @@ import pytest
 
 from dpexec.core.lod import Lod
 from dpexec.core.runs import add_at
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ops._rows import without
 from dpexec.ops._sequences import sequence_sums
 from dpexec.ops.clip import clip

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpexec.core.scope import Scope, global_scope, scope_guard
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 
 
 def test_find_var_searches_parents_and_var_does_not():

@@ -7,7 +7,7 @@ from distributed.protocol import deserialize, serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
 
 import dpexec as fluid
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.cluster.exports import Exports, exported, how_exchanged
 from tests.distributed.test_gpus import expected, trained
 from tests.fakes.cupy import install

@@ -7,7 +7,7 @@ import pytest
 
 from dpexec.core.lod import Lod
 from dpexec.core.places import CPUPlace
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.ir import opdef, roles
 from dpexec.runtime.env import Env

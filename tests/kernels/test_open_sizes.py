@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpexec.core.places import CPUPlace
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.build import ReplicationOptions, build_ssa_graph
 from dpexec.ir.sizes import Quotient, Rows, Size, at
 from dpexec.runtime.steps import Step, overwrites

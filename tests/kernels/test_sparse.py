@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, train, word_batches, words
 

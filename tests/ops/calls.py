@@ -13,7 +13,7 @@ from dpexec.core.copies import with_arrays
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.random import RandomStream
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef, roles
 from dpexec.ir.opdef import GradContext, SampleRng
 from dpexec.ir.program import Program

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import Sample
 from tests.ops.calls import SampleCall

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, dims_match
 from dpexec.ir.roles import grad_name

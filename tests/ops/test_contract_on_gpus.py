@@ -13,7 +13,7 @@ import dpexec
 from dpexec.core.copies import with_arrays
 from dpexec.core.lod import Lod
 from dpexec.core.ranges import looking_later
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.kernels.gpu.numbers import is_looked_at
 from dpexec.ops._sequences import sequence_maxima
 from tests.fakes.arrays import NAMES

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import dpexec.ops
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, Spec
 from dpexec.ops._elementwise import aligned, unbroadcast

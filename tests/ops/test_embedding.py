@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, Spec
 from tests.ops import calls

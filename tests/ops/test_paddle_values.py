@@ -14,7 +14,7 @@ import pytest
 
 from dpexec.core.arrays import TensorArray
 from dpexec.core.lod import LOD_SUFFIX, Lod
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import Sample
 from dpexec.ir.roles import GRAD_SUFFIX

@@ -5,7 +5,7 @@ import pytest
 
 import dpexec.ops
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.ir.opdef import InvalidOp, Spec
 

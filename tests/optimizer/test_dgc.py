@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir import opdef
 from dpexec.runtime import collectives
 from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.group_ops import GroupOp
 from dpexec.ir.spec import Spec
 from dpexec.kernels.elementwise import TOTAL

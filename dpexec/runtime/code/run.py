@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.located import address

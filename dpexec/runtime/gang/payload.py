@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, Sum
 from dpexec.runtime.gang.shared import Bytes

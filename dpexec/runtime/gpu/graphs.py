@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from dpexec.core.copies import with_arrays
 from dpexec.core.places import array_module
 from dpexec.core.ranges import Check, looking_later
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
 from dpexec.runtime.gpu.origins import DrawingEnv, Origins

@@ -17,7 +17,7 @@ from typing import Any
 
 from dpexec.core.flags import asks_for_equal_runs
 from dpexec.core.places import CUDAPlace, Place, array_module, on_device
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.collectives import bind_collective, sums_of

@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.store import keep, placed
 

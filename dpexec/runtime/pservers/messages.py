@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange
 
 __all__ = ["Message", "Values", "ask", "decode", "encode", "receive", "send"]

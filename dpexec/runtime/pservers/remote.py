@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.messages import Values
 

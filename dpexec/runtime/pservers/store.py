@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import LoDTensor, SelectedRows
+from dpexec.core.selected_rows import SelectedRows
+from dpexec.core.tensors import LoDTensor
 from dpexec.runtime.gang.wire import GangError
 
 __all__ = ["keep", "placed", "store"]

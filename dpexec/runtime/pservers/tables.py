@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import to_numpy
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program

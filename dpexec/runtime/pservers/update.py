@@ -10,7 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
 from dpexec.runtime.engine import Engine

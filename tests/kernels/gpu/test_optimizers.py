@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpexec.core.copies import with_arrays
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.kernels.gpu import kernel_of
 from dpexec.kernels.gpu.optimizers import update_of
 from dpexec.kernels.optimizers import UPDATES

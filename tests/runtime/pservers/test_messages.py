@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.messages import Message, decode, encode
 from tests.runtime.pservers.runs import Server, Trainer, connected, free_endpoints

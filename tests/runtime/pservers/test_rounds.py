@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from dpexec.core.tensors import SelectedRows
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.rounds import Rounds
 
