@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.checks import FLOATS, NUMBERS, check_variable_and_dtype
 from dpexec.core import unique_name
 from dpexec.initializer import Constant
 from dpexec.ir import opdef
@@ -203,6 +203,10 @@ def _keeps_shape_and_type(definition: opdef.OpDef) -> bool:
         return False
 
 
+_OF_INTEGERS = {"abs", "exp", "square"}
+"""Layers of one tensor that fluid lets take integers, too."""
+
+
 def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
     """The layer of an operator that maps one tensor to one like it.
 
@@ -210,6 +214,7 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
     ``name``.
     """
     op_type = definition.type
+    dtypes = NUMBERS if op_type in _OF_INTEGERS else FLOATS
     names = [n for n in definition.attrs if n in definition.kernel_arguments]
     parameter, by_any = inspect.Parameter, inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature(
@@ -228,13 +233,13 @@ def unary_layer(definition: opdef.OpDef) -> Callable[..., Variable]:
             raise TypeError(f"{op_type}{signature}: {error}") from None
         call.apply_defaults()
         x = call.arguments["x"]
-        check_variable_and_dtype(x, "x", FLOATS, op_type)
+        check_variable_and_dtype(x, "x", dtypes, op_type)
         attrs = {name: call.arguments[name] for name in names}
         return add_op(op_type, {"X": x}, x.dtype, attrs, name=call.arguments["name"])
 
     layer.__signature__ = signature  # type: ignore[attr-defined]
     arguments = {name: f"{definition.attrs[name]} by default." for name in names}
-    arguments = {"x": "float32, float64 or float16.", **arguments, "name": "prefix of names."}
+    arguments = {"x": f"{', '.join(dtypes)}.", **arguments, "name": "prefix of names."}
     return document(layer, op_type, op_type, arguments)
 
 

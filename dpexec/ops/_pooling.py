@@ -47,13 +47,17 @@ class Axis:
 
     @staticmethod
     def regular(size: int, kernel: int, stride: int, pads: Pair, ceil_mode: bool) -> Axis:
-        """Windows of a size, at a distance."""
+        """Windows of a size, at a distance.
+
+        A window that is larger than the image by less than the distance covers all of it: there,
+        Paddle rounds towards 0 what is missing.
+        """
         if size < 0:
             return Axis(size, -1, kernel, stride, pads[0])
-        room = size + sum(pads) - kernel
-        require(room >= 0, f"the window of {kernel} is larger than the padded {size + sum(pads)}")
-        output = (-(-room // stride) if ceil_mode else room // stride) + 1
-        return Axis(size, output, kernel, stride, pads[0])
+        padded = size + sum(pads)
+        room = padded - kernel + (stride - 1 if ceil_mode else 0)
+        require(room > -stride, f"the window of {kernel} is larger than the padded {padded}")
+        return Axis(size, max(room, 0) // stride + 1, kernel, stride, pads[0])
 
     def bounds(self, k: int) -> Pair:
         """The elements of the image that window ``k`` covers, padding left out."""

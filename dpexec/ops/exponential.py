@@ -12,12 +12,13 @@ from dpexec.ops._unary import LIBRARIES, bends, unary
 @unary(
     "exp",
     lambda r: r.normal((3, 4)),
-    (np.array([0.0, 1.0, -3.0]), np.array([1.0, 2.7182818, 0.049787067])),
+    (np.array([2, 0, -3]), np.array([7, 1, 0])),
     attrs=LIBRARIES,
+    integers=True,
 )
 def exp(xp: Any, x: Any) -> Any:
-    """``e ** x``. Source: Paddle op ``exp``."""
-    return xp.exp(x)
+    """``e ** x``, of integers rounded towards 0. Source: Paddle op ``exp``."""
+    return xp.exp(x).astype(x.dtype, copy=False)
 
 
 @exp.grad("Out", "Out@GRAD")

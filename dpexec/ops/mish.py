@@ -10,7 +10,9 @@ from dpexec.ops._unary import unary
 
 
 def _softplus(xp: Any, x: Any, threshold: float) -> Any:
-    """``log(1 + exp(x))``, and its limits beyond the threshold on both sides."""
+    """``log(1 + exp(x))``, and its limits beyond the threshold, if that is positive."""
+    if threshold <= 0:
+        return xp.logaddexp(x, x.dtype.type(0))
     inner = xp.clip(x, -threshold, threshold)
     middle = xp.log1p(xp.exp(inner))
     return xp.where(x > threshold, x, xp.where(x < -threshold, xp.exp(xp.minimum(x, 0)), middle))
@@ -20,10 +22,10 @@ def _softplus(xp: Any, x: Any, threshold: float) -> Any:
     "mish",
     lambda r: r.normal((3, 4)) * 3,
     (np.array([0.0, 2.0, 25.0]), np.array([0.0, 1.943959, 25.0])),
-    settings=({}, {"threshold": 15.0}, {"threshold": 40.0}),
+    settings=({}, {"threshold": 15.0}, {"threshold": 40.0}, {"threshold": 0.0}),
 )
 def mish(xp: Any, x: Any, *, threshold: float = 20.0) -> Any:
-    """``x * tanh(softplus(x))``; ``softplus`` is linear above ``threshold``.
+    """``x * tanh(softplus(x))``; ``softplus`` is linear above a positive ``threshold``.
 
     Source: Paddle op ``mish``; Misra, 2019.
     """

@@ -164,6 +164,17 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"X": r.normal((2, 3, 4, 6))},
             {"pooling_type": "avg", "ksize": [2, 3], "adaptive": True},
         ),
+        *(
+            Sample(
+                {"X": r.distinct((2, 3, 5, 2))},
+                {"pooling_type": kind, "ksize": [6, 3], "strides": [2, 2], "exclusive": False},
+            )
+            for kind in ("max", "avg")
+        ),
+        Sample(
+            {"X": r.normal((2, 3, 5, 2))},
+            {"pooling_type": "avg", "ksize": [7, 3], "strides": [2, 3], "ceil_mode": True},
+        ),
     ]  # fmt: skip
 
 

@@ -81,8 +81,13 @@ def _infer(
     else:
         require(shape, "attribute shape is empty")
         made = resolved(shape, x)
-    lod_level = x.lod_level if made and made[0] == x.shape[0] else 0
-    return x.replace(shape=made, lod_level=lod_level), xshape_spec(x)
+    return x.replace(shape=made, lod_level=_lod_level(x, made)), xshape_spec(x)
+
+
+def _lod_level(x: Spec, shape: Shape) -> int:
+    """Sequences stay where rows do; Paddle compares how many there are when it runs."""
+    same = shape and shape[0] == x.shape[0] and dims_match(product(shape[1:]), product(x.shape[1:]))
+    return x.lod_level if same else 0
 
 
 @op(

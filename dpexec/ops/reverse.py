@@ -20,6 +20,11 @@ def _check(x: Spec, axes: Sequence[int], attribute: str) -> Spec:
     return x
 
 
+def _flipped(xp: Any, x: Any, axes: Sequence[int]) -> Any:
+    """``x`` backwards along the axes; an axis that is named twice counts once, as in Paddle."""
+    return xp.flip(x, tuple({axis % x.ndim for axis in axes}))
+
+
 def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     return _check(x, axis, "axis").replace(lod_level=0)
 
@@ -33,11 +38,12 @@ def _infer_reverse(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
         Sample({"X": r.normal((2, 3))}, {"axis": [0]}),
         Sample({"X": r.normal((2, 2, 3))}, {"axis": [0, 2]}),
         Sample({"X": _X}, {"axis": [1]}, expected={"Out": _X[:, ::-1]}),
+        Sample({"X": _X}, {"axis": [1, -1, 1]}, expected={"Out": _X[:, ::-1]}),
     ],
 )
 def reverse(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:
     """``x`` backwards along ``axis``; a view. Source: Paddle op ``reverse``."""
-    return xp.flip(x, tuple(axis))
+    return _flipped(xp, x, axis)
 
 
 def _same_op(context: GradContext) -> list[GradOp]:
@@ -67,7 +73,7 @@ def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
 )
 def flip(xp: Any, x: Any, *, dims: Sequence[int] = ()) -> Any:
     """``x`` backwards along ``dims``; a view. Source: Paddle op ``flip``."""
-    return xp.flip(x, tuple(dims))
+    return _flipped(xp, x, dims)
 
 
 flip.grad_maker(_same_op)

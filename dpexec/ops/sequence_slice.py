@@ -43,6 +43,7 @@ def _column(*numbers: int) -> Ints:
                 ((5, 2), _column(1, 0), _column(2, 1)),
                 ((5, 1, 2), _column(0, 0), _column(3, 2)),
                 ((5, 1), _column(2, 1), _column(1, 1)),
+                ((5, 2), _column(3, 0), _column(0, 1)),
             )
         ),
         Sample(
@@ -72,7 +73,7 @@ def sequence_slice(xp: Any, x: Any, lod: Lod, offset: Any, length: Any) -> tuple
 def _piece(lod: Lod, offset: Any, length: Any) -> tuple[Ints, Ints]:
     """First rows and lengths of the pieces."""
     first, lengths = on_host(offset), on_host(length)
-    wrong = (first < 0) | (lengths <= 0) | (first + lengths > lod.lengths)
+    wrong = (first < 0) | (lengths < 0) | (first + lengths > lod.lengths)
     if wrong.any():
         i = int(wrong.argmax())
         raise ValueError(

@@ -84,3 +84,15 @@ def test_swish_has_no_beta_as_in_the_original():
     rows = np.array([-1.0, 0.5, 2.0], "float32")
     (found,) = fluid.Executor(fluid.CPUPlace()).run(feed={"x": rows}, fetch_list=[out])
     np.testing.assert_allclose(found, rows / (1 + np.exp(-rows)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_some_take_integers(dtype):
+    numbers = fluid.data("numbers", [None], dtype)
+    made = [getattr(layers, name)(numbers) for name in ("abs", "exp", "square")]
+    feed = {"numbers": np.array([-2, 0, 3], dtype)}
+    found = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=made)
+    assert [out.tolist() for out in found] == [[2, 0, 3], [0, 1, 20], [4, 0, 9]]
+    assert {out.dtype.name for out in found} == {dtype}
+    with pytest.raises(TypeError, match="sigmoid must be float16, float32, float64"):
+        layers.sigmoid(numbers)

@@ -134,7 +134,10 @@ def test_unpad_takes_lengths_in_a_column_as_older_programs_have_them():
 
 @pytest.mark.parametrize(
     ("offset", "length", "text"),
-    [([[0], [2]], [[1], [2]], "2 rows from row 2 on"), ([[0], [0]], [[0], [1]], "0 rows")],
+    [
+        ([[0], [2]], [[1], [2]], "2 rows from row 2 on"),
+        ([[0], [3]], [[1], [1]], "1 rows from row 3 on"),
+    ],
 )
 def test_pieces_that_a_sequence_does_not_have_are_refused(offset, length, text):
     x = fluid.data("x", [None, 1], lod_level=1)
@@ -212,3 +215,12 @@ def test_samples_are_chosen_by_their_tags():
     np.testing.assert_array_equal(np.array(found[2])[:, 0], [1, 1, 0, 1, 1, 1])
     none = run(feed | {"wanted": np.array([9])}, out, weight, grad)
     assert np.array(none[1]) == [[0]] and not np.array(none[2]).any()
+
+
+def test_rows_that_are_cut_into_pieces_hold_no_sequences():
+    x = fluid.data("x", [None, 6], lod_level=1)
+    pieces, whole = layers.reshape(x, [-1, 3]), layers.reshape(x, [-1, 2, 3])
+    feed = {"x": sequences([2, 1], width=6)}
+    assert [found.lod() for found in run(feed, pieces, whole)] == [[], [[0, 2, 3]]]
+    with pytest.raises(fluid.core.EnforceNotMet, match="has no sequences"):
+        layers.sequence_pool(pieces, "sum")
