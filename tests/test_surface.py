@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from tests.fixtures import feed_fetch_cases, surface_cases
+from tests.fixtures import collective_cases, feed_fetch_cases, surface_cases
 from tests.runtime.nets import AllReduce, Reduce, strategies
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -59,7 +59,7 @@ def _found(name, objects):
     return True
 
 
-CASES = [*surface_cases.CASES, *feed_fetch_cases.CASES]
+CASES = [*surface_cases.CASES, *feed_fetch_cases.CASES, *collective_cases.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

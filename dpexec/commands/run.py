@@ -140,7 +140,8 @@ def run(options: argparse.Namespace) -> int:
             from dpexec.runtime.gang.wire import GangError
 
             _print_traceback(error, options.script)
-            return OTHER_FAILED if isinstance(error, GangError) else SCRIPT_ERROR
+            others = isinstance(error, GangError) or isinstance(error.__cause__, GangError)
+            return OTHER_FAILED if others else SCRIPT_ERROR
     return 0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpexec.core.rank_table import LoDRankTable
+from dpexec.core.rings import Ring
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, moved
 
@@ -90,6 +91,7 @@ class Scope:
         self._vars: dict[str, ScopeVariable] = {}
         self._parent = parent
         self._children: list[Scope] = []
+        self._rings: dict[int, Ring] = {}
         self._runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def var(self, name: str) -> ScopeVariable:
@@ -136,6 +138,15 @@ class Scope:
         """Let go of all values; the scope is not to be used afterwards."""
         self.erase(self.local_var_names())
         self.drop_kids()
+
+    def set_ring(self, number: int, ring: Ring) -> None:
+        """Let operators that run in this scope find a ring of trainers."""
+        self._rings[number] = ring
+
+    def rings(self) -> dict[int, Ring]:
+        """The rings of trainers of this scope and its parents, by number."""
+        around = {} if self._parent is None else self._parent.rings()
+        return {**around, **self._rings}
 
     def run_count(self, program: Any) -> int:
         """The number of completed training runs of ``program`` in this scope.

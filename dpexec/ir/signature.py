@@ -20,11 +20,13 @@ __all__ = [
 Kernel = Callable[..., Any]
 
 RUNTIME_ARGUMENTS = frozenset(
-    {"backward", "before", "body", "calls", "differentiated", "names", "needs", "rng", "share"}
+    {"backward", "before", "body", "calls", "differentiated"}
+    | {"names", "needs", "rings", "rng", "share"}
 )
 """Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
 
 ``needs``: per output slot whether it is wanted, for ``[]`` slots a list. ``rng``: random numbers.
+``rings``: the rings of trainers that were set up in the scope, by number.
 ``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
 a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
 returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.

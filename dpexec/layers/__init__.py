@@ -20,6 +20,7 @@ from typing import Any
 from dpexec.errors import similar as _similar
 from dpexec.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
+    collective,  # noqa: F401  fluid's
     control_flow,
     detection,
     io,

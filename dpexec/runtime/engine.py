@@ -307,7 +307,9 @@ class Engine:
 
     def _shards(self, feeds: Feeds, ahead: int = 0) -> list[Shard]:
         before, total = self.local.extent([feeds.samples[d] for d in self.graph.replicas])
-        return make_shards(self.graph, feeds, self._runs() + ahead, before, total, self._scaled)
+        rings = {} if self._on_cluster else self.replicas.scope.rings()
+        run = self._runs() + ahead
+        return make_shards(self.graph, feeds, run, before, total, self._scaled, rings)
 
     @functools.cached_property
     def _scaled(self) -> bool:

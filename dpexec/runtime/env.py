@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpexec.core.random import RandomStream
+from dpexec.core.rings import Ring
 from dpexec.ir.operator import Operator
 
 __all__ = ["Env", "Shard"]
@@ -24,6 +25,7 @@ class Shard:
         weight: what the loss gradient is seeded with.
         inner: first row and number of rows in ParallelDos, by the number of their block.
         share: what part of the batch the samples here are.
+        rings: rings of trainers, by number.
     """
 
     run: int = 0
@@ -33,6 +35,7 @@ class Shard:
     weight: float = 1.0
     inner: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     share: float = 1.0
+    rings: Mapping[int, Ring] = field(default_factory=dict)
 
     def rows_of(self, op: Operator) -> tuple[int, int]:
         """First row and number of rows that an operator works on."""

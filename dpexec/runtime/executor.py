@@ -28,6 +28,7 @@ from dpexec.runtime.pservers.client import Servers
 from dpexec.runtime.pservers.remote import remote_of
 from dpexec.runtime.pservers.server import serve
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
+from dpexec.runtime.trainers.rings import set_up_rings
 from dpexec.runtime.variants import AS_IT_IS, Pruning, Variant, fed_levels, needed_feeds
 
 __all__ = ["Executor"]
@@ -161,6 +162,7 @@ class Executor:
         return engine
 
     def _make_engine(self, source: Program, scope: Scope, label: Program) -> Engine:
+        set_up_rings(source, scope)
         if label._trainer_id is None:
             return Engine(source, [self.place], scope, label=label)
         strategy = BuildStrategy()

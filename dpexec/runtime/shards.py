@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 
+from dpexec.core.rings import Ring
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.env import Shard
 from dpexec.runtime.feeds.splitting import Feeds
@@ -13,7 +15,13 @@ __all__ = ["make_shards"]
 
 
 def make_shards(
-    graph: SSAGraph, feeds: Feeds, run: int, before: int, total: int, scaled: bool
+    graph: SSAGraph,
+    feeds: Feeds,
+    run: int,
+    before: int,
+    total: int,
+    scaled: bool,
+    rings: Mapping[int, Ring],
 ) -> list[Shard]:
     """Every device's part of a run.
 
@@ -24,6 +32,7 @@ def make_shards(
         before: samples of the batch that other processes have before those of this one.
         total: samples of the whole batch.
         scaled: whether gradients are weighted by their device's share of the batch.
+        rings: rings of trainers, by number.
     """
     entropy = secrets.randbits(62) + 1
     shards = []
@@ -33,6 +42,6 @@ def make_shards(
         share = samples / max(total, 1)
         weight = share if scaled else 1.0
         begin = first if device < replicas else 0
-        shards.append(Shard(run, entropy, begin, max(samples, 1), weight, parts, share))
+        shards.append(Shard(run, entropy, begin, max(samples, 1), weight, parts, share, rings))
         first += samples
     return shards

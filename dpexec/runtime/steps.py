@@ -194,6 +194,8 @@ def _arguments_of_env(
     if op.definition.is_random:
         stream = random_stream(op)
         found["rng"] = lambda env: env.draw(stream)
+    if "rings" in asked:
+        found["rings"] = lambda env: env.shard.rings
     if "share" in asked:
         found["share"] = lambda env: env.shard.share
     return found

@@ -1,7 +1,7 @@
 """``fluid.transpiler``: programs of one process become programs of several."""
 
 from dpexec.memory import memory_optimize, release_memory
-from dpexec.transpiler import details
+from dpexec.transpiler import collective, details
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.distribute_transpiler import DistributeTranspiler
 from dpexec.transpiler.ps_dispatcher import HashName, RoundRobin
@@ -11,6 +11,7 @@ __all__ = [
     "DistributeTranspilerConfig",
     "HashName",
     "RoundRobin",
+    "collective",
     "details",
     "memory_optimize",
     "release_memory",

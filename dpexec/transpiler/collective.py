@@ -1,19 +1,29 @@
-"""Trainers that exchange gradients themselves: the modes ``"nccl2"`` and ``"collective"``."""
+"""Trainers that exchange gradients themselves: the modes ``"nccl2"`` and ``"collective"``.
+
+`GradAllReduce` and `LocalSGD` write what is exchanged into programs, as operators.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType
 from dpexec.errors import EnforceNotMet
-from dpexec.ir.program import Program
+from dpexec.ir import roles
+from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
+from dpexec.ir.program import Program, default_main_program, default_startup_program
+from dpexec.ir.variable import Parameter, Variable
 from dpexec.transpiler.config import DistributeTranspilerConfig
 
-__all__ = ["transpile_collective"]
+__all__ = ["GradAllReduce", "LocalSGD", "transpile_collective"]
 
 
 def transpile_collective(
     config: DistributeTranspilerConfig,
     program: Program,
+    startup: Program,
     trainer_id: int,
     trainers: str | Sequence[str],
     current_endpoint: str,
@@ -22,11 +32,12 @@ def transpile_collective(
 
     In mode ``"nccl2"`` it is then run by a ParallelExecutor or CompiledProgram with as many
     trainers; in mode ``"collective"`` by ``Executor.run``, on one device of each trainer. Trainers
-    meet at the first step, so the startup program stays as it is.
+    meet at the first step, so the startup program stays as it is, besides that for `LocalSGD`.
 
     Args:
         config: with the mode.
         program: what is trained.
+        startup: gives it its first values.
         trainer_id: number of this trainer.
         trainers: endpoints of all, ``"ip:port,ip:port"``.
         current_endpoint: of this trainer.
@@ -43,6 +54,10 @@ def transpile_collective(
             f"the trainers {', '.join(endpoints)}"
         )
     _check_mode(config, len(endpoints))
+    if config.collective_mode == "local_sgd":
+        where = trainer_id, endpoints, current_endpoint, config.wait_port
+        LocalSGD(config.nccl_comm_num).transpile(startup, program, *where)
+        return
     if config.mode == "collective":
         program._trainer_id = trainer_id
     program._trainers_endpoints = endpoints
@@ -52,13 +67,204 @@ def _check_mode(config: DistributeTranspilerConfig, trainers: int) -> None:
     if config.mode == "collective":
         if trainers == 1:
             raise ValueError("invalid trainer number in distributed: 1")
-        if config.collective_mode != "grad_allreduce":
+        if config.collective_mode not in ("grad_allreduce", "local_sgd"):
             raise EnforceNotMet(
                 f"DistributeTranspilerConfig.collective_mode {config.collective_mode!r} is not "
-                "supported; there is 'grad_allreduce'"
+                "supported; there are 'grad_allreduce' and 'local_sgd'"
             )
     elif config.mode != "nccl2":
         raise EnforceNotMet(
             f"DistributeTranspilerConfig.mode {config.mode!r} is not supported; there are "
             "'pserver', 'nccl2' and 'collective'"
         )
+
+
+class Collective:
+    """Writes into the programs of a trainer what it exchanges with others.
+
+    Args:
+        nrings: rings that values go through in turn.
+    """
+
+    def __init__(self, nrings: int) -> None:
+        self.nrings = nrings
+        self._last_ring = -1
+
+    def transpile(
+        self,
+        startup_program: Program | None,
+        main_program: Program | None,
+        rank: int,
+        endpoints: str | Sequence[str],
+        current_endpoint: str,
+        wait_port: bool,
+    ) -> None:
+        """Change the programs of this trainer; ``Executor.run`` runs them, on one device.
+
+        Args:
+            startup_program: None takes the default startup program.
+            main_program: with an optimizer; None takes the default main program.
+            rank: number of this trainer.
+            endpoints: of all trainers, ``"ip:port,ip:port"``.
+            current_endpoint: of this trainer.
+            wait_port: accepted for fluid's sake: trainers wait for each other.
+
+        Raises:
+            ValueError: there is one trainer, or endpoints and number of this one do not fit.
+        """
+        listed = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+        if len(listed) < 2:
+            raise ValueError("the number of endpoints must > 1")
+        if rank not in range(len(listed)) or listed[rank] != current_endpoint:
+            raise ValueError(f"endpoint {current_endpoint} is not number {rank} of {listed}")
+        self.startup_program = startup_program or default_startup_program()
+        self.main_program = main_program or default_main_program()
+        self.rank, self.endpoints, self.nranks = rank, listed, len(listed)
+        self.current_endpoint = current_endpoint
+        self._last_ring = -1
+        self._transpile_startup_program()
+        self._last_ring = -1
+        self._transpile_main_program()
+
+    def _transpile_startup_program(self) -> None:
+        """Set up the rings, and begin with the parameters of trainer 0."""
+        block = self.startup_program.global_block()
+        for ring in range(self.nrings):
+            self._set_up(block, ring)
+        params = [param for param in block.iter_parameters() if not param.is_distributed]
+        for param in params:
+            _on(block, "c_broadcast", param, ring_id=self._next_ring(), root=0)
+        self._wait(block, len(block.ops), params[-1] if params else None, roles.FORWARD)
+
+    def _set_up(self, block: Block, ring: int) -> None:
+        others = [e for number, e in enumerate(self.endpoints) if number != self.rank]
+        name = unique_name.generate("nccl_id")
+        made = block.create_var(name=name, persistable=True, type=VarType.RAW)
+        where = {"endpoint": self.current_endpoint, "other_endpoints": others}
+        here = {"rank": self.rank, roles.ROLE: roles.FORWARD}
+        block.append_op("c_gen_nccl_id", {}, {"Out": [made]}, {**where, **here})
+        block.append_op(
+            "c_comm_init", {"X": [made]}, {}, {"nranks": self.nranks, "ring_id": ring, **here}
+        )
+
+    def _transpile_main_program(self) -> None:
+        raise NotImplementedError("GradAllReduce and LocalSGD say what is exchanged")
+
+    def _next_ring(self) -> int:
+        self._last_ring = (self._last_ring + 1) % self.nrings
+        return self._last_ring
+
+    def _wait(self, block: Block, index: int, var: Variable | None, role: int) -> None:
+        """Wait for what all rings transfer."""
+        for ring in range(self.nrings if var is not None else 0):
+            assert var is not None
+            _on(block, "c_sync_comm_stream", var, index + ring, role, ring_id=ring)
+
+
+def _on(
+    block: Block,
+    type: str,
+    var: Variable,
+    index: int | None = None,
+    role: int = roles.FORWARD,
+    **attrs: object,
+) -> None:
+    """Add an operator that overwrites a variable."""
+    at = len(block.ops) if index is None else index
+    block._insert_op(at, type, {"X": [var]}, {"Out": [var]}, {roles.ROLE: role, **attrs})
+
+
+class GradAllReduce(Collective):
+    """Adds up gradients over the trainers before parameters are updated.
+
+    Each trainer's loss counts with the same weight: feed all of them as many samples.
+
+    Args:
+        nrings: rings that gradients go through in turn.
+    """
+
+    def __init__(self, nrings: int = 2) -> None:
+        super().__init__(nrings)
+        self.mode = "grad_allreduce"
+
+    def _transpile_main_program(self) -> None:
+        block = self.main_program.global_block()
+        for op in [op for op in block.ops if op.role == roles.BACKWARD | roles.LOSS]:
+            seed = block.var(op.output_arg_names[0])
+            share = 1.0 / self.nranks
+            _on(block, "scale", seed, block.ops.index(op) + 1, roles.BACKWARD, scale=share)
+        last = None
+        for op in reversed(list(block.ops)):
+            last = self._sum_up(block, op) or last
+        updates = (index for index, op in enumerate(block.ops) if op.role & roles.OPTIMIZE)
+        self._wait(block, next(updates, len(block.ops)), last, roles.BACKWARD)
+
+    def _sum_up(self, block: Block, op: Operator) -> Variable | None:
+        """Add up what an operator has computed the last part of; the last of the gradients."""
+        pairs = op.role_var if op.role & roles.BACKWARD else []
+        found = [
+            block.var(grad)
+            for param, grad in zip(pairs[::2], pairs[1::2], strict=True)
+            if not getattr(block.var(param), "is_distributed", False)
+        ]
+        behind = block.ops.index(op) + 1
+        for number, grad in enumerate(found):
+            if number == 0:
+                _on(block, "c_sync_calc_stream", grad, behind, roles.BACKWARD)
+            ring = self._next_ring()
+            _on(block, "c_allreduce_sum", grad, behind + 1, roles.BACKWARD, ring_id=ring)
+        return found[-1] if found else None
+
+
+class LocalSGD(Collective):
+    """Lets each trainer update its parameters, and then takes the mean of what they have become.
+
+    Args:
+        nrings: rings that parameters go through in turn.
+    """
+
+    def __init__(self, nrings: int = 2) -> None:
+        super().__init__(nrings)
+        self.mode = "local_sgd"
+        self.snapshot_key = "@SNAPSHOT"
+
+    def snapshot_name(self, param_name: str) -> str:
+        """The variable with the value that a parameter had after the last exchange."""
+        return param_name + self.snapshot_key
+
+    def _snapshot(self, block: Block, param: Variable) -> Variable:
+        name = self.snapshot_name(param.name)
+        kept = {"dtype": param.dtype, "persistable": True, "stop_gradient": True}
+        return block.create_var(name=name, shape=param.shape, **kept)
+
+    def _transpile_startup_program(self) -> None:
+        super()._transpile_startup_program()
+        block = self.startup_program.global_block()
+        for param in list(block.iter_parameters()):
+            if not param.is_distributed:
+                slots = {"X": [param]}, {"Out": [self._snapshot(block, param)]}
+                block.append_op("assign", *slots, {roles.ROLE: roles.FORWARD})
+
+    def _transpile_main_program(self) -> None:
+        block, role = self.main_program.global_block(), {roles.ROLE: roles.OPTIMIZE}
+        exchanged: list[tuple[Variable, Variable]] = []
+        for op in reversed(list(block.ops)):
+            if not all(op.inputs.get(slot) for slot in ("Param", "Grad", "LearningRate")):
+                continue
+            param = block.var(op.inputs["Param"][0])
+            if isinstance(param, Parameter) and param.is_distributed:
+                continue
+            snapshot, behind = self._snapshot(block, param), block.ops.index(op) + 1
+            slots = {"X": [snapshot], "Y": [param]}, {"Out": [param]}
+            block._insert_op(behind, "elementwise_sub", *slots, role)
+            _on(block, "c_sync_calc_stream", param, behind + 1, roles.OPTIMIZE)
+            ring = self._next_ring()
+            _on(block, "c_allreduce_sum", param, behind + 2, roles.OPTIMIZE, ring_id=ring)
+            exchanged.append((param, snapshot))
+        last = exchanged[-1][0] if exchanged else None
+        self._wait(block, len(block.ops), last, roles.OPTIMIZE)
+        for param, snapshot in reversed(exchanged):
+            _on(block, "scale", param, role=roles.OPTIMIZE, scale=1.0 / self.nranks)
+            slots = {"X": [snapshot], "Y": [param]}, {"Out": [param]}
+            block.append_op("elementwise_sub", *slots, role)
+            block.append_op("assign", {"X": [param]}, {"Out": [snapshot]}, role)

@@ -87,7 +87,8 @@ class DistributeTranspiler:
         startup = default_startup_program() if startup_program is None else startup_program
         if self.config.mode != "pserver":
             assert not isinstance(trainers, int), f"trainers are endpoints, not {trainers!r}"
-            transpile_collective(self.config, program, trainer_id, trainers, current_endpoint)
+            who = trainer_id, trainers, current_endpoint
+            transpile_collective(self.config, program, startup, *who)
             return
         assert isinstance(trainers, int), f"trainers is a number, but received {trainers!r}"
         if not sync_mode:

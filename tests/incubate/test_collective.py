@@ -77,7 +77,6 @@ def test_activations_are_computed_again_and_precision_is_mixed():
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"use_local_sgd": True}, EnforceNotMet, "use_local_sgd is not supported"),
         ({"use_dist_fc": True}, EnforceNotMet, "use_dist_fc is not supported"),
         ({"collective_mode": "grad_allreduce"}, AssertionError, "needs mode = 'collective'"),
         ({"mode": "ring"}, EnforceNotMet, "'ring' is not supported"),

@@ -228,7 +228,9 @@ def run(op, values, xp=np, choose=SampleCall.choose):
             for slot, found in zip(definition.outputs, wanted, strict=True)
         )
     if "names" in definition.kernel_arguments:
-        keywords.update(names=op.inputs, calls=itertools.count())
+        keywords["names"] = op.inputs
+    if "calls" in definition.kernel_arguments:
+        keywords["calls"] = itertools.count()
     if definition.is_random:
         keywords["rng"] = RandomStream(seed=7, key=1, run=0)
     with np.errstate(all="ignore"):

@@ -87,8 +87,8 @@ def test_test_programs_run_alone(endpoints):
 
 def test_what_is_not_supported_is_said(endpoints):
     net = classifier()
-    with pytest.raises(EnforceNotMet, match="'local_sgd' is not supported; there is 'grad_all"):
-        transpiled(net, endpoints, 0, "collective", "local_sgd")
+    with pytest.raises(EnforceNotMet, match="'sgd' is not supported; there are 'grad_all"):
+        transpiled(net, endpoints, 0, "collective", "sgd")
     with pytest.raises(EnforceNotMet, match="mode 'ring' is not supported; there are 'pserver'"):
         transpiled(net, endpoints, 0, "ring")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hmac
 import json
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,15 @@ import numpy as np
 
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Door, Member, host_id
-from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_goodbye
+from dpexec.runtime.gang.wire import (
+    Channel,
+    GangError,
+    Tag,
+    exchange,
+    into,
+    last_words,
+    say_goodbye,
+)
 from dpexec.runtime.trainers.endpoints import Endpoint, encryption
 from dpexec.runtime.trainers.secret import secret_of
 
@@ -151,16 +160,51 @@ class Party:
         forms = [[name, list(a.shape), a.dtype.str] for name, a in own.items()]
         told = self.tell(forms, "the first values of variables", limit)[0]
         arrays = own or {name: _room(shape, dtype) for name, shape, dtype in told}
-        buffers = [a.reshape(-1).view(np.uint8).data for a in arrays.values() if a.size]
+        buffers = [_bytes_of(array) for array in arrays.values() if array.size]
         sends = {} if self.rank else dict.fromkeys(self._channels, buffers)
         places = {0: lambda _: buffers} if self.rank else {}
         self._exchange("the values of trainer 0", sends, places, limit)
         return arrays
 
+    def gather(
+        self, array: np.ndarray[Any, Any], senders: Sequence[int], text: str, limit: float
+    ) -> list[np.ndarray[Any, Any]]:
+        """The arrays of some trainers, in the order in which these are named.
+
+        Args:
+            array: of this trainer; all have one of this shape and type.
+            senders: ranks of the trainers.
+            text: what it is about.
+            limit: seconds that another may be silent.
+
+        Raises:
+            GangError: see :meth:`tell`; or a trainer's array has another size.
+        """
+        found = {rank: np.empty_like(array, order="C") for rank in senders if rank != self.rank}
+        own = [_bytes_of(np.ascontiguousarray(array))]
+        sends = dict.fromkeys(self._channels, own) if self.rank in senders else {}
+        places = {rank: into(_bytes_of(room)) for rank, room in found.items()}
+        self._exchange(text, sends, places, limit)
+        return [found.get(rank, array) for rank in senders]
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Do what all trainers do; if it fails here, the others are told."""
+        with self.busy:
+            try:
+                yield
+            except BaseException as error:
+                self.part(last_words(self.name(self.rank), self.steps, error))
+                raise
+
     def _exchange(self, text: str, sends: Any, places: Any, limit: float) -> None:
         self._talks += 1
         tag = Tag(self.steps + 1, _TALK + self._talks, text)
         exchange(self._channels, tag, sends, places, limit)
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
 
 
 class _Heard:

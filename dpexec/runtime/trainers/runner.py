@@ -8,12 +8,11 @@ with all the replicas would give them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +24,6 @@ from dpexec.runtime.binding import Binding
 from dpexec.runtime.env import Shard
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.gang.group import Group
-from dpexec.runtime.gang.wire import last_words
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
@@ -105,7 +103,7 @@ class TrainerRunner(LocalRunner):
             GangError: somebody did not come.
         """
         self._agreed.clear()
-        with self._together():
+        with self.party.together():
             meeting = self.party.meet(self._limit)
             if meeting != self._meeting:
                 self.group = self.party.group(len(self._replicas.places), self._limit)
@@ -135,7 +133,7 @@ class TrainerRunner(LocalRunner):
             EnforceNotMet: they do not make the same step, or a replica has no samples.
             GangError: see :meth:`step`.
         """
-        with self._together():
+        with self.party.together():
             return self._reaching(binding, self._agree(binding, feeds))
 
     def _agree(self, binding: Binding, feeds: Feeds) -> dict[str, int]:
@@ -202,24 +200,13 @@ class TrainerRunner(LocalRunner):
                 and meet again at the next step.
             EnforceNotMet: something is wrong here; no variable has changed.
         """
-        with self._together():
+        with self.party.together():
             self.party.steps += 1
             self._step = self._agreed.popleft()
             results = super().step(binding, feeds, shards, merged, recorders)
         if recorders:  # what they were given is added to
             binding.recording.note_moved(self.group.moved)
         return results
-
-    @contextlib.contextmanager
-    def _together(self) -> Iterator[None]:
-        """Do what all trainers do; if it fails here, the others are told."""
-        with self.party.busy:
-            try:
-                yield
-            except BaseException as error:
-                name = self.party.name(self.party.rank)
-                self.party.part(last_words(name, self.party.steps, error))
-                raise
 
     def extent(self, samples: Sequence[int]) -> tuple[int, int]:
         """Samples of the batch before those of this trainer, and of all trainers."""

@@ -14,6 +14,7 @@ from dpexec.incubate.fleet.collective.strategy import DistributedStrategy
 from dpexec.io.variables import save_persistables
 from dpexec.ir.program import Program, default_startup_program
 from dpexec.ir.variable import Variable
+from dpexec.optimizer.adam import LambOptimizer
 from dpexec.optimizer.dgc import DGCMomentumOptimizer
 from dpexec.optimizer.recompute import RecomputeOptimizer
 from dpexec.runtime.compiled_program import CompiledProgram
@@ -142,7 +143,7 @@ class CollectiveOptimizer(DistributedOptimizer):
         """
         main, startup = loss.block.program, startup_program or default_startup_program()
         optimizer = self._with_mixed_precision(self._with_recompute(self._optimizer))
-        self._check_mode()
+        self._choose_mode()
         done = optimizer.minimize(loss, startup, parameter_list, no_grad_set)
         fleet.startup_program = startup
         fleet._origin_program = main.clone()
@@ -167,14 +168,16 @@ class CollectiveOptimizer(DistributedOptimizer):
         scaling = self._strategy.amp_loss_scaling
         return decorate(optimizer, init_loss_scaling=scaling, use_dynamic_loss_scaling=True)
 
-    def _check_mode(self) -> None:
+    def _choose_mode(self) -> None:
         strategy = self._strategy
-        for name in ("use_local_sgd", "use_dist_fc"):
-            if getattr(strategy, name):
-                raise EnforceNotMet(
-                    f"DistributedStrategy.{name} is not supported; there are mode 'nccl2', and "
-                    "mode 'collective' with collective_mode 'grad_allreduce'"
-                )
+        if strategy.use_dist_fc:
+            raise EnforceNotMet(
+                "DistributedStrategy.use_dist_fc is not supported; there are mode 'nccl2', and "
+                "mode 'collective' with collective_mode 'grad_allreduce' or 'local_sgd'"
+            )
+        if strategy.use_local_sgd:
+            _refuse("use_local_sgd", self._optimizer, DGCMomentumOptimizer, LambOptimizer)
+            strategy.mode, strategy.collective_mode = "collective", "local_sgd"
         if strategy.collective_mode is not None:
             assert strategy.mode == "collective", (
                 f"collective_mode {strategy.collective_mode!r} needs mode = 'collective'"

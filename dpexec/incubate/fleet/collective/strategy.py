@@ -16,10 +16,10 @@ def _any(name: str, value: Any) -> Any:
 class DistributedStrategy(BuildStrategy):
     """How a program is divided between trainers, compiled and run.
 
-    ``use_local_sgd`` and ``use_dist_fc`` are not supported, and refused by ``minimize``.
+    ``use_local_sgd`` sets the modes; ``use_dist_fc`` is not supported, and refused by ``minimize``.
     """
 
-    use_local_sgd = _Field(False, bool, "Not supported.")
+    use_local_sgd = _Field(False, bool, "Trainers update their own parameters, then take the mean.")
     use_dist_fc = _Field(False, bool, "Not supported.")
     dist_fc_config = _Field(None, _any, "Belongs to use_dist_fc.")
     mode = _Field("nccl2", str, "'nccl2': compiled programs; 'collective': Executor.run trains.")
