@@ -40,7 +40,7 @@ from dpexec.trace import live
 from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
-    from dpexec.runtime.schedulers.distributed import ClusterRunner
+    from dpexec.runtime.client.runner import ClusterRunner
     from dpexec.trace.events import Trace
 
 __all__ = ["Engine"]
@@ -323,7 +323,7 @@ class Engine:
             assert self.execution_strategy is not None
             client = self.scheduler
             from dpexec import dashboard  # these take 20 MB, and are imported when they are used
-            from dpexec.runtime.schedulers.distributed import ClusterRunner
+            from dpexec.runtime.client.runner import ClusterRunner
 
             self._cluster = ClusterRunner(client, self.compilation, self.execution_strategy)
             dashboard.attach(client, self, self._cluster.token[:8])

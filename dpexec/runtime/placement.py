@@ -143,7 +143,7 @@ def workers_of(client: Any) -> list[str]:
     Raises:
         RuntimeError: there are none, or the scheduler does not answer.
     """
-    from dpexec.runtime.schedulers.waiting import Contact  # distributed loads with a client only
+    from dpexec.runtime.client.waiting import Contact  # distributed loads with a client only
 
     addresses = Contact(client, float(ExecutionStrategy.collective_timeout.default)).workers()
     if not addresses:

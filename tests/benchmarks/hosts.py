@@ -16,7 +16,7 @@ import numpy as np
 
 import dpexec as fluid
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.schedulers import task_runner
+from dpexec.runtime.client import task_runner
 from tests.benchmarks.gangs import program
 from tests.distributed.hosts import hosts
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from dpexec.runtime.schedulers import replica_group
+from dpexec.runtime.client import replica_group
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, Run, assert_same_bits, train

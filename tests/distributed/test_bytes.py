@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.schedulers import links
+from dpexec.runtime.client import links
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train, words
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpexec.runtime.schedulers import replica_group
+from dpexec.runtime.client import replica_group
 from tests.distributed.chaos import COLLECTIVES, MODES, Storm, run
 from tests.runtime.nets import assert_same_bits
 

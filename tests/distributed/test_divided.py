@@ -3,8 +3,8 @@
 import pytest
 
 from dpexec.runtime.bucket_size import Exchange
-from dpexec.runtime.schedulers import task_runner
-from dpexec.runtime.schedulers.home_table import HomeTable
+from dpexec.runtime.client import task_runner
+from dpexec.runtime.client.home_table import HomeTable
 from tests.distributed.faults import die
 from tests.distributed.nets import NETS
 from tests.runtime.nets import assert_same_bits, train

@@ -8,8 +8,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import ClusterError, SchedulerLostError, StateLostError
-from dpexec.runtime.schedulers import replica_group
-from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+from dpexec.runtime.client import replica_group
+from dpexec.runtime.client.replica_group import ReplicaGroup
 from tests.distributed.clusters import Workers, workers
 from tests.distributed.faults import die, disturbed, fill_memory
 from tests.distributed.nets import NETS

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.links import link_between
-from dpexec.runtime.schedulers.waiting import Contact
+from dpexec.runtime.client.home_table import HomeTable
+from dpexec.runtime.client.links import link_between
+from dpexec.runtime.client.waiting import Contact
 from tests.distributed.hosts import hosts
 from tests.runtime.nets import assert_same_bits, batches, classifier, train, word_batches, words
 from tests.waiting import until

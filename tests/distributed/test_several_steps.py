@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.schedulers import task_runner
+from dpexec.runtime.client import task_runner
 from tests.distributed.faults import fail
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, persistables, train

@@ -7,6 +7,7 @@ import pytest
 import dpexec as fluid
 from dpexec.runtime.bucket_size import GANG, TASKS, THREADS
 from dpexec.runtime.compilation import Compilation
+from dpexec.runtime.plan import PlanKey
 from tests.runtime.nets import (
     AllReduce,
     Reduce,
@@ -34,7 +35,7 @@ def compilation(collectives=None, mode=AllReduce, **options):
 
 def planned(made):
     graph, _ = made.graph()
-    return made.plan(graph, [], ["x", "y"], [], False)
+    return made.plan(graph, PlanKey((), frozenset({"x", "y"})))
 
 
 @pytest.mark.parametrize("devices", [2, 3])

@@ -3,7 +3,7 @@
 import pytest
 
 from dpexec.errors import WorkerLostError
-from dpexec.runtime.schedulers.recovery import Recovery
+from dpexec.runtime.client.recovery import Recovery
 
 
 class Group:

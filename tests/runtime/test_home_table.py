@@ -1,6 +1,6 @@
 """Which worker is the home of which replica, and who goes where."""
 
-from dpexec.runtime.schedulers.home_table import HomeTable
+from dpexec.runtime.client.home_table import HomeTable
 
 
 def test_lost_replicas_go_to_the_others():

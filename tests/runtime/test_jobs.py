@@ -4,9 +4,10 @@ import pytest
 
 import dpexec as fluid
 from dpexec.runtime.bucket_size import TASKS, Exchange
+from dpexec.runtime.client.home_table import HomeTable
+from dpexec.runtime.client.jobs import jobs_of, joined_names
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.jobs import jobs_of, joined_names
+from dpexec.runtime.plan import PlanKey
 from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
 
 PAIR = ("a", "b")
@@ -19,8 +20,8 @@ def jobs(homes, mode=AllReduce, idle=(), startup=False, link=TASKS):
     program = net.startup if startup else net.main
     made = Compilation.of(program, [fluid.CPUPlace()] * len(homes), build, False, "tasks")
     graph, _ = made.graph()
-    fetched, fed = ([], []) if startup else ([net.loss.name], ["x", "y"])
-    plan = made.plan(graph, fetched, fed, list(idle), False)
+    fetched, fed = ((), ()) if startup else ((net.loss.name,), ("x", "y"))
+    plan = made.plan(graph, PlanKey(fetched, frozenset(fed), tuple(idle)))
     return jobs_of(plan, HomeTable(homes), lambda: link)
 
 

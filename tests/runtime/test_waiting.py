@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 
 from dpexec.errors import SchedulerLostError, WorkerLostError
-from dpexec.runtime.schedulers.waiting import Contact
+from dpexec.runtime.client.waiting import Contact
 from tests.distributed.clusters import workers
 from tests.waiting import until
 

@@ -1,6 +1,6 @@
 """The actions of a job, as workers do them: a task of the plan, or a share of a sum.
 
-A sum that is divided (:mod:`dpexec.runtime.schedulers.adding`) goes through three kinds of actions.
+A sum that is divided (:mod:`dpexec.runtime.client.adding`) goes through three kinds of actions.
 Workers cut a share out of the gradients of their replicas for each of those that add up; these add
 up their share of all replicas, in the order of the replicas, so that every element has the bits
 that it has in an undivided sum; and every worker joins the shares of the sum.

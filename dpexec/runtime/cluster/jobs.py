@@ -1,6 +1,6 @@
 """The jobs of a step, as workers run them.
 
-A job is a dask task, see :mod:`dpexec.runtime.schedulers.jobs`: what it does is sent with it.
+A job is a dask task, see :mod:`dpexec.runtime.client.jobs`: what it does is sent with it.
 """
 
 from __future__ import annotations

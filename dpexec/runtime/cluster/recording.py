@@ -25,7 +25,7 @@ from dpexec.trace.recorder import Row
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
-    from dpexec.runtime.schedulers.waiting import Contact, Homes
+    from dpexec.runtime.client.waiting import Contact, Homes
 
 __all__ = ["ClusterRecording", "Noted", "noted_on_worker"]
 

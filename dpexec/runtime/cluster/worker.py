@@ -1,7 +1,7 @@
 """What a worker of a cluster does: it holds replicas, and runs the tasks that come for them.
 
 The functions are called on workers, with the epoch of the runner whose replicas they mean
-(:class:`dpexec.runtime.schedulers.distributed.ClusterRunner`). When the homes of replicas change,
+(:class:`dpexec.runtime.client.runner.ClusterRunner`). When the homes of replicas change,
 another epoch begins, and what still comes of the one before is refused.
 """
 

@@ -27,7 +27,7 @@ from dpexec.runtime.feeds.dask_blocks import (
 )
 
 if TYPE_CHECKING:
-    from dpexec.runtime.schedulers.waiting import Contact
+    from dpexec.runtime.client.waiting import Contact
 
 __all__ = ["Fed", "HeldRows", "Piece", "hold", "put_together"]
 

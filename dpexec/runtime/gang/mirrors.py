@@ -11,6 +11,7 @@ from typing import Any
 
 from dpexec.core.dtypes import to_numpy
 from dpexec.ir.spec import Spec
+from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.cluster.versions import StepArrays, Versions
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Sum
@@ -19,7 +20,6 @@ from dpexec.runtime.gang.payload import Item, swap
 from dpexec.runtime.gang.staged import on_host
 from dpexec.runtime.gang.wire import Tag
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.home_table import HomeTable
 
 __all__ = ["Mirroring"]
 

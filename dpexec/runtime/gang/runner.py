@@ -13,18 +13,18 @@ from distributed import Future, wait
 from dpexec.core.lod import Lod
 from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
+from dpexec.runtime.client.made import Made, Wanted
+from dpexec.runtime.client.waiting import DASK_GAVE_UP
 from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.gang.gpus import how_exchanged, why_not_nccl
 from dpexec.runtime.gang.members import GangRunOf, GangStep, Outcome, open_door, run_gang
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import GangError
-from dpexec.runtime.schedulers.made import Made, Wanted
-from dpexec.runtime.schedulers.waiting import DASK_GAVE_UP
 
 if TYPE_CHECKING:
+    from dpexec.runtime.client.replica_group import ReplicaGroup
+    from dpexec.runtime.client.waiting import Contact
     from dpexec.runtime.cluster.recording import Noted
-    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
-    from dpexec.runtime.schedulers.waiting import Contact
 
 __all__ = ["GangRunner"]
 

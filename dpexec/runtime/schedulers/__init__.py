@@ -1,1 +1,1 @@
-"""Where the tasks of a plan run: dask's threads, one thread, or a dask cluster."""
+"""Where the tasks of a plan run in this process: on the threads of dask or of a crew, or on one."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.client.adding import Along, Divided, way_of
+from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.cluster.actions import (
     Action,
     AddShare,
@@ -21,8 +23,6 @@ from dpexec.runtime.cluster.actions import (
 from dpexec.runtime.cluster.worker import Value, written_on
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.adding import Along, Divided, way_of
-from dpexec.runtime.schedulers.home_table import HomeTable
 
 __all__ = ["Unit", "home_of", "units_of"]
 

@@ -10,7 +10,7 @@ from dpexec.runtime.cluster.worker import BINDINGS_KEPT, BindingKey
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
-    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+    from dpexec.runtime.client.replica_group import ReplicaGroup
 
 __all__ = ["ToldBindings"]
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from dask._task_spec import Task as DaskTask
 from dask._task_spec import TaskRef
 
+from dpexec.runtime.client.home_table import HomeTable
+from dpexec.runtime.client.jobs import Job, Jobs, joined_names
 from dpexec.runtime.cluster import jobs as cluster_jobs
 from dpexec.runtime.cluster import state as cluster_state
 from dpexec.runtime.cluster.jobs import JobOf, Storing, Work
 from dpexec.runtime.cluster.worker import BindingKey, Feeding, StepOf, written_on
 from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.jobs import Job, Jobs, joined_names
 from dpexec.runtime.steps import Shard
 
 __all__ = ["StepGraph"]

@@ -14,18 +14,18 @@ import dask
 
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.client.jobs import Jobs, jobs_of
+from dpexec.runtime.client.links import link_between
+from dpexec.runtime.client.made import Made, Wanted
+from dpexec.runtime.client.step_graph import StepGraph
 from dpexec.runtime.cluster.exports import how_exchanged
 from dpexec.runtime.cluster.worker import StepOf
 from dpexec.runtime.feeds.held import Fed
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.jobs import Jobs, jobs_of
-from dpexec.runtime.schedulers.links import link_between
-from dpexec.runtime.schedulers.made import Made, Wanted
-from dpexec.runtime.schedulers.step_graph import StepGraph
 
 if TYPE_CHECKING:
-    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
-    from dpexec.runtime.schedulers.waiting import Contact
+    from dpexec.runtime.client.replica_group import ReplicaGroup
+    from dpexec.runtime.client.waiting import Contact
 
 __all__ = ["TaskRunner"]
 

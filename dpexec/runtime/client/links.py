@@ -9,10 +9,10 @@ import numpy as np
 from distributed import get_worker
 
 from dpexec.runtime.bucket_size import TASKS, Exchange
-from dpexec.runtime.schedulers.home_table import HomeTable
+from dpexec.runtime.client.home_table import HomeTable
 
 if TYPE_CHECKING:
-    from dpexec.runtime.schedulers.waiting import Contact
+    from dpexec.runtime.client.waiting import Contact
 
 __all__ = ["link_between"]
 

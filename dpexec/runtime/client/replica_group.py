@@ -16,13 +16,13 @@ from typing import Any
 import dask
 
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.runtime.client.home_table import HomeTable
+from dpexec.runtime.client.waiting import Contact
 from dpexec.runtime.cluster import state as cluster_state
 from dpexec.runtime.cluster.own_state import own_names
 from dpexec.runtime.cluster.state import Held
 from dpexec.runtime.cluster.worker import Epoch
 from dpexec.runtime.compilation import Compilation
-from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.waiting import Contact
 
 __all__ = ["ReplicaGroup"]
 

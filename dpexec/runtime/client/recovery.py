@@ -11,7 +11,7 @@ from dpexec.errors import ClusterError, StateLostError, WorkerLostError
 from dpexec.runtime.cluster.versions import StaleTaskError
 
 if TYPE_CHECKING:
-    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
+    from dpexec.runtime.client.replica_group import ReplicaGroup
 
 __all__ = ["Recovery"]
 

@@ -1,10 +1,10 @@
 """The plan on a ``distributed.Client``: state lives on the workers, steps are sent to them.
 
 Every worker builds the same graph and plan from the program, which is sent once. Steps are
-one dask graph (:mod:`task_runner`), or what a gang does. Between workers travel only
+one dask graph (:mod:`.task_runner`), or what a gang does. Between workers travel only
 gradients, broadcast values and fetches, and what is mirrored. The user's tensors are filled from
 the workers when somebody reads them. When workers are lost, their replicas move, and what was not
-complete is done again (:mod:`replica_group`).
+complete is done again (:mod:`.recovery`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ from typing import Any
 from dpexec.core.kept import Kept
 from dpexec.errors import WorkerLostError
 from dpexec.runtime.binding import Binding
+from dpexec.runtime.client.lifetime import begin_run, end_run, forget
+from dpexec.runtime.client.made import Made, Wanted
+from dpexec.runtime.client.recovery import Recovery
+from dpexec.runtime.client.replica_group import ReplicaGroup
+from dpexec.runtime.client.task_runner import TaskRunner
+from dpexec.runtime.client.told_bindings import ToldBindings
+from dpexec.runtime.client.units import home_of
+from dpexec.runtime.client.variables import Variables
+from dpexec.runtime.client.waiting import Contact
 from dpexec.runtime.cluster import worker as cluster_worker
 from dpexec.runtime.cluster.recording import ClusterRecording
 from dpexec.runtime.cluster.worker import BINDINGS_KEPT, BindingKey
@@ -27,15 +36,6 @@ from dpexec.runtime.fetch import collect
 from dpexec.runtime.gang.runner import GangRunner
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.lifetime import begin_run, end_run, forget
-from dpexec.runtime.schedulers.made import Made, Wanted
-from dpexec.runtime.schedulers.recovery import Recovery
-from dpexec.runtime.schedulers.replica_group import ReplicaGroup
-from dpexec.runtime.schedulers.task_runner import TaskRunner
-from dpexec.runtime.schedulers.told_bindings import ToldBindings
-from dpexec.runtime.schedulers.units import home_of
-from dpexec.runtime.schedulers.variables import Variables
-from dpexec.runtime.schedulers.waiting import Contact
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import ExecutionStrategy
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir.spec import Spec
 from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.home_table import HomeTable
 
 __all__ = ["Adder", "Along", "Divided", "way_of"]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.client.home_table import HomeTable
+from dpexec.runtime.client.units import Unit, units_of
 from dpexec.runtime.cluster.actions import Action, Takes
 from dpexec.runtime.cluster.worker import Value
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.home_table import HomeTable
-from dpexec.runtime.schedulers.units import Unit, units_of
 
 __all__ = ["Job", "Jobs", "jobs_of", "joined_names"]
 

@@ -15,11 +15,11 @@ from dpexec.core.places import CPUPlace
 from dpexec.runtime.cluster import state as cluster_state
 
 if TYPE_CHECKING:
+    from dpexec.runtime.client.recovery import Recovery
+    from dpexec.runtime.client.replica_group import ReplicaGroup
     from dpexec.runtime.feeds.splitting import Feeds
     from dpexec.runtime.plan import Plan
     from dpexec.runtime.replicas import Replicas
-    from dpexec.runtime.schedulers.recovery import Recovery
-    from dpexec.runtime.schedulers.replica_group import ReplicaGroup
 
 __all__ = ["Variables"]
 
