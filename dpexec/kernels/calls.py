@@ -50,6 +50,7 @@ def product(
     operands: tuple[Any, Any, Any],
     widths: tuple[int, int],
     flipped: bool = False,
+    turned: bool = False,
 ) -> Call:
     """A product ``out = a @ b`` of row-major float32 matrices.
 
@@ -58,13 +59,14 @@ def product(
         operands: addresses of a, b and out.
         widths: row lengths of a and b; those of out are n.
         flipped: whether a is transposed, ``(k, m)`` in memory.
+        turned: whether b is transposed, ``(n, k)`` in memory.
     """
     (m, n, k), (a, b, out), (lda, ldb) = sizes, operands, widths
     if onednn.available():
         by_onednn = (*onednn.thread_functions(), onednn.sgemm_address())
         matrices = (m, n, k, _FACTOR, a, lda, b, ldb, out)
-        return onednn_calls.product, (*by_onednn, flipped, False, *matrices, False, 0)
-    by_blas = (sgemm_address(), 0, 1, flipped, False, m, n, k, _FACTOR)
+        return onednn_calls.product, (*by_onednn, flipped, turned, *matrices, False, 0)
+    by_blas = (sgemm_address(), 0, 1, flipped, turned, m, n, k, _FACTOR)
     return gemm, (*by_blas, a, lda, 0, b, ldb, 0, 0, out, n, 0)
 
 

@@ -72,6 +72,7 @@ _FAMILIES = (
     "softmax",
     "sparse",
     "sync_batch_norm",
+    "units",
 )
 
 Argument = Any

@@ -39,6 +39,7 @@ __all__ = [
     "prefetch",
     "run",
     "run_timed",
+    "shifted",
     "words",
 ]
 
@@ -152,6 +153,34 @@ def call(typing_context: Any, address: Any, arguments: Any) -> Any:
         return builder.call(target, [args[1]])
 
     return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def _own_words(typing_context: Any, arguments: Any) -> Any:
+    """The arguments of a kernel as a pointer to integers."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
+@kernel
+def shifted(p: int) -> int:
+    """Call a kernel on parts of arrays: with some of its arguments increased.
+
+    Arguments: address of the kernel, how many are increased, for each its number and by how much;
+    the arguments of that kernel.
+    """
+    shifts = count(p, 1)
+    inner = p + 8 * (2 + 2 * shifts)
+    words = _own_words(inner)
+    for i in range(shifts):
+        words[count(p, 2 + 2 * i)] += count(p, 3 + 2 * i)
+    status = call(count(p, 0), inner)
+    for i in range(shifts):
+        words[count(p, 2 + 2 * i)] -= count(p, 3 + 2 * i)
+    return status
 
 
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
