@@ -4,10 +4,14 @@ import contextlib
 import gc
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import dpexec as fluid
 from dpexec.trace import live
 from tests.waiting import until
+
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")  # machines may be slow; only what a test asserts decides
 
 
 @pytest.fixture(autouse=True)

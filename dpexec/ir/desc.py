@@ -18,6 +18,7 @@ from dpexec.ir.feed_fetch import fed_names, fetched_names
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Parameter, Variable
+from dpexec.ir.views import BlockView
 
 if TYPE_CHECKING:
     from dpexec.ir.program import Program
@@ -45,11 +46,36 @@ class ProgramDesc:
     """What ``program.desc`` gives: the program in Paddle's own format.
 
     Args:
-        program: read whenever a method is called.
+        source: a program, read and written whenever a method is called; or what a program of its
+            own is made of: another description, the bytes of one, None for an empty one.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, source: Program | ProgramDesc | bytes | None = None) -> None:
+        from dpexec.ir.program import Program
+
+        if isinstance(source, ProgramDesc):
+            source = source._program.clone()
+        elif isinstance(source, bytes):
+            source = parse(source)
+        self._program = source or Program()
+
+    def block(self, index: int) -> BlockView:
+        """The block of this number."""
+        return self._program.block(index).desc
+
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return self._program.num_blocks
+
+    def append_block(self, parent: BlockView) -> BlockView:
+        """Add a block.
+
+        Args:
+            parent: the one around it.
+        """
+        made = Block(self._program, self.num_blocks(), parent.id)
+        self._program.blocks.append(made)
+        return made.desc
 
     def serialize_to_string(self) -> bytes:
         """The program as a ``ProgramDesc`` message, which Paddle 1.x reads."""

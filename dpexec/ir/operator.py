@@ -28,7 +28,7 @@ class Operator:
 
     Args:
         block: the block it belongs to.
-        type: operator type.
+        type: operator type; "" until it is known.
         inputs: variable names per slot.
         outputs: variable names per slot.
         attrs: attributes.
@@ -51,7 +51,7 @@ class Operator:
         self.type = type
         self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
         self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
-        defaults = opdef.get(type).attrs
+        defaults = opdef.get(type).attrs if type else {}
         given = {name: _plain(value, defaults.get(name)) for name, value in attrs.items()}
         self.attrs: dict[str, Any] = {**defaults, **given} if fill_defaults else given
         self.callsite = callsite or user_callsite()

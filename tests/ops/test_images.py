@@ -45,7 +45,7 @@ def pooled_by_loops(x, kind, ksize, strides, pads, exclusive):
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, STEPS, STEPS, PADS, st.sampled_from(["max", "avg"]), st.booleans())
 def test_pool2d_equals_plain_loops(size, ksize, strides, pads, kind, exclusive):
     ksize = [k + 1 for k in ksize]
@@ -58,7 +58,7 @@ def test_pool2d_equals_plain_loops(size, ksize, strides, pads, kind, exclusive):
     np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SIZES, STEPS, STEPS, PADS, STEPS)
 def test_conv2d_equals_plain_loops(size, kernel, strides, pads, dilations):
     x, weight = images(2, 3, *size), images(4, 3, *kernel)

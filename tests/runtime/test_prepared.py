@@ -37,7 +37,7 @@ def threads():
     return Threads(3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(0, 2**16))
 def test_results_are_those_of_dask(number, seed):
     graph = graph_of(random_edges(number, seed), lambda i, *before: i + sum(before))

@@ -112,7 +112,7 @@ def test_operators_that_run_blocks_say_what_is_in_them():
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_no_box_touches_another_or_leaves_its_lane(graph):
     diagram = from_graph(graph)
@@ -128,7 +128,7 @@ def test_no_box_touches_another_or_leaves_its_lane(graph):
         assert row != other_row or right <= other_left or other_right <= left
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(random_graphs())
 def test_rows_point_down_and_give_collectives_room(graph):
     diagram = from_graph(graph)

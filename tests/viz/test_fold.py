@@ -59,7 +59,7 @@ def tangled_graphs(draw):
     return graph
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(tangled_graphs(), st.data())
 def test_any_cut_through_the_groups_counts_all_and_has_no_cycle(graph, data):
     diagram, found = from_graph(graph), groups(graph)
@@ -68,7 +68,7 @@ def test_any_cut_through_the_groups_counts_all_and_has_no_cycle(graph, data):
     place(fold(diagram, found, closed))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(tangled_graphs())
 def test_groups_are_a_tree_over_all_nodes(graph):
     found = groups(graph)

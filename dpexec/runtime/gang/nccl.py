@@ -85,6 +85,7 @@ class Exchange:
         with on_device(place):
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._server = threading.Thread(target=self._serve, name="dpexec-nccl", daemon=True)
         self._communicator: Any = None
         self._left: list[Future[Any]] = []  # the last one gives the event at its end
         self._held: list[NcclCall] = []  # whose arrays the stream may still use
@@ -178,6 +179,7 @@ class Exchange:
         with on_device(self._place), contextlib.suppress(RuntimeError):  # what failed is told
             if self._communicator is not None:
                 self._communicator.abort()
+            self._server.join()  # a call that had begun may have enqueued something since
             self._stream.synchronize()
         self._held = []
 
@@ -192,7 +194,7 @@ class Exchange:
             group.exchange(tag, dict.fromkeys(group.channels, (memory,)), {})
         else:
             group.exchange(tag, {}, {0: into(memory)})
-        threading.Thread(target=self._serve, name="dpexec-nccl", daemon=True).start()
+        self._server.start()
         self._met = True
         self._left.append(self._later(lambda: self._join(bytes(unique))))
 

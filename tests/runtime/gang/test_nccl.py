@@ -2,14 +2,19 @@
 
 import re
 import socket
+import threading
 from dataclasses import replace
 
 import pytest
 
+from dpexec.core.places import CUDAPlace
+from dpexec.runtime.gang import nccl
 from dpexec.runtime.gang.gpus import Gpu, how_exchanged, why_not_nccl
 from dpexec.runtime.gang.group import Group
 from dpexec.runtime.gang.rendezvous import Member
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange, say_goodbye
+from tests.fakes.cupy import install
+from tests.waiting import until
 
 TAG = Tag(3, 7, "a sum")
 
@@ -87,3 +92,19 @@ def test_watching_tells_who_is_gone(ends):
     other.close()
     with pytest.raises(GangError, match=r"10\.0\.0\.1:1 \(replica 1\) is gone .*a sum"):
         group.watch(TAG)
+
+
+def test_arrays_live_until_a_call_that_has_begun_is_over(ends, monkeypatch):
+    """It may enqueue work on them after everything else was aborted."""
+    install(monkeypatch, 1)
+    monkeypatch.setattr(nccl, "_GRACE", 0.05)
+    group, _ = ends
+    found, begun, go_on = nccl.Exchange(group, CUDAPlace(0)), threading.Event(), threading.Event()
+    found._met, found._held = True, [object()]
+    found._server.start()
+    found._later(lambda: (begun.set(), go_on.wait()))
+    begun.wait()
+    found.close()
+    assert found._held
+    go_on.set()
+    until(lambda: not found._held)
