@@ -127,7 +127,7 @@ class _Rewriter:
             op.block.vars[name].lod_level = max(body.vars[name].lod_level, int(name in inside))
             own = _declare(body.vars[name]) if name in inside else ""
             if own and inside[name] != own:
-                body.ops.append(_copy(op, inside[name], own, body))
+                body.ops.append(_copy(op, [inside[name]], own, body))
 
     def _divided_gradients(self, op: Operator, known: Known) -> None:
         """Rewrite the gradients of what a ParallelDo runs."""
@@ -164,13 +164,13 @@ def _copy_before(op: Operator, known: Known, name: str) -> None:
     """Give a variable that a body overwrites offsets of its own, which change with it."""
     own = _declare(op.block._var_recursive(name))
     if known[name] != own:
-        op.block.ops.insert(op.block.ops.index(op), _copy(op, known[name], own))
+        op.block.ops.insert(op.block.ops.index(op), _copy(op, [known[name]], own))
         known[name] = own
 
 
-def _copy(op: Operator, source: str, target: str, block: Block | None = None) -> Operator:
+def _copy(op: Operator, sources: list[str], target: str, block: Block | None = None) -> Operator:
     attrs = {roles.ROLE: op.role}
-    slots = {"X": [source]}, {"Out": [target]}
+    slots = {"X": sources}, {"Out": [target]}
     return Operator(block or op.block, "copy_lod", *slots, attrs, op.callsite)
 
 
@@ -214,7 +214,7 @@ def _follow(op: Operator, known: Known) -> None:
         else:  # of a block around, which sees this one's variables no more
             known[name] = _declare(var)
             after = op.block.ops.index(op) + 1
-            op.block.ops.insert(after, _copy(op, shared[name], known[name]))
+            op.block.ops.insert(after, _copy(op, [shared[name]], known[name]))
         var.lod_level = max(var.lod_level, 1) if name in known else 0
 
 
@@ -250,14 +250,25 @@ def _make_offsets(op: Operator, known: Known) -> set[str]:
 def _shared(op: Operator, known: Known) -> Iterator[tuple[str, str]]:
     """The outputs that hold the sequences of an input, and the offsets of these."""
     slots = op.definition.inputs
-    inputs = (name for slot in slots for name in op.inputs.get(slot.name, []))
-    source = next((known[name] for name in inputs if name in known), None)
+    inputs = [name for slot in slots for name in op.inputs.get(slot.name, [])]
+    sources = [known[name] for name in inputs if name in known]
     yield from _of_gradients(op, known)
-    if source is None:
+    if not sources:
         return
     for name, spec in op.infer_outputs(op.input_specs()).items():
-        if spec.lod_level and roles.GRAD_SUFFIX not in name:
-            yield name, source
+        if not spec.lod_level or roles.GRAD_SUFFIX in name:
+            continue
+        if op.type != "concat" or op.attr("axis") not in (0, -spec.rank):
+            yield name, sources[0]
+        elif len(sources) == len(inputs):
+            yield name, _joined(op, sources, name)
+
+
+def _joined(op: Operator, sources: list[str], name: str) -> str:
+    """The offsets of the rows of all inputs, one after another."""
+    own = _declare(op.block.vars[name])
+    op.block.ops.insert(op.block.ops.index(op), _copy(op, sources, own))
+    return own
 
 
 def _of_gradients(op: Operator, known: Known) -> Iterator[tuple[str, str]]:

@@ -90,8 +90,7 @@ def _infer_as(x: Spec, target: Spec) -> Spec:
         and all(a < 0 or b < 0 or (a and b % a == 0) for a, b in _pairs(x, target)),
         f"the dimensions of target_tensor {target} must be multiples of those of X {x}",
     )
-    lod_level = x.lod_level if x.shape[:1] == target.shape[:1] else 0
-    return x.replace(shape=target.shape, lod_level=lod_level)
+    return x.replace(shape=target.shape, lod_level=0)
 
 
 def _pairs(x: Spec, target: Spec) -> Any:

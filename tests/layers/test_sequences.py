@@ -224,3 +224,26 @@ def test_rows_that_are_cut_into_pieces_hold_no_sequences():
     assert [found.lod() for found in run(feed, pieces, whole)] == [[], [[0, 2, 3]]]
     with pytest.raises(fluid.core.EnforceNotMet, match="has no sequences"):
         layers.sequence_pool(pieces, "sum")
+
+
+@pytest.mark.parametrize("axis", [0, -2])
+def test_sequences_of_rows_one_after_another_lie_so_too(axis):
+    x, y = (fluid.data(name, [None, 2], lod_level=1) for name in "xy")
+    x.stop_gradient = False
+    both = layers.concat([x, y, x], axis=axis)
+    pooled = layers.sequence_pool(both, "sum")
+    fluid.backward.append_backward(layers.reduce_sum(layers.square(pooled)))
+    feed = {"x": sequences([2, 0], width=2), "y": sequences([1, 1], width=2)}
+    rows, sums, gradient = run(feed, both, pooled, "x@GRAD")
+    assert rows.lod() == [[0, 2, 2, 3, 4, 6, 6]]
+    assert np.array(sums).tolist() == [[2, 4], [0, 0], [0, 1], [2, 3], [2, 4], [0, 0]]
+    assert np.array(gradient).tolist() == [[8, 16], [8, 16]]
+    assert gradient.lod() == [[0, 2, 2]]
+
+
+def test_rows_after_which_others_come_hold_no_sequences():
+    x = fluid.data("x", [None, 2], lod_level=1)
+    more = layers.concat([x, layers.reduce_sum(x, dim=0, keep_dim=True)], axis=0)
+    twice = layers.expand_as(x, layers.concat([x, x], axis=0))
+    feed = {"x": sequences([2, 1], width=2)}
+    assert [found.lod() for found in run(feed, more, twice)] == [[], []]
