@@ -53,11 +53,13 @@ class ProgramDesc:
     def __init__(self, source: Program | ProgramDesc | bytes | None = None) -> None:
         from dpexec.ir.program import Program
 
+        self._program: Program
         if isinstance(source, ProgramDesc):
-            source = source._program.clone()
+            self._program = source._program.clone()
         elif isinstance(source, bytes):
-            source = parse(source)
-        self._program = source or Program()
+            self._program = parse(source)
+        else:
+            self._program = source or Program()
 
     def block(self, index: int) -> BlockView:
         """The block of this number."""
