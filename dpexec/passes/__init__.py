@@ -24,26 +24,36 @@ from dpexec.passes.sequential_execution import SequentialExecution
 from dpexec.passes.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
-    "AddTo",
-    "AutoFusion",
-    "CommonSubexpressions",
-    "ConstantFolding",
-    "FuseAddActivation",
-    "FuseAllReduce",
-    "FuseBatchNormActivation",
-    "FuseBroadcast",
-    "FuseGemmEpilogue",
-    "FuseOptimizer",
-    "FuseReluDepthwiseConv",
-    "FuseSoftmaxCrossEntropy",
+    "PASSES",
+    "REWRITES",
     "OperatorPass",
     "Pass",
     "PassManager",
     "PassRecord",
-    "RemoveIdentities",
-    "SequentialExecution",
-    "SyncBatchNorm",
     "fused",
     "needed_nodes",
     "pairs",
 ]
+
+REWRITES: tuple[type[OperatorPass], ...] = (
+    SyncBatchNorm,
+    ConstantFolding,
+    CommonSubexpressions,
+    RemoveIdentities,
+    FuseSoftmaxCrossEntropy,
+    FuseReluDepthwiseConv,
+    FuseBatchNormActivation,
+    FuseGemmEpilogue,
+    AutoFusion,
+    FuseAddActivation,
+    AddTo,
+)
+"""What rewrites operators, in the order in which it runs."""
+
+PASSES: tuple[type[Pass], ...] = (
+    FuseOptimizer,
+    FuseAllReduce,
+    FuseBroadcast,
+    SequentialExecution,
+)
+"""What rewrites the graph of the replicas, in the order in which it runs."""

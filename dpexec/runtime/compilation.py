@@ -19,27 +19,9 @@ from dpexec.graph.parallel_do import shares_memory
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir.callsite import warn
 from dpexec.ir.program import Program
-from dpexec.passes import (
-    AddTo,
-    AutoFusion,
-    CommonSubexpressions,
-    ConstantFolding,
-    FuseAddActivation,
-    FuseAllReduce,
-    FuseBatchNormActivation,
-    FuseBroadcast,
-    FuseGemmEpilogue,
-    FuseOptimizer,
-    FuseReluDepthwiseConv,
-    FuseSoftmaxCrossEntropy,
-    OperatorPass,
-    Pass,
-    PassManager,
-    PassRecord,
-    RemoveIdentities,
-    SequentialExecution,
-    SyncBatchNorm,
-)
+from dpexec.passes import PASSES, REWRITES, OperatorPass, Pass, PassManager, PassRecord
+from dpexec.passes.fuse_all_reduce import FuseAllReduce
+from dpexec.passes.fuse_gemm_epilogue import FuseGemmEpilogue
 from dpexec.runtime.bucket_size import GANG, TASKS, THREADS
 from dpexec.runtime.partition import PlanOptions
 from dpexec.runtime.plan import Plan, PlanKey, make_plan
@@ -47,22 +29,7 @@ from dpexec.runtime.strategy import BuildStrategy
 
 __all__ = ["Compilation", "require_capability"]
 
-# In the order in which they run; a field of the strategy switches each of them.
-_REWRITES: Sequence[type[OperatorPass]] = (
-    SyncBatchNorm,
-    ConstantFolding,
-    CommonSubexpressions,
-    RemoveIdentities,
-    FuseSoftmaxCrossEntropy,
-    FuseReluDepthwiseConv,
-    FuseBatchNormActivation,
-    FuseGemmEpilogue,
-    AutoFusion,
-    FuseAddActivation,
-    AddTo,
-)
 _FOR_GPUS = frozenset(["allow_cuda_graph_capture", FuseGemmEpilogue.name])
-_PASSES: Sequence[type[Pass]] = (FuseOptimizer, FuseAllReduce, FuseBroadcast, SequentialExecution)
 
 
 @dataclass(frozen=True)
@@ -120,9 +87,9 @@ class Compilation:
             planning = PlanOptions(native=bool(native), shared=one_memory)
             return cls(program, places, options, [], [], planning, native)
         own_before, own_after = strategy.appended
-        switched = [make for make in _REWRITES if _is_on(strategy, make.name, places)]
+        switched = [make for make in REWRITES if _is_on(strategy, make.name, places)]
         rewrites = [*(make() for make in switched), *own_before]
-        passes = [make() for make in _PASSES if getattr(strategy, make.name)] + own_after
+        passes = [make() for make in PASSES if getattr(strategy, make.name)] + own_after
         options = _replication(strategy, places, scale_loss_grad, collectives is not None)
         native = kernels.libraries() if strategy.native_kernels else {}
         halves = _halves(strategy, places, native)
