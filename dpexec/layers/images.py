@@ -19,6 +19,7 @@ from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs
 from dpexec.layers.windows import (
     IMAGES,
+    Filters,
     adaptive_pooling,
     convolution,
     pooling,
@@ -69,10 +70,12 @@ def conv2d(
         ValueError: arguments do not fit.
     """
     check_variable_and_dtype(input, "input", FLOATS, "conv2d")
+    filters = Filters(
+        "conv2d", IMAGES, data_format, num_filters, filter_size, stride, padding, dilation, groups
+    )
     return convolution(
-        "conv2d", IMAGES, input, num_filters, filter_size, stride, padding, dilation, groups,
-        data_format, "depthwise_conv2d", param_attr=param_attr, bias_attr=bias_attr,
-        use_cudnn=use_cudnn, act=act, name=name,
+        filters, input, "depthwise_conv2d",
+        param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act, name=name,
     )  # fmt: skip
 
 
@@ -116,10 +119,13 @@ def conv2d_transpose(
     Raises:
         ValueError: arguments do not fit.
     """
+    filters = Filters(
+        "conv2d_transpose", IMAGES, data_format, num_filters, filter_size,
+        stride, padding, dilation, groups,
+    )  # fmt: skip
     return transposed_convolution(
-        "conv2d_transpose", IMAGES, input, num_filters, output_size, filter_size, padding, stride,
-        dilation, groups, data_format, "depthwise_conv2d_transpose", param_attr=param_attr,
-        bias_attr=bias_attr, use_cudnn=use_cudnn, act=act, name=name,
+        filters, input, output_size, "depthwise_conv2d_transpose",
+        param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act, name=name,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.ir.variable import Variable
 from dpexec.layers.windows import (
     VOLUMES,
+    Filters,
     adaptive_pooling,
     convolution,
     pooling,
@@ -56,10 +57,12 @@ def conv3d(
     Raises:
         ValueError: arguments do not fit.
     """
+    filters = Filters(
+        "conv3d", VOLUMES, data_format, num_filters, filter_size, stride, padding, dilation, groups
+    )
     return convolution(
-        "conv3d", VOLUMES, input, num_filters, filter_size, stride, padding, dilation, groups,
-        data_format, param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act,
-        name=name,
+        filters, input,
+        param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act, name=name,
     )  # fmt: skip
 
 
@@ -105,10 +108,13 @@ def conv3d_transpose(
     Raises:
         ValueError: arguments do not fit.
     """
+    filters = Filters(
+        "conv3d_transpose", VOLUMES, data_format, num_filters, filter_size,
+        stride, padding, dilation, groups,
+    )  # fmt: skip
     return transposed_convolution(
-        "conv3d_transpose", VOLUMES, input, num_filters, output_size, filter_size, padding, stride,
-        dilation, groups, data_format, param_attr=param_attr, bias_attr=bias_attr,
-        use_cudnn=use_cudnn, act=act, name=name,
+        filters, input, output_size,
+        param_attr=param_attr, bias_attr=bias_attr, use_cudnn=use_cudnn, act=act, name=name,
     )  # fmt: skip
 
 

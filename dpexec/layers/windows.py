@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dpexec.checks import check_choice, check_type, check_variable_and_dtype, pair
@@ -47,46 +49,83 @@ def shortest(padding: list[int]) -> list[int]:
     return before if before == after else padding
 
 
-def _check(
-    layer: str, input: Variable, param_attr: Any, use_cudnn: Any, layouts: Any, layout: str
-) -> int:
-    """Check arguments of a convolution; where the channels are."""
-    check_type(input, "input", Variable, layer)
-    check_choice(use_cudnn, "use_cudnn", (True, False), layer)
-    check_choice(layout, "data_format", layouts, layer)
-    assert param_attr is not False, f"param_attr of {layer} cannot be False: it has filters"
-    return 1 if layout == layouts[0] else len(layout) - 1
+@dataclass(frozen=True)
+class Filters:
+    """How the filters of a convolution lie on its input, in the words of the layer.
+
+    Args:
+        layer: its name.
+        layouts: those that ``data_format`` may name.
+        data_format: where channels are.
+        count: channels of the result.
+        size: of each; None: whatever gives the size of the result.
+        stride: steps between positions.
+        padding: see :func:`padding_of`.
+        dilation: distance between the points of a filter.
+        groups: channels are split into so many independent convolutions.
+    """
+
+    layer: str
+    layouts: tuple[str, str]
+    data_format: str
+    count: int
+    size: int | Sequence[int] | None
+    stride: int | Sequence[int]
+    padding: Any
+    dilation: int | Sequence[int]
+    groups: int | None
+
+    @property
+    def axes(self) -> int:
+        """How many dimensions an image, or a volume, has."""
+        return len(self.data_format) - 2
+
+    @property
+    def channel_axis(self) -> int:
+        """Where the channels are."""
+        return 1 if self.data_format == self.layouts[0] else self.axes + 1
+
+    def check(self, input: Variable, param_attr: Any, use_cudnn: Any) -> None:
+        """Refuse arguments of the layer that do not fit.
+
+        Raises:
+            TypeError: ``input`` is no Variable.
+            ValueError: ``use_cudnn`` or ``data_format`` is none of what it can be.
+            AssertionError: ``param_attr`` is False.
+        """
+        check_type(input, "input", Variable, self.layer)
+        check_choice(use_cudnn, "use_cudnn", (True, False), self.layer)
+        check_choice(self.data_format, "data_format", self.layouts, self.layer)
+        assert param_attr is not False, (
+            f"param_attr of {self.layer} cannot be False: it has filters"
+        )
+
+    def attrs(self) -> tuple[dict[str, Any], list[int]]:
+        """What operators call strides, padding and dilation; and the padding of both sides."""
+        algorithm, sides = padding_of(self.padding, self.data_format, self.layer)
+        attrs = {
+            "strides": pair(self.stride, "stride", self.axes),
+            "paddings": shortest(sides),
+            "padding_algorithm": algorithm,
+            "dilations": pair(self.dilation, "dilation", self.axes),
+        }
+        return attrs, sides
+
+    def apply(
+        self, helper: LayerHelper, input: Variable, filters: Variable, attrs: dict[str, Any]
+    ) -> Variable:
+        """Add the operator, its bias and its activation."""
+        axis, inputs = self.channel_axis, {"Input": input, "Filter": filters}
+        out = add_outputs(helper, inputs, {"Output": input.dtype}, attrs)["Output"]
+        return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
 
 
-def _filtered(
-    helper: LayerHelper, input: Variable, filters: Variable, attrs: dict[str, Any], axis: int
-) -> Variable:
-    """Add the operator, its bias and its activation; the channels are at ``axis``."""
-    inputs = {"Input": input, "Filter": filters}
-    out = add_outputs(helper, inputs, {"Output": input.dtype}, attrs)["Output"]
-    return helper.append_activation(helper.append_bias_op(out, axis, axis + 1))
-
-
-def convolution(
-    layer: str,
-    layouts: tuple[str, str],
-    input: Variable,
-    num_filters: int,
-    filter_size: int | Sequence[int],
-    stride: int | Sequence[int],
-    padding: Any,
-    dilation: int | Sequence[int],
-    groups: int | None,
-    data_format: str,
-    depthwise: str | None = None,
-    **options: Any,
-) -> Variable:
+def convolution(filters: Filters, input: Variable, depthwise: str = "", **options: Any) -> Variable:
     """Add a convolution with its filters, bias and activation.
 
     Args:
-        layer: ``"conv2d"`` or ``"conv3d"``.
-        layouts: those that ``data_format`` may name.
-        input, num_filters ... data_format: arguments of the layer.
+        filters: how they lie on the input.
+        input: images or volumes.
         depthwise: the operator for channels that are convolved apart, without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
@@ -96,64 +135,44 @@ def convolution(
     Raises:
         ValueError: arguments do not fit.
     """
-    use_cudnn = options["use_cudnn"]
-    axis = _check(layer, input, options["param_attr"], use_cudnn, layouts, data_format)
-    channels = input.shape[axis]
+    use_cudnn, groups = options["use_cudnn"], filters.groups
+    filters.check(input, options["param_attr"], use_cudnn)
+    channels = input.shape[filters.channel_axis]
     if channels < 0:
         raise ValueError(
-            f"{layer} must know the channels of {input.name}, but it has {input.shape}"
+            f"{filters.layer} must know the channels of {input.name}, but it has {input.shape}"
         )
     if groups is not None and channels % groups:
         raise ValueError(
             f"the {channels} channels of {input.name} do not divide by groups={groups}"
         )
-    apart = depthwise and channels == groups and num_filters % channels == 0 and not use_cudnn
-    helper = LayerHelper(depthwise if depthwise and apart else layer, **options)
-    axes = len(data_format) - 2
-    size = pair(filter_size, "filter_size", axes)
-    algorithm, sides = padding_of(padding, data_format, layer)
-    inputs = channels
-    for extent in size:
-        inputs *= extent
-    filters = helper.create_parameter(
+    apart = channels == groups and filters.count % channels == 0 and not use_cudnn
+    helper = LayerHelper(depthwise if depthwise and apart else filters.layer, **options)
+    size = pair(filters.size, "filter_size", filters.axes)
+    attrs, _ = filters.attrs()
+    weights = helper.create_parameter(
         helper.param_attr,
-        [num_filters, channels // (groups or 1), *size],
+        [filters.count, channels // (groups or 1), *size],
         input.dtype,
-        default_initializer=Normal(0.0, (2.0 / inputs) ** 0.5),
+        default_initializer=Normal(0.0, (2.0 / (channels * math.prod(size))) ** 0.5),
     )
-    attrs = {
-        "strides": pair(stride, "stride", axes),
-        "paddings": shortest(sides),
-        "dilations": pair(dilation, "dilation", axes),
-        "groups": groups,
-        "use_cudnn": use_cudnn,
-        "padding_algorithm": algorithm,
-        "data_format": data_format,
-    }
-    return _filtered(helper, input, filters, attrs, axis)
+    attrs |= {"groups": groups, "use_cudnn": use_cudnn, "data_format": filters.data_format}
+    return filters.apply(helper, input, weights, attrs)
 
 
 def transposed_convolution(
-    layer: str,
-    layouts: tuple[str, str],
+    filters: Filters,
     input: Variable,
-    num_filters: int,
     output_size: int | Sequence[int] | None,
-    filter_size: int | Sequence[int] | None,
-    padding: Any,
-    stride: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int | None,
-    data_format: str,
-    depthwise: str | None = None,
+    depthwise: str = "",
     **options: Any,
 ) -> Variable:
     """Add a transposed convolution; arguments as for :func:`convolution`.
 
     Args:
-        layer: ``"conv2d_transpose"`` or ``"conv3d_transpose"``.
-        layouts: those that ``data_format`` may name.
-        input, num_filters ... data_format: arguments of the layer.
+        filters: how they lie on the result.
+        input: images or volumes.
+        output_size: of the result; None: what the filters give.
         depthwise: the operator for channels that are convolved apart, without cuDNN.
         options: ``param_attr``, ``bias_attr``, ``use_cudnn``, ``act`` and ``name``.
 
@@ -163,40 +182,35 @@ def transposed_convolution(
     Raises:
         ValueError: arguments do not fit.
     """
-    use_cudnn = options["use_cudnn"]
-    axis = _check(layer, input, options["param_attr"], use_cudnn, layouts, data_format)
-    channels, axes = input.shape[axis], len(data_format) - 2
-    apart = depthwise and channels == groups and num_filters == channels and not use_cudnn
-    helper = LayerHelper(depthwise if depthwise and apart else layer, **options)
-    strides, dilations = pair(stride, "stride", axes), pair(dilation, "dilation", axes)
-    algorithm, sides = padding_of(padding, data_format, layer)
+    use_cudnn, groups, axes = options["use_cudnn"], filters.groups, filters.axes
+    filters.check(input, options["param_attr"], use_cudnn)
+    channels = input.shape[filters.channel_axis]
+    apart = channels == groups and filters.count == channels and not use_cudnn
+    helper = LayerHelper(depthwise if depthwise and apart else filters.layer, **options)
+    attrs, sides = filters.attrs()
     wanted = [] if output_size is None else pair(output_size, "output_size", axes)
-    if filter_size is not None:
-        size = pair(filter_size, "filter_size", axes)
+    if filters.size is not None:
+        size = pair(filters.size, "filter_size", axes)
     elif wanted:
-        given = input.shape[2:] if axis == 1 else input.shape[1:-1]
+        given = input.shape[2:] if filters.channel_axis == 1 else input.shape[1:-1]
         size = [
-            (wanted[i] - (given[i] - 1) * strides[i] + sides[2 * i] + sides[2 * i + 1] - 1)
-            // dilations[i]
+            (wanted[i] - (given[i] - 1) * attrs["strides"][i] + sum(sides[2 * i : 2 * i + 2]) - 1)
+            // attrs["dilations"][i]
             + 1
             for i in range(axes)
         ]
     else:
-        raise ValueError(f"{layer} needs filter_size or output_size")
-    filters = helper.create_parameter(
-        helper.param_attr, [channels, num_filters // (groups or 1), *size], input.dtype
+        raise ValueError(f"{filters.layer} needs filter_size or output_size")
+    weights = helper.create_parameter(
+        helper.param_attr, [channels, filters.count // (groups or 1), *size], input.dtype
     )
-    attrs = {
+    attrs |= {
         "output_size": wanted,
-        "strides": strides,
-        "paddings": shortest(sides),
-        "padding_algorithm": algorithm,
-        "dilations": dilations,
         "groups": groups or 1,
         "use_cudnn": use_cudnn,
-        "data_format": IMAGES[layouts.index(data_format)],
+        "data_format": IMAGES[filters.layouts.index(filters.data_format)],
     }
-    return _filtered(helper, input, filters, attrs, axis)
+    return filters.apply(helper, input, weights, attrs)
 
 
 def pooling(
