@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from types import ModuleType
 
 _INSTEAD = {
-    "distributed": "dpexec run --trainers N starts the processes of a job",
     "pslib": "fluid.incubate.fleet.parameter_server.distribute_transpiler has parameter servers",
     "slim": "dpexec neither quantizes nor prunes nets",
 }
@@ -64,8 +63,9 @@ def _missing(name: str) -> ModuleNotFoundError:
         why = "dpexec has no such module of fluid"
     if why is None:
         why = (
-            "dpexec answers paddle.fluid, paddle.batch, paddle.compat, paddle.reader, "
-            "paddle.utils, paddle.version and paddle.dataset (cifar, imikolov, mnist, uci_housing)"
+            "dpexec answers paddle.fluid, paddle.batch, paddle.compat, paddle.distributed, "
+            "paddle.reader, paddle.utils, paddle.version and paddle.dataset (cifar, imikolov, "
+            "mnist, uci_housing)"
         )
     return ModuleNotFoundError(f"{name} is not supported: {why}", name=name)
 

@@ -16,14 +16,39 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpexec.commands import CommandError
 from dpexec.commands.processes import Start, run_together
 
-__all__ = ["launch"]
+__all__ = ["Job", "free_endpoints", "launch"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Who the processes of a job are.
+
+    Args:
+        trainers: endpoints of all trainers, also of those on other machines.
+        here: ranks of the trainers that this machine runs.
+        servers: endpoints of parameter servers, which all run here.
+        gpus: for each trainer of this machine, what it finds in FLAGS_selected_gpus.
+        logs: where each process writes a file instead of what is shown; None: nowhere.
+    """
+
+    trainers: Sequence[str]
+    here: range
+    servers: Sequence[str] = ()
+    gpus: Sequence[str] = ()
+    logs: Path | None = None
+
+    @classmethod
+    def local(cls, trainers: int, servers: int) -> Job:
+        """A job of this machine alone, which meets at ports that nobody uses."""
+        endpoints = free_endpoints(trainers + servers)
+        return cls(endpoints[:trainers], range(trainers), endpoints[trainers:])
 
 
 @dataclass(frozen=True)
@@ -41,11 +66,12 @@ class _Role:
     variables: Mapping[str, str]
 
 
-def launch(options: argparse.Namespace) -> int:
+def launch(options: argparse.Namespace, job: Job | None = None) -> int:
     """Run a script in several processes; when one fails, all are ended, or started again.
 
     Args:
         options: what the user asked for.
+        job: the processes; None takes as many as the options say, at new ports for each start.
 
     Returns:
         0, or the exit code of the first process that failed.
@@ -58,7 +84,8 @@ def launch(options: argparse.Namespace) -> int:
     restart, restarts = 0, options.restarts or 0
     while True:
         try:
-            failure = run_together(_starts(options))
+            local = job or Job.local(options.trainers, options.servers or 0)
+            failure = run_together(_starts(options, local))
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         if failure is None:
@@ -70,40 +97,42 @@ def launch(options: argparse.Namespace) -> int:
         print(f"dpexec run: all start again, {restart} of {restarts}", file=sys.stderr)
 
 
-def _starts(options: argparse.Namespace) -> list[Start]:
-    """How all processes are started, servers first."""
+def _starts(options: argparse.Namespace, job: Job) -> list[Start]:
+    """How all processes of this machine are started, servers first."""
     common = {
         **os.environ,
-        "PADDLE_TRAINERS_NUM": str(options.trainers),
+        "PADDLE_TRAINERS_NUM": str(len(job.trainers)),
         "DPEXEC_SECRET": os.environ.get("DPEXEC_SECRET") or secrets.token_hex(32),
-        "CPU_NUM": str(_devices(options)),
+        "CPU_NUM": str(_devices(options, len(job.here))),
         "PYTHONUNBUFFERED": "1",
     }
     starts = []
-    for role in _roles(options.trainers, options.servers or 0):
+    for role in _roles(job):
         serves = role.kind == "server"
         mark = f"[server {role.rank}]" if serves else f"[{role.rank}]"
         command, variables = _command(options, role), {**common, **role.variables}
-        starts.append(Start(f"{role.kind} {role.rank}", mark, serves, command, variables))
+        file = f"{'serverlog' if serves else 'workerlog'}.{role.rank}"
+        log = None if job.logs is None else job.logs / file
+        starts.append(Start(f"{role.kind} {role.rank}", mark, serves, command, variables, log))
     return starts
 
 
-def _roles(trainers: int, servers: int) -> list[_Role]:
-    """All processes, servers first."""
-    endpoints = _free_endpoints(trainers + servers)
-    of_trainers, of_servers = endpoints[:trainers], endpoints[trainers:]
-    common = {"PADDLE_TRAINER_ENDPOINTS": ",".join(of_trainers)}
-    if servers:
-        common["PADDLE_PSERVERS_IP_PORT_LIST"] = ",".join(of_servers)
+def _roles(job: Job) -> list[_Role]:
+    """All processes of this machine, servers first."""
+    common = {"PADDLE_TRAINER_ENDPOINTS": ",".join(job.trainers)}
+    if job.servers:
+        common["PADDLE_PSERVERS_IP_PORT_LIST"] = ",".join(job.servers)
     roles = []
-    for rank, endpoint in enumerate(of_servers):
+    for rank, endpoint in enumerate(job.servers):
         host, port = endpoint.split(":")
         own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "POD_IP": host, "PADDLE_PORT": port}
         variables = {**common, **own, **_role_variables("PSERVER")}
         roles.append(_Role("server", rank, variables))
-    for rank, endpoint in enumerate(of_trainers):
-        own = {"PADDLE_CURRENT_ENDPOINT": endpoint, "PADDLE_TRAINER_ID": str(rank)}
-        variables = {**common, **own, **(_role_variables("TRAINER") if servers else {})}
+    for number, rank in enumerate(job.here):
+        own = {"PADDLE_CURRENT_ENDPOINT": job.trainers[rank], "PADDLE_TRAINER_ID": str(rank)}
+        if job.gpus:
+            own["FLAGS_selected_gpus"] = job.gpus[number]
+        variables = {**common, **own, **(_role_variables("TRAINER") if job.servers else {})}
         roles.append(_Role("trainer", rank, variables))
     return roles
 
@@ -112,7 +141,7 @@ def _role_variables(role: str) -> dict[str, str]:
     return {"TRAINING_ROLE": role, "PADDLE_TRAINING_ROLE": role}
 
 
-def _free_endpoints(number: int) -> list[str]:
+def free_endpoints(number: int) -> list[str]:
     """Ports of the loopback interface that nobody uses."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
@@ -121,12 +150,12 @@ def _free_endpoints(number: int) -> list[str]:
         return [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
 
 
-def _devices(options: argparse.Namespace) -> int:
+def _devices(options: argparse.Namespace, trainers: int) -> int:
     """Replicas of a process: as asked for, else an equal share of the processors."""
     from dpexec.core.places import available_cpus
 
     given: int | str | None = options.devices or os.environ.get("CPU_NUM")
-    return int(given or max(available_cpus() // options.trainers, 1))
+    return int(given or max(available_cpus() // trainers, 1))
 
 
 def _command(options: argparse.Namespace, role: _Role) -> list[str]:

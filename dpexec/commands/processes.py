@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, NoReturn
 
 from dpexec.commands import OTHER_FAILED
@@ -34,6 +35,7 @@ class Start:
         is_server: whether it ends when those have ended that are none.
         command: its program and arguments.
         environment: its variables.
+        log: the file that what it writes is added to; None: it is shown, with the mark.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Start:
     is_server: bool
     command: Sequence[str]
     environment: Mapping[str, str]
+    log: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -114,16 +117,31 @@ def run_together(starts: Sequence[Start]) -> Failure | None:
     if failed is None:
         return None
     one, status = failed
-    return Failure(one.start.name, status, tuple(one.last))
+    return Failure(one.start.name, status, _last_lines(one))
 
 
 def _process(start: Start) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(start.command, env=start.environment, stdout=pipe, stderr=pipe)
+    if start.log is None:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(start.command, env=start.environment, stdout=pipe, stderr=pipe)
+    start.log.parent.mkdir(parents=True, exist_ok=True)
+    with start.log.open("ab") as log:
+        return subprocess.Popen(
+            start.command, env=start.environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def _last_lines(one: _Running) -> Sequence[str]:
+    if one.start.log is None:
+        return tuple(one.last)
+    with one.start.log.open(errors="replace") as log:
+        return tuple(deque((line.rstrip() for line in log), maxlen=_LINES))
 
 
 def _echo(running: _Running) -> list[threading.Thread]:
     """Write what a process writes, each line with its mark, and keep its last errors."""
+    if running.start.log is not None:
+        return []
     out, err = running.process.stdout, running.process.stderr
     assert out is not None
     assert err is not None

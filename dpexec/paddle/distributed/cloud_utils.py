@@ -1,0 +1,61 @@
+"""``paddle.distributed.cloud_utils``: what PaddleCloud's variables say about a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from dpexec.paddle.distributed.utils import Cluster, Pod, get_cluster
+
+__all__ = ["get_cloud_cluster", "get_trainers_num"]
+
+_FIRST_PORT = 6170
+
+
+def get_trainers_num() -> int:
+    """How many trainers PADDLE_TRAINERS_NUM says that there are; 1 if it is not set."""
+    return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
+def get_cloud_cluster(
+    args_node_ips: str, args_node_ip: str, args_port: int | None, selected_gpus: Sequence[str]
+) -> tuple[Cluster, Pod]:
+    """All trainers of a job, and those of this machine, as the environment says.
+
+    PADDLE_TRAINERS are the addresses of the machines, PADDLE_TRAINER_ID the number of this one,
+    POD_IP its address; DISTRIBUTED_TRAINER_ENDPOINTS are all endpoints, TRAINER_PORTS_NUM of each
+    machine. Without these endpoints ports are counted from PADDLE_PORT, if there are several
+    machines.
+
+    Args:
+        args_node_ips: accepted for fluid's sake.
+        args_node_ip: accepted for fluid's sake.
+        args_port: the first port, if the environment names none; None takes 6170.
+        selected_gpus: for each trainer of a machine, the GPU that it uses.
+
+    Raises:
+        AssertionError: a variable is missing, or there are other endpoints than there should be.
+    """
+    addresses = _variable("PADDLE_TRAINERS").split(",")
+    here, rank = _variable("POD_IP"), int(_variable("PADDLE_TRAINER_ID"))
+    ports = int(_variable("TRAINER_PORTS_NUM"))
+    listed = os.environ.get("DISTRIBUTED_TRAINER_ENDPOINTS")
+    if listed is None:
+        given = os.environ.get("PADDLE_PORT") if len(addresses) > 1 else None
+        first = int(given) if given and ports >= len(selected_gpus) else args_port or _FIRST_PORT
+        found = [[f"{ip}:{first + n}" for n in range(len(selected_gpus))] for ip in addresses]
+    else:
+        every = listed.split(",")
+        assert len(every) == len(addresses) * ports, (
+            f"{len(every)} DISTRIBUTED_TRAINER_ENDPOINTS for {len(addresses)} machines with "
+            f"{ports} (TRAINER_PORTS_NUM) each"
+        )
+        found = [every[n * ports : (n + 1) * ports] for n in range(len(addresses))]
+    cluster, _ = get_cluster(addresses, here, found, selected_gpus)
+    return cluster, cluster.pods[rank]
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    assert value is not None, f"the environment variable {name} is not set"
+    return value

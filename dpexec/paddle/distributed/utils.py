@@ -1,0 +1,152 @@
+"""``paddle.distributed.utils``: who the trainers of a job are, and small helpers."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpexec.commands.launch import free_endpoints
+
+__all__ = [
+    "Cluster",
+    "Pod",
+    "Trainer",
+    "add_arguments",
+    "find_free_ports",
+    "get_cluster",
+    "get_host_name_ip",
+    "get_logger",
+]
+
+
+@dataclass
+class Trainer:
+    """A process that trains.
+
+    Args:
+        gpus: those that it uses.
+        endpoint: where it listens.
+        rank: its number.
+    """
+
+    gpus: list[str]
+    endpoint: str
+    rank: int
+
+
+@dataclass
+class Pod:
+    """The trainers of a machine.
+
+    Args:
+        rank: number of the machine.
+        addr: of the machine.
+        trainers: that run there.
+    """
+
+    rank: int
+    addr: str
+    trainers: list[Trainer] = field(default_factory=list)
+
+
+@dataclass
+class Cluster:
+    """The machines of a job.
+
+    Args:
+        pods: what runs on each.
+    """
+
+    pods: list[Pod]
+
+    def trainers_endpoints(self) -> list[str]:
+        """Endpoints of all trainers, by rank."""
+        return [trainer.endpoint for pod in self.pods for trainer in pod.trainers]
+
+    def trainers_nranks(self) -> int:
+        """How many trainers there are."""
+        return len(self.trainers_endpoints())
+
+    def pods_nranks(self) -> int:
+        """How many machines there are."""
+        return len(self.pods)
+
+
+def get_cluster(
+    node_ips: Sequence[str],
+    node_ip: str,
+    trainer_endpoints: Sequence[Sequence[str]],
+    selected_gpus: Sequence[str],
+) -> tuple[Cluster, Pod]:
+    """All trainers of a job, and those of this machine.
+
+    Args:
+        node_ips: addresses of the machines.
+        node_ip: of this one.
+        trainer_endpoints: for each machine, as many endpoints as it has trainers, or more.
+        selected_gpus: for each trainer of a machine, the GPU that it uses.
+
+    Raises:
+        AssertionError: a machine has too few endpoints.
+        ValueError: this machine is none of them.
+    """
+    pods, number = [], len(selected_gpus)
+    for node, (address, endpoints) in enumerate(zip(node_ips, trainer_endpoints, strict=True)):
+        assert len(endpoints) >= number, (
+            f"{address} has {len(endpoints)} endpoints for {number} trainers"
+        )
+        pods.append(Pod(node, address))
+        for index, (gpu, endpoint) in enumerate(zip(selected_gpus, endpoints, strict=False)):
+            pods[-1].trainers.append(Trainer([gpu], endpoint, node * number + index))
+    return Cluster(pods), pods[list(node_ips).index(node_ip)]
+
+
+def find_free_ports(num: int) -> set[int]:
+    """Ports of this machine that nobody uses."""
+    return {int(endpoint.rpartition(":")[2]) for endpoint in free_endpoints(num)}
+
+
+def get_host_name_ip() -> tuple[str, str] | None:
+    """Name and address of this machine; None if the name has no address."""
+    name = socket.gethostname()
+    try:
+        return name, socket.gethostbyname(name)
+    except OSError:
+        return None
+
+
+def get_logger(log_level: int, name: str = "root") -> logging.Logger:
+    """A logger that writes to the standard error."""
+    logger = logging.getLogger(name)
+    logger.setLevel(log_level)
+    handler = logging.StreamHandler()
+    form = "%(levelname)s %(asctime)s %(filename)s:%(lineno)d] %(message)s"
+    handler.setFormatter(logging.Formatter(form))
+    logger.addHandler(handler)
+    return logger
+
+
+def add_arguments(
+    argname: str,
+    type: Any,
+    default: Any,
+    help: str,
+    argparser: argparse.ArgumentParser,
+    **kwargs: Any,
+) -> None:
+    """Add an option ``--argname``, whose help tells the default; a bool is read from its word."""
+    kind = _as_bool if type is bool else type
+    text = f"{help} Default: %(default)s."
+    argparser.add_argument(f"--{argname}", default=default, type=kind, help=text, **kwargs)
+
+
+def _as_bool(text: str) -> bool:
+    words = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+    known = words | {"y": True, "t": True, "1": True, "n": False, "f": False, "0": False}
+    if text.lower() not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return known[text.lower()]
