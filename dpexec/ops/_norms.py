@@ -9,11 +9,11 @@ from dpexec.ir.opdef import require
 LARGEST_EPSILON = 1e-3
 
 
-def check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float, largest: float = LARGEST_EPSILON) -> None:
     """Refuse what Paddle refuses."""
     require(
-        0 <= epsilon <= LARGEST_EPSILON,
-        f"epsilon must be between 0 and {LARGEST_EPSILON}, but is {epsilon}",
+        0 <= epsilon <= largest,
+        f"epsilon must be between 0 and {largest}, but is {epsilon}",
     )
 
 

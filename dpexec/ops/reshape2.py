@@ -86,7 +86,8 @@ def _infer(
 
 def _lod_level(x: Spec, shape: Shape) -> int:
     """Sequences stay where rows do; Paddle compares how many there are when it runs."""
-    same = shape and shape[0] == x.shape[0] and dims_match(product(shape[1:]), product(x.shape[1:]))
+    before, after = product(x.shape[1:]), product(shape[1:])
+    same = before == after if min(before, after) > 0 else x.shape[:1] == tuple(shape[:1])
     return x.lod_level if same else 0
 
 

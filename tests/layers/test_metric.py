@@ -16,3 +16,11 @@ def test_auc_without_slide_steps_counts_all_batches():
         area, latest, positive, *_ = exe.run(feed=batch, fetch_list=[of_all, of_latest, *counts])
         assert area == latest == 0.0
         np.testing.assert_array_equal(positive, [[hits, 0, 0, 0, 0, 0, 0, 0]])
+
+
+def test_accuracy_is_of_single_precision_whatever_it_judges():
+    scores = fluid.data("score", [None, 2], "float64")
+    share = fluid.layers.accuracy(scores, fluid.data("label", [None, 1], "int64"))
+    batch = {"score": np.array([[0.1, 0.9], [0.8, 0.2]]), "label": np.array([[1], [1]])}
+    (found,) = fluid.Executor(fluid.CPUPlace()).run(feed=batch, fetch_list=[share])
+    assert (found, found.dtype, share.dtype) == (0.5, "float32", fluid.core.VarDesc.VarType.FP32)

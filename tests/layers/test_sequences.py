@@ -247,3 +247,10 @@ def test_rows_after_which_others_come_hold_no_sequences():
     twice = layers.expand_as(x, layers.concat([x, x], axis=0))
     feed = {"x": sequences([2, 1], width=2)}
     assert [found.lod() for found in run(feed, more, twice)] == [[], []]
+
+
+def test_reshaped_rows_stay_sequences_if_one_is_as_large_as_before():
+    """Then there are as many, though the program does not say how many there were."""
+    x = fluid.data("x", [None, 2], lod_level=1)
+    (found,) = run({"x": sequences([2, 1], width=2)}, layers.reshape(x, [3, 2]))
+    assert found.lod() == [[0, 2, 3]]
