@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,35 @@ class LoDRankTable(list[tuple[int, int]]):
         """How many sequences run in every time step of the longest one."""
         steps = np.arange(self.lengths[0] if self else 0)
         return np.searchsorted(-self.lengths, -steps, side="left").tolist()
+
+    @functools.cached_property
+    def spans(self) -> list[slice]:
+        """Where every time step lies, if all lie one after another."""
+        ends = itertools.accumulate(self.running)
+        return [slice(end - count, end) for count, end in zip(self.running, ends, strict=True)]
+
+    @functools.cached_property
+    def offsets(self) -> np.ndarray[Any, Any]:
+        """Offsets of the sequences where these lie one after another, in their own order."""
+        lengths = np.empty_like(self.lengths)
+        lengths[self.numbers] = self.lengths
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    @functools.cached_property
+    def members(self) -> np.ndarray[Any, Any]:
+        """Of every sequence in every time step, one step after another, its member's number."""
+        running = np.array(self.running, np.int64)
+        steps = np.repeat(np.arange(len(running)), running)
+        ranks = np.arange(len(steps)) - np.repeat(np.cumsum(running) - running, running)
+        found: np.ndarray[Any, Any] = self.offsets[self.numbers][ranks] + steps
+        return found
+
+    @functools.cached_property
+    def places(self) -> np.ndarray[Any, Any]:
+        """Of every member of every sequence, its number among the time steps."""
+        found = np.empty_like(self.members)
+        found[self.members] = np.arange(len(found))
+        return found
 
     def longer_than(self, step: int) -> int:
         """How many sequences are longer than ``step``, which counts from 0."""

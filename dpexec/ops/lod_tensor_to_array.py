@@ -12,7 +12,6 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.lod import NO_SEQUENCES, Lod
 from dpexec.core.rank_table import LoDRankTable
 from dpexec.ir.opdef import GradContext, GradOp, Spec, op, require
-from dpexec.ops._sequences import rows_of
 from dpexec.ops._tables import levels_of, offsets, picked, require_table, some_rows
 
 
@@ -46,21 +45,16 @@ def lod_tensor_to_array(xp: Any, x: Any, lod: Lod, table: LoDRankTable) -> Tenso
         ValueError: the table is of other lengths. The original reads rows of other sequences then.
     """
     level = lod.levels[table.level]
-    lengths = np.diff(level)
-    if len(lengths) != len(table.numbers) or (lengths[table.numbers] != table.lengths).any():
-        ranked = np.empty_like(table.lengths)
-        ranked[table.numbers] = table.lengths
-        problem = f"sequences have lengths {lengths.tolist()}, in RankTable {ranked.tolist()}"
+    if not np.array_equal(level, table.offsets):
+        lengths, ranked = np.diff(level).tolist(), np.diff(table.offsets).tolist()
+        problem = f"sequences have lengths {lengths}, in RankTable {ranked}"
         raise ValueError(f"{problem}; what steps together must be equally long")
-    running = np.array(table.running, np.int64)
-    ends = np.cumsum(running)
-    steps = np.repeat(np.arange(len(running)), running)  # of what is picked, one after another
-    ranks = np.arange(len(steps)) - np.repeat(ends - running, running)
     inner = Lod(lod.levels[table.level + 1 :])
-    chosen, rows = picked(inner, level[table.numbers][ranks] + steps)
+    chosen, rows = picked(inner, table.members)
     whole = x[xp.asarray(rows)]
-    places = zip(ends.tolist(), table.running, strict=True)
-    parts = (chosen.part(end - count, count) for end, count in places)
+    if not inner.levels:
+        return TensorArray((whole[span], NO_SEQUENCES) for span in table.spans)
+    parts = (chosen.part(span.start, span.stop - span.start) for span in table.spans)
     return TensorArray((whole[part], own) for own, part in parts)
 
 
@@ -97,18 +91,10 @@ def array_to_lod_tensor(xp: Any, x: TensorArray, table: LoDRankTable) -> tuple[A
     Raises:
         ValueError: entries are missing, or have more or fewer sequences than run in their step.
     """
-    running = table.running
-    entries = _entries(xp, x, running)
-    merged = Lod.merged([lod for _, lod in entries])
-    lengths, places = np.empty_like(table.lengths), np.empty_like(table.numbers)
-    lengths[table.numbers] = table.lengths
-    places[table.numbers] = np.arange(len(table))
-    first = np.cumsum([0, *running[:-1]])  # of each step, among all
-    steps = rows_of(np.zeros_like(lengths), lengths)
-    inner, rows = picked(merged, first[steps] + np.repeat(places, lengths))
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    entries = _entries(xp, x, table.running)
+    inner, rows = picked(Lod.merged([lod for _, lod in entries]), table.places)
     values = xp.concatenate([array for array, _ in entries])
-    return values[xp.asarray(rows)], Lod([*table.coarse.levels, offsets, *inner.levels])
+    return values[xp.asarray(rows)], Lod([*table.coarse.levels, table.offsets, *inner.levels])
 
 
 def _entries(xp: Any, x: TensorArray, running: list[int]) -> list[tuple[Any, Lod]]:
