@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from dpexec.kernels.generate import compiled, single
-from dpexec.kernels.lowering import Code, Lowering, Value, lowering
-from dpexec.kernels.machine import Kernel, count, floats, kernel, number
+from dpexec.kernels.lowering import Code, Constant, Lowering, Value, lowering
+from dpexec.kernels.machine import Kernel, count, doubles, floats, integers, kernel, number
+from dpexec.ops.average_accumulates import MOST
 
-_ONE = np.float32(1)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_COUNTER = np.dtype(np.int64)
 
 
 @kernel
@@ -253,3 +255,49 @@ _update(
     "lamb", "param grad rate moment1 moment2", "weight_decay beta1 beta2 epsilon",
     lambda attrs: [_LAMB_UPDATE, _LAMB_STEP],
 )  # fmt: skip
+
+
+# ---- averages of parameters
+
+
+@kernel
+def _accumulate(p: int) -> int:
+    """Add a parameter to running sums, which move on when they are full.
+
+    Arguments: size, parameter, three sums, numbers of additions, of those before, and of updates,
+    after how many updates the first sum moves on, window as a share of these, its least and its
+    largest size.
+    """
+    n, param = count(p, 0), floats(p, 1)
+    sum_1, sum_2, sum_3 = floats(p, 2), floats(p, 3), floats(p, 4)
+    added, before, updates = integers(p, 5), integers(p, 6), integers(p, 7)
+    updates[0] += 1
+    added[0] += 1
+    for i in range(n):
+        sum_1[i] += param[i]
+    if updates[0] % count(p, 8) == 0:
+        for i in range(n):
+            sum_2[i] += sum_1[i]
+            sum_1[i] = _ZERO
+    window = min(np.int64(updates[0] * doubles(p, 9)[0]), count(p, 11))
+    if added[0] >= count(p, 10) and added[0] >= window:
+        for i in range(n):
+            sum_3[i] = sum_1[i] + sum_2[i]
+            sum_1[i] = _ZERO
+            sum_2[i] = _ZERO
+        before[0] = added[0]
+        added[0] = 0
+    return 0
+
+
+@lowering("average_accumulates")
+def average_accumulates(
+    code: Code, param: Value, *states: Value, average_window: float, max_average_window: int,
+    min_average_window: int,
+) -> Any:  # fmt: skip
+    """A pass over parameter and sums, and one more when a sum is full."""
+    *sums, added, before, updates = states[:6]
+    if not single(param, *sums) or {added.dtype, before.dtype, updates.dtype} != {_COUNTER}:
+        return False
+    limits = Constant(np.array([average_window])), min_average_window, max_average_window
+    code.emit(_accumulate, param.size, param, *states[:6], MOST, *limits)

@@ -12,13 +12,12 @@ from dpexec.ops._shapes import require_shape_of
 
 Arrays: TypeAlias = tuple[Any, ...]
 
-_MOST = 16384
+MOST = 16384
 """After so many additions a sum moves on to the next, which keeps its precision."""
 
-_SUMS = "in_sum_1 in_sum_2 in_sum_3"
-_COUNTS = "in_num_accumulates in_old_num_accumulates in_num_updates"
-_INPUTS = f"param {_SUMS} {_COUNTS}"
-_OUTPUTS = f"{_SUMS} {_COUNTS}".replace("in_", "out_")
+_STATES = ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates")
+_INPUTS = " ".join(["param", *(f"in_{name}" for name in _STATES)])
+_OUTPUTS = " ".join(f"out_{name}" for name in _STATES)
 
 
 def _infer(param: Spec, *states: Spec) -> tuple[Spec, ...]:
@@ -40,7 +39,7 @@ def _samples(_: Any) -> list[Sample]:
     return [
         case((0, 0, 0), (0.0, 0.0, 0.0), (2.0, 0.0, 0.0, 1, 0, 1)),
         case((1, 0, 1), (3.0, 0.5, 0.0), (0.0, 0.0, 5.5, 0, 2, 2)),
-        case((0, 2, _MOST - 1), (3.0, 0.5, 1.0), (0.0, 5.5, 1.0, 1, 2, _MOST)),
+        case((0, 2, MOST - 1), (3.0, 0.5, 1.0), (0.0, 5.5, 1.0, 1, 2, MOST)),
     ]
 
 
@@ -49,6 +48,7 @@ def _samples(_: Any) -> list[Sample]:
     inputs=_INPUTS,
     outputs=_OUTPUTS,
     infer=_infer,
+    inplace={f"out_{name}": f"in_{name}" for name in _STATES},
     no_grad=True,
     samples=_samples,
 )
@@ -71,15 +71,18 @@ def average_accumulates(
     ``sum_1`` takes the parameter, ``sum_2`` what ``sum_1`` had after 16384 updates, ``sum_3`` the
     window before. Source: Paddle op ``average_accumulates``.
     """
+    states = sum_1, sum_2, sum_3, num_accumulates, old_num_accumulates, num_updates
     updates, count, old = num_updates + 1, num_accumulates + 1, old_num_accumulates
     sums = (sum_1 + param, sum_2, sum_3)
-    moves = updates % _MOST == 0
+    moves = updates % MOST == 0
     sums = _either(xp, moves, lambda a, b, c: (xp.zeros_like(a), a + b, c), sums)
     window = xp.minimum((updates * average_window).astype(updates.dtype), max_average_window)
     full = (count >= min_average_window) & (count >= window)
     sums = _either(xp, full, lambda a, b, c: (xp.zeros_like(a), xp.zeros_like(b), a + b), sums)
     counts = _either(xp, full, lambda count, _: (xp.zeros_like(count), count), (count, old))
-    return (*sums, *counts, updates)
+    for state, new in zip(states, (*sums, *counts, updates), strict=True):
+        state[...] = new
+    return states
 
 
 def _either(xp: Any, changes: Any, change: Callable[..., Arrays], values: Arrays) -> Arrays:

@@ -27,7 +27,18 @@ if not kernels.available():
     pytest.skip("needs numba", allow_module_level=True)
 
 CPU = fluid.CPUPlace()
+
+
+def averaged():
+    """A net with running sums of its parameters, whose window is full several times."""
+    net = classifier(fluid.optimizer.Momentum(0.1, 0.9))
+    with fluid.program_guard(net.main, net.startup):
+        fluid.optimizer.ModelAverage(0.5, min_average_window=2, max_average_window=3)
+    return net
+
+
 NETS = {
+    "averaged": averaged,
     "adam": lambda: classifier(fluid.optimizer.Adam(0.01), sizes=(8, 300, 200, 3)),
     "momentum": lambda: classifier(fluid.optimizer.Momentum(0.1, 0.9), batch_norm=True),
     "dropout": lambda: classifier(fluid.optimizer.SGD(0.1), dropout=0.4),
