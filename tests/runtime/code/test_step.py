@@ -32,7 +32,7 @@ CPU = fluid.CPUPlace()
 def averaged():
     """A net with running sums of its parameters, whose window is full several times."""
     net = classifier(fluid.optimizer.Momentum(0.1, 0.9))
-    with fluid.program_guard(net.main, net.startup):
+    with fluid.unique_name.guard(), fluid.program_guard(net.main, net.startup):
         fluid.optimizer.ModelAverage(0.5, min_average_window=2, max_average_window=3)
     return net
 
