@@ -71,10 +71,10 @@ from dpexec.io import load, load_program_state, save, set_program_state
 from dpexec.ir.desc import ProgramDesc
 from dpexec.ir.views import BlockView, OperatorView
 from dpexec.lod_tensor import create_lod_tensor, create_random_int_lodtensor
-from dpexec.memory import memory_optimize, release_memory
 from dpexec.parallel_executor import ParallelExecutor
 from dpexec.param_attr import ParamAttr, WeightNormParamAttr
 from dpexec.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+from dpexec.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
 from dpexec.version import __version__
 
 __all__ = [

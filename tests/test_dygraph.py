@@ -3,7 +3,7 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.paddle_alias import paddle_is_dpexec
+from dpexec.commands.paddle_alias import paddle_is_dpexec
 
 
 def test_names_can_be_imported_and_derived_from_and_say_so_when_called():

@@ -120,8 +120,8 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: what the user asked for.
     """
-    from dpexec.old_numpy import old_numpy_names
-    from dpexec.paddle_alias import paddle_is_dpexec
+    from dpexec.commands.old_numpy import old_numpy_names
+    from dpexec.commands.paddle_alias import paddle_is_dpexec
 
     script = Path(options.script)
     if not script.is_file():

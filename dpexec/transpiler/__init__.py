@@ -1,9 +1,9 @@
 """``fluid.transpiler``: programs of one process become programs of several."""
 
-from dpexec.memory import memory_optimize, release_memory
 from dpexec.transpiler import collective, details
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.distribute_transpiler import DistributeTranspiler
+from dpexec.transpiler.memory_optimization_transpiler import memory_optimize, release_memory
 from dpexec.transpiler.ps_dispatcher import HashName, RoundRobin
 
 __all__ = [

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dpexec.commands.paddle_alias import paddle_is_dpexec
 from dpexec.paddle.utils import Ploter
-from dpexec.paddle_alias import paddle_is_dpexec
 
 
 def test_scripts_find_it_by_both_names():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dpexec
-from dpexec.paddle_alias import paddle_is_dpexec
+from dpexec.commands.paddle_alias import paddle_is_dpexec
 from tests.fixtures.sequence_programs import FOLDER, PROGRAMS, Net, configurations
 
 NETS = [(file, name) for file, names in PROGRAMS.items() for name in names]

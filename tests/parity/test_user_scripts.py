@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpexec
-from dpexec.paddle_alias import paddle_is_dpexec
+from dpexec.commands.paddle_alias import paddle_is_dpexec
 from tests.fixtures import user_scripts
 
 
