@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.dtypes import as_var_type, dtype_name
 from dpexec.ir.variable import Variable
 
@@ -113,11 +115,11 @@ def pair(value: Any, name: str, count: int = 2) -> list[int]:
     Raises:
         ValueError: neither an integer nor ``count`` of them.
     """
-    values = [value] * count if isinstance(value, int) else value
+    values = [value] * count if isinstance(value, (int, np.integer)) else value
     if (
-        isinstance(values, (list, tuple))
+        isinstance(values, (list, tuple, np.ndarray))
         and len(values) == count
-        and all(isinstance(v, int) for v in values)
+        and all(isinstance(v, (int, np.integer)) for v in values)
     ):
-        return list(values)
+        return [int(v) for v in values]
     raise ValueError(f"'{name}' must be an integer or {count} of them, but received {value!r}")

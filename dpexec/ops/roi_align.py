@@ -32,6 +32,7 @@ def _samples(r: Any) -> list[Sample]:
         Sample(inputs, pooled, grad=("X",)),
         Sample(inputs, pooled | {"sampling_ratio": 2}, grad=("X",)),
         Sample(inputs, {"spatial_scale": 0.25}, grad=("X",)),
+        Sample(inputs, pooled | {"spatial_scale": 1.0, "sampling_ratio": 2}, grad=("X",)),
     ]
 
 
@@ -49,12 +50,11 @@ def _weights(starts: Numbers, ends: Numbers, size: int, bins: int, sampling_rati
     counts = np.full(len(starts), sampling_ratio)
     if sampling_ratio <= 0:
         counts = np.ceil(lengths / bins).astype(np.int64)
-    point = np.arange(counts.max(initial=1))
-    inside = (point + 0.5) / counts[
-        :, None
-    ]  # a part of a bin; points beyond the count do not count
-    places = np.arange(bins)[:, None] + inside[:, None]
-    places = starts[:, None, None] + places * (lengths / bins)[:, None, None]
+    kind, point = starts.dtype, np.arange(counts.max(initial=1))
+    # Rounded as Paddle rounds it: what lies at the edge of the image counts, what lies beyond not.
+    length = (lengths / bins)[:, None, None]
+    inside = (point + 0.5).astype(kind) * length / counts[:, None, None].astype(kind)
+    places = starts[:, None, None] + np.arange(bins, dtype=kind)[:, None] * length + inside
     counted = (point < counts[:, None])[:, None] & (places >= -1) & (places <= size)
     near = 1 - abs(np.clip(places, 0, size - 1)[..., None] - np.arange(size))
     weights = np.maximum(near, 0) * counted[..., None]

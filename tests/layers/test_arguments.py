@@ -181,3 +181,10 @@ def test_attributes_without_effect_warn():
         layers.layer_norm(x(), scale=False, param_attr=fluid.ParamAttr())
     with pytest.warns(UserWarning, match="bias_attr of layer_norm"):
         layers.layer_norm(x(), shift=False, bias_attr=fluid.ParamAttr())
+
+
+@pytest.mark.parametrize("size", [np.int64(2), [np.int64(2), 2], np.array([2, 2])])
+def test_sizes_may_be_integers_of_numpy(size):
+    pooled = layers.pool2d(image(), size, pool_stride=size)
+    assert pooled.shape == (-1, 4, 4, 4)
+    assert all(type(number) is int for number in pooled.op.attr("ksize"))
