@@ -7,6 +7,7 @@ from dpexec.core.oddities import (  # noqa: F401
     __unittest_throw_exception__,
     _create_loaded_parameter,
     _set_eager_deletion_mode,
+    from_dlpack,
 )
 from dpexec.core.places import (
     CPUPlace,
@@ -36,6 +37,7 @@ __all__ = [
     "Tensor",
     "VarDesc",
     "VarType",
+    "from_dlpack",
     "get_cuda_device_count",
     "globals",
     "is_compiled_with_cuda",

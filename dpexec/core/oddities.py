@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+import numpy as np
+
 from dpexec.core.places import CPUPlace
 from dpexec.core.scope import Scope
+from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 
 __all__ = [
     "__unittest_throw_exception__",
     "_create_loaded_parameter",
     "_set_eager_deletion_mode",
+    "from_dlpack",
 ]
 
 
@@ -27,6 +31,30 @@ def _create_loaded_parameter(variables: Iterable[Any], scope: Scope, executor: A
         if not tensor._is_initialized():
             tensor._set_dims(var.shape)
             tensor._mutable_data(CPUPlace(), var.dtype)
+
+
+class _Capsule:
+    """What numpy wants a DLPack capsule of the host's memory to be in."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU of dlpack.h
+
+
+def from_dlpack(capsule: Any) -> LoDTensor:
+    """The tensor of a DLPack capsule, with its memory.
+
+    Args:
+        capsule: of host memory, as ``LoDTensor._to_dlpack`` gives it; used up.
+    """
+    made = LoDTensor()
+    made.array = np.from_dlpack(_Capsule(capsule))
+    return made
 
 
 def __unittest_throw_exception__() -> NoReturn:

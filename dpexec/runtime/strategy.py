@@ -13,6 +13,7 @@ from dpexec.core.dtypes import ShownByName
 from dpexec.errors import EnforceNotMet, similar
 from dpexec.ir.callsite import warn
 from dpexec.passes import OperatorPass, Pass
+from dpexec.runtime.pass_builder import PassBuilder
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
 
@@ -149,6 +150,10 @@ class _Strategy:
     def freeze(self, by: str) -> None:
         """Refuse changes from now on: the strategy was compiled into a plan."""
         object.__setattr__(self, "_frozen_by", by)
+
+    def was_compiled(self) -> bool:
+        """Whether a program was compiled with it."""
+        return self._frozen_by == "compilation"
 
 
 def _optional_bool(name: str, value: Any) -> bool | None:
@@ -322,9 +327,10 @@ class BuildStrategy(_Strategy):
         self._check_open("append_pass")
         self.appended[kinds.index(True)].append(step)  # type: ignore[arg-type]
 
-    def _finalize_strategy_and_create_passes(self) -> list[str]:
-        self.freeze("_finalize_strategy_and_create_passes")
-        return [name for name, on in self._values.items() if on is True]
+    def _finalize_strategy_and_create_passes(self) -> PassBuilder:
+        if not self.was_compiled():
+            self.freeze("_finalize_strategy_and_create_passes")
+        return PassBuilder(self)
 
 
 class ExecutionStrategy(_Strategy):

@@ -57,3 +57,11 @@ def test_tensor_without_data_is_an_empty_array():
     held = np.array(fluid.Scope().var("x").get_tensor())
     assert held.shape == (0,) and held.dtype == np.float64
     assert tensor(held).shape() == [0]
+
+
+def test_tensor_goes_through_a_capsule_with_its_memory():
+    tensor = fluid.core.LoDTensor()
+    tensor.set(np.arange(6, dtype="float32").reshape(2, 3), fluid.CPUPlace())
+    twin = fluid.core.from_dlpack(tensor._to_dlpack())
+    np.testing.assert_array_equal(np.array(twin), np.arange(6).reshape(2, 3))
+    assert np.shares_memory(twin.array, tensor.array)
