@@ -1,7 +1,7 @@
-"""Calls of kernels that are made for one run, since what they do depends on its sequences.
+"""Calls of kernels from Python, for operators on sequences that are no part of a step of code.
 
-What depends on lengths of sequences is no part of a step of code: it is known when the operator
-runs. Then one call from Python runs it (:class:`dpexec.kernels.loop.Loop`: for all their steps).
+How many rows they have is known when the operator runs. Then one call from Python runs it
+(:class:`dpexec.kernels.loop.Loop`: for all steps of the sequences).
 """
 
 from __future__ import annotations

@@ -8,9 +8,13 @@ import numpy as np
 
 from dpexec.core.lod import Lod
 from dpexec.kernels.calls import run_call
+from dpexec.kernels.generate import single
 from dpexec.kernels.located import address
+from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import Kernel, count, floats, integers, kernel
 from dpexec.kernels.math import apart
+from dpexec.kernels.products import matrix_product
+from dpexec.kernels.sequences import in_bounds
 from dpexec.ops import _contexts as on_arrays
 from dpexec.ops._contexts import Contexts
 
@@ -108,6 +112,53 @@ def _gradient(xp: Any, d_contexts: _Array, lod: Lod, start: int) -> _Array:
     made = np.empty((rows, width), np.float32)
     _run(_contexts_grad, lod, start, d_contexts, d_contexts, made)
     return made
+
+
+def _found(code: Code, x: Value, lod: Value, start: int, length: int) -> Value:
+    """The context of every row, as one row."""
+    rows, width = x.shape
+    if (start, length) == (0, 1):
+        return x
+    found = code.scratch(rows, length * width)
+    code.emit(in_bounds, lod.shape[0] - 1, lod, rows)
+    code.emit(_contexts, lod.shape[0] - 1, width, start, length, lod, x, found)
+    return found
+
+
+@lowering("sequence_conv")
+def sequence_conv(
+    code: Code, x: Value, lod: Value, padding: Value | None, weight: Value, out: Value,
+    *, contextLength: int, contextStart: int, paddingTrainable: bool,
+) -> Any:  # fmt: skip
+    """Contexts, and one product."""
+    if paddingTrainable or not single(x, weight):
+        return False
+    found = _found(code, x, lod, contextStart, contextLength)
+    k, n = weight.shape
+    return matrix_product(code, found, weight, out, (x.shape[0], n, k))
+
+
+@lowering("sequence_conv_grad")
+def sequence_conv_grad(
+    code: Code, x: Value, lod: Value, padding: Value | None, weight: Value, d_out: Value,
+    dx: Value | None, d_padding: Value | None, d_weight: Value | None,
+    *, contextLength: int, contextStart: int, paddingTrainable: bool,
+) -> Any:  # fmt: skip
+    """Those of the product; what belongs to one row is added up."""
+    if paddingTrainable or not single(x, weight, d_out):
+        return False
+    (rows, width), (k, n) = x.shape, weight.shape
+    if d_weight is not None:
+        found = _found(code, x, lod, contextStart, contextLength)
+        matrix_product(code, found, d_out, d_weight, (k, n, rows), (True, False))
+    if dx is None:
+        return None
+    alone = (contextStart, contextLength) == (0, 1)
+    d_found = dx if alone else code.scratch(rows, k)
+    matrix_product(code, d_out, weight, d_found, (rows, k, n), (False, True))
+    if not alone:
+        sizes = lod.shape[0] - 1, width, contextStart, contextLength
+        code.emit(_contexts_grad, *sizes, lod, d_found, dx)
 
 
 CONTEXTS = Contexts(_of_rows, _gradient)

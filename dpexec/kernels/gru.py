@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dpexec.kernels.calls import multiplies, product, transposed_product
+from dpexec.kernels.elementwise import ADD, TOTAL
+from dpexec.kernels.generate import single
 from dpexec.kernels.located import address
-from dpexec.kernels.loop import Loop, place, unknowns
+from dpexec.kernels.loop import Loop, further, place, unknowns
+from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, kernel
 from dpexec.kernels.math import apart, sigmoid, tanh
+from dpexec.kernels.onednn_calls import turned
+from dpexec.kernels.recurrent import ONCE, Walk
+from dpexec.kernels.shapes import clear
 from dpexec.ops._gru import GruCell, gru_weights, run, run_back
 from dpexec.ops._recurrent import Loops
 from dpexec.ops._steps import Steps
@@ -176,8 +183,9 @@ def _takes(unit: GruCell, gates: _Array) -> bool:
 @functools.lru_cache(_LOOPS_KEPT)
 def _forward_loop(size: int, origin: bool) -> Loop:
     """The steps of a unit, for :func:`_forward`."""
-    arrays, (counts, starts, before) = unknowns(7, 3)
-    gates, of_gates, of_candidate, sums, more, seen, states = arrays
+    arrays, (counts, starts, before) = unknowns(6, 3)
+    gates, of_gates, sums, more, seen, states = arrays
+    of_candidate = further(of_gates, 2 * size * size)
     update, reset, new = (place(gates, starts, 3 * size, number * size) for number in range(3))
     here, saw = (place(array, starts, size) for array in (states, seen))
     of_before, of_seen = (before, of_gates, sums), (saw, of_candidate, more)
@@ -194,7 +202,7 @@ def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_A
     if not _takes(unit, gates):
         return run(unit, steps, gates, first)
     size, running = len(unit.weight), steps.running
-    weights = gru_weights(np.ascontiguousarray(unit.weight))
+    weight = np.ascontiguousarray(unit.weight)
     seen, states = (np.empty((len(gates), size), np.float32) for _ in range(2))
     sums = np.zeros((running, 2 * size), np.float32)
     more = np.empty((running, size), np.float32)
@@ -203,7 +211,7 @@ def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_A
     before[0] = address(state)
     before[1:] = address(states) + 4 * size * steps.starts[:-1]
     _forward_loop(size, unit.origin_mode).run(
-        map(address, (gates, *weights, sums, more, seen, states)),
+        tuple(map(address, (gates, weight, sums, more, seen, states))),
         (steps.counts, steps.starts, before),
         left_out=1 if first is None else 0,
     )
@@ -213,8 +221,9 @@ def _forward(unit: GruCell, steps: Steps, gates: _Array, first: Any) -> tuple[_A
 @functools.lru_cache(_LOOPS_KEPT)
 def _backward_loop(size: int, origin: bool) -> Loop:
     """The steps back of a unit, for :func:`_backward`."""
-    arrays, (counts, starts) = unknowns(9, 2)
-    gates, before, d_states, of_gates, of_candidate, sums, d_before, d_seen, d_gates = arrays
+    arrays, (counts, starts) = unknowns(8, 2)
+    gates, before, d_states, of_gates, sums, d_before, d_seen, d_gates = arrays
+    of_candidate = further(of_gates, 2 * size * size)
     d_update, d_reset, d_new = (place(d_gates, starts, 3 * size, i * size) for i in range(3))
     known = place(gates, starts, 3 * size), place(before, starts, size)
     d_here = place(d_states, starts, size)
@@ -237,14 +246,97 @@ def _backward(
     if not _takes(unit, gates):
         return run_back(unit, steps, gates, before, d_states)
     size, running = len(unit.weight), steps.running
-    turned = [np.ascontiguousarray(part.T) for part in gru_weights(unit.weight)]
+    weight = np.concatenate([part.T.ravel() for part in gru_weights(unit.weight)])
     d_gates = np.empty(gates.shape, np.float32)
     sums, d_before, d_seen = (np.zeros((running, size), np.float32) for _ in range(3))
     _backward_loop(size, unit.origin_mode).run(
-        map(address, (gates, before, d_states, *turned, sums, d_before, d_seen, d_gates)),
-        (steps.counts[::-1], steps.starts[::-1]),
+        tuple(map(address, (gates, before, d_states, weight, sums, d_before, d_seen, d_gates))),
+        (steps.counts, steps.starts),
+        backwards=True,
     )
     return d_gates, d_before + sums
+
+
+# ---- in code
+
+
+@kernel
+def _turn_weights(p: int) -> int:
+    """Both matrices of a weight, transposed. Arguments: size, weight, result."""
+    size, weight, out = count(p, 0), floats(p, 1), floats(p, 2)
+    turned(2 * size, size, weight, out, 0)
+    turned(size, size, weight, out, 2 * size * size)
+    return 0
+
+
+@functools.lru_cache(_LOOPS_KEPT)
+def _weight_loop(size: int) -> Loop:
+    """The gradient of a weight, in one step."""
+    arrays, _ = unknowns(5, 0)
+    rows, before, seen, d_gates, d_weight = arrays
+    d_new, d_rest = further(d_gates, 2 * size), further(d_weight, 2 * size * size)
+    of_both = (size, 2 * size, rows), (before, d_gates, d_weight)
+    of_new = (size, size, rows), (seen, d_new, d_rest)
+    calls = [product(*of, (size, 3 * size), flipped=True) for of in (of_both, of_new)]
+    return Loop(calls, len(arrays))
+
+
+def _is_code(x: Value, others: Sequence[Value | None], gate: str, candidate: str) -> bool:
+    """Whether there is code for values and activations."""
+    usual = (gate, candidate) == ("sigmoid", "tanh")
+    return usual and single(x, *others) and bool(x.shape[0] > 0) and multiplies()
+
+
+@lowering("gru")
+def gru(
+    code: Code, x: Value, lod: Value, h0: Value | None, weight: Value, bias: Value | None,
+    gates: Value, seen: Value, states: Value, hidden: Value,
+    *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
+) -> Any:  # fmt: skip
+    """Input in the order of the steps, all steps, and their states in that of the sequences."""
+    if not _is_code(x, (h0, weight, bias), gate_activation, activation):
+        return False
+    (rows, _), size, sequences = x.shape, weight.shape[0], lod.shape[0] - 1
+    walk = Walk(code, lod, rows, is_reverse)
+    walk.gather(x, gates, bias)
+    sums, more = code.scratch(sequences, 2 * size), code.scratch(sequences, size)
+    clear(code, sums, 0.0)
+    walk.follow((walk.first(h0, size), states))
+    arrays = gates, weight, sums, more, seen, states
+    loop, first = _forward_loop(size, origin_mode), int(h0 is None)
+    loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
+    walk.scatter(states, hidden)
+
+
+@lowering("gru_grad")
+def gru_grad(
+    code: Code, x: Value, lod: Value, h0: Value | None, weight: Value, bias: Value | None,
+    gates: Value, seen: Value, states: Value, hidden: Value, d_hidden: Value,
+    dx: Value | None, d_h0: Value | None, d_weight: Value | None, d_bias: Value | None,
+    *, activation: str, gate_activation: str, is_reverse: bool, origin_mode: bool,
+) -> Any:  # fmt: skip
+    """The steps in the opposite order; products for the weight at once for all of them."""
+    if not _is_code(x, (h0, weight, bias, d_hidden), gate_activation, activation):
+        return False
+    rows, size = x.shape[0], weight.shape[0]
+    walk = Walk(code, lod, rows, is_reverse)
+    before = walk.before(states, walk.first(h0, size))
+    turned_weight, d_gates = code.scratch(3, size, size), code.scratch(rows, 3 * size)
+    code.emit(_turn_weights, size, weight, turned_weight)
+    sums, d_before, d_seen = (walk.first(None, size) for _ in range(3))
+    arrays = walk.gather(d_hidden), turned_weight, sums, d_before, d_seen, d_gates
+    loop = _backward_loop(size, origin_mode)
+    loop.emit(code, (gates, before, *arrays), walk.moving, backwards=True)
+    if dx is not None:
+        walk.scatter(d_gates, dx)
+    if d_h0 is not None:
+        ADD.add_to(code, d_before, sums)
+        walk.spread(d_before, d_h0)
+    if d_weight is not None:
+        known = rows, before, seen, d_gates, d_weight
+        _weight_loop(size).emit(code, known, (ONCE, walk.moving[1]))
+    if d_bias is not None:
+        TOTAL.emit(code, d_gates, d_bias, d_gates.shape, [False, True])
 
 
 LOOPS = Loops(_forward, _backward, transposed_product)

@@ -1,7 +1,7 @@
 """Kernels for processors that are called from Python: for operators on sequences.
 
-They do not become parts of pieces of code, since how often they call what depends on the lengths
-of sequences (:mod:`dpexec.kernels.calls`).
+They are for where operators are no parts of pieces of code: only a run tells how many rows they
+have, or a block runs them (:mod:`dpexec.kernels.calls`).
 """
 
 from __future__ import annotations

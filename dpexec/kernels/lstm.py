@@ -9,14 +9,14 @@ import numpy as np
 
 from dpexec.kernels.calls import multiplies, product, transposed_product
 from dpexec.kernels.located import address
-from dpexec.kernels.loop import Loop, place, unknowns
+from dpexec.kernels.loop import Loop, further, place, unknowns
 from dpexec.kernels.machine import count, floats, kernel
 from dpexec.kernels.math import apart, sigmoid, tanh
 from dpexec.ops._lstm import Kept, LstmCell, Projection, run, run_back
 from dpexec.ops._recurrent import Loops
 from dpexec.ops._steps import Steps
 
-__all__ = ["LOOPS"]
+__all__ = ["LOOPS", "backward_loop", "forward_loop"]
 
 _ONE = np.float32(1)
 _LOOPS_KEPT = 64  # for memories of different sizes
@@ -203,16 +203,18 @@ def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def _forward_loop(size: int, width: int, activated: bool | None) -> Loop:
+def forward_loop(size: int, width: int, activated: bool | None, first: int = 0) -> Loop:
     """The steps of a memory, for :func:`_all_steps`.
 
     Args:
         size: number of cells.
         width: of results.
         activated: whether projections are activated; None: results are outputs.
+        first: where peepholes begin in their array.
     """
     arrays, (counts, starts, results, before) = unknowns(9, 4)
-    gates, weight, peepholes, sums, projection, result, *made = arrays
+    gates, weight, bias, sums, projection, result, *made = arrays
+    peepholes = further(bias, first)
     calls = [
         product((counts, 4 * size, width), (results, weight, sums), (width, 4 * size)),
         (
@@ -260,8 +262,9 @@ def _all_steps(
     nothing, peepholes = np.zeros((running, size), np.float32), _peepholes(unit, size)
     results = _previous(nothing if h0 is None else h0, result, steps.starts)
     before = _previous(nothing if c0 is None else c0, cells, steps.starts)
-    _forward_loop(*_form(size, projection)).run(
-        map(address, (gates, weight, peepholes, sums, projects, result, cells, active, hidden)),
+    arrays = gates, weight, peepholes, sums, projects, result, cells, active, hidden
+    forward_loop(*_form(size, projection)).run(
+        tuple(map(address, arrays)),
         (steps.counts, steps.starts, results, before),
         left_out=1 if h0 is None else 0,
     )
@@ -269,10 +272,11 @@ def _all_steps(
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def _backward_loop(size: int, width: int, activated: bool | None) -> Loop:
+def backward_loop(size: int, width: int, activated: bool | None, first: int = 0) -> Loop:
     """The steps back of a memory, for :func:`_all_steps_back`; arguments as for the steps."""
     arrays, (counts, starts, before) = unknowns(12, 3)
-    gates, active, d_results, weight, peepholes, sums, d_cell, d_gates, *projected = arrays
+    gates, active, d_results, weight, bias, sums, d_cell, d_gates, *projected = arrays
+    peepholes = further(bias, first)
     results, projection, d_hidden, nothing = projected
     d_here, d_result = place(d_gates, starts, 4 * size), place(d_results, starts, width)
     calls, d_output, later = [], d_result, sums
@@ -317,9 +321,10 @@ def _all_steps_back(
     arrays = [kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates]
     projects = weight if projection is None else np.ascontiguousarray(projection.weight.T)
     arrays += [kept.results, projects, np.empty_like(nothing), nothing]
-    _backward_loop(*_form(size, projection)).run(
-        map(address, arrays),
-        (steps.counts[::-1], steps.starts[::-1], before[::-1]),
+    backward_loop(*_form(size, projection)).run(
+        tuple(map(address, arrays)),
+        (steps.counts, steps.starts, before),
+        backwards=True,
     )
     return d_gates, d_cell
 

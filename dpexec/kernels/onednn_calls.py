@@ -16,8 +16,9 @@ from dpexec.ir.sizes import Counts, Rows
 from dpexec.kernels import onednn
 from dpexec.kernels.lowering import Code, Late, Value
 from dpexec.kernels.machine import count, floats, intrinsic, kernel, number
+from dpexec.kernels.math import inline
 
-__all__ = ["emit", "execute", "product", "turn"]
+__all__ = ["emit", "execute", "product", "turn", "turned"]
 
 _PLAIN, _TRANSPOSED = ord("N"), ord("T")
 _SQUARE = 16
@@ -133,19 +134,20 @@ def product(p: int) -> int:
     return status
 
 
-@kernel
-def turn(p: int) -> int:
-    """``out = a.T``, in squares that the processor keeps at hand.
-
-    Arguments: rows and columns of out, a, out.
-    """
-    rows, columns = count(p, 0), count(p, 1)
-    a, out = floats(p, 2), floats(p, 3)
+@inline
+def turned(rows: int, columns: int, a: Any, out: Any, first: int) -> None:
+    """``out = a.T`` in squares that the processor keeps at hand, from an element of both on."""
     for top in range(0, rows, _SQUARE):
         for left in range(0, columns, _SQUARE):
             for i in range(top, min(top + _SQUARE, rows)):
                 for j in range(left, min(left + _SQUARE, columns)):
-                    out[i * columns + j] = a[j * rows + i]
+                    out[first + i * columns + j] = a[first + j * rows + i]
+
+
+@kernel
+def turn(p: int) -> int:
+    """``out = a.T``. Arguments: rows and columns of out, a, out."""
+    turned(count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), 0)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Sums and maxima over sequences: all of them in one call."""
+"""One row for every sequence, and a share of it for each of its rows: all in one call."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import numpy as np
 
 from dpexec.core.lod import Lod
 from dpexec.kernels.calls import run_call
+from dpexec.kernels.generate import single
 from dpexec.kernels.located import address
-from dpexec.kernels.machine import Kernel, count, floats, integers, kernel, words
-from dpexec.kernels.math import apart
+from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.machine import Kernel, count, floats, integers, kernel, number, words
+from dpexec.kernels.math import apart, exp, inline, largest
+from dpexec.kernels.softmax import add_up, dot
 from dpexec.ops import _sequences as on_arrays
 
-__all__ = ["maxima", "sums"]
+__all__ = ["in_bounds", "maxima", "sums"]
+
+_KINDS = "SUM", "AVERAGE", "SQRT", "MAX", "FIRST", "LAST"
+_SUM, _AVERAGE, _SQRT, _MAX, _FIRST, _LAST = range(6)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 _Array = np.ndarray[Any, Any]
 
@@ -66,6 +73,177 @@ def _maxima(p: int) -> int:
     """
     _choose(count(p, 0), count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4), words(p, 5))
     return 0
+
+
+@kernel
+def in_bounds(p: int) -> int:
+    """Refuse offsets that go beyond the rows. Arguments: sequences, offsets, rows."""
+    return 1 if integers(p, 1)[count(p, 0)] > count(p, 2) else 0
+
+
+@inline
+def _share(kind: int, length: int) -> Any:
+    """What the sum of a sequence is multiplied with."""
+    if kind == _AVERAGE:
+        return np.float32(1.0 / length)
+    return np.float32(1.0 / math.sqrt(length)) if kind == _SQRT else _ONE
+
+
+@kernel
+def _ends(p: int) -> int:
+    """The first or the last row of every sequence that has some.
+
+    Arguments: sequences, width of rows, offsets, rows, results, whether they are the last ones.
+    """
+    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        row = end - 1 if count(p, 5) else first
+        if first < end:
+            for j in range(width):
+                out[sequence * width + j] = x[row * width + j]
+    return 0
+
+
+@kernel
+def _complete(p: int) -> int:
+    """Make sums what is asked for, and fill in what stands for sequences without rows.
+
+    Arguments: sequences, width of rows, offsets, results, their kind, what is filled in.
+    """
+    width, offsets, out, kind = count(p, 1), integers(p, 2), floats(p, 3), count(p, 4)
+    for sequence in range(count(p, 0)):
+        length, o = offsets[sequence + 1] - offsets[sequence], sequence * width
+        if length == 0:
+            for j in range(width):
+                out[o + j] = number(p, 5)
+        elif kind in (_AVERAGE, _SQRT):
+            share = _share(kind, length)
+            for j in range(width):
+                out[o + j] *= share
+    return 0
+
+
+@kernel
+def _shares(p: int) -> int:
+    """The gradient of rows that were added up.
+
+    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results.
+    """
+    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
+        share = _share(count(p, 5), end - first) if first < end else _ONE
+        for row in range(first, end):
+            for j in range(width):
+                dx[row * width + j] = d_out[i + j] * share
+    return 0
+
+
+@kernel
+def _choices(p: int) -> int:
+    """The gradient of rows of which some were chosen.
+
+    Arguments: sequences, width of rows, offsets, gradient of results, of rows, kind of the results,
+    for maxima their rows.
+    """
+    width, offsets, d_out, dx = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    kind, rows = count(p, 5), words(p, 6)
+    for sequence in range(count(p, 0)):
+        first, end, i = offsets[sequence], offsets[sequence + 1], sequence * width
+        for j in range(first * width, end * width):
+            dx[j] = _ZERO
+        row = first if kind == _FIRST else end - 1
+        for j in range(width if first < end else 0):
+            chosen = rows[i + j] if kind == _MAX else row
+            dx[chosen * width + j] = d_out[i + j]
+    return 0
+
+
+@lowering("sequence_pool")
+def sequence_pool(
+    code: Code, x: Value, lod: Value, out: Value, index: Value | None, coarser: None,
+    *, pooltype: str, pad_value: float,
+) -> Any:  # fmt: skip
+    """One pass over the rows, one over the results."""
+    if not single(x):
+        return False
+    sizes, kind = (lod.shape[0] - 1, math.prod(x.shape[1:])), _KINDS.index(pooltype)
+    code.emit(in_bounds, sizes[0], lod, x.shape[0])
+    if kind == _MAX:
+        made = index or code.scratch(*sizes, dtype=np.int32)
+        code.emit(_maxima, *sizes, lod, x, out, made)
+    elif kind in (_FIRST, _LAST):
+        code.emit(_ends, *sizes, lod, x, out, int(kind == _LAST))
+    else:
+        code.emit(_sums, *sizes, lod, x, out)
+    code.emit(_complete, *sizes, lod, out, kind, float(pad_value))
+
+
+@lowering("sequence_pool_grad")
+def sequence_pool_grad(
+    code: Code, x: Value, lod: Value, index: Value | None, d_out: Value, dx: Value,
+    *, pooltype: str,
+) -> Any:  # fmt: skip
+    """One pass over the rows."""
+    if not single(x, d_out):
+        return False
+    kind = _KINDS.index(pooltype)
+    places = lod.shape[0] - 1, math.prod(x.shape[1:]), lod, d_out, dx, kind
+    if kind in (_MAX, _FIRST, _LAST):
+        code.emit(_choices, *places, 0 if index is None else index)
+    else:
+        code.emit(_shares, *places)
+
+
+@kernel
+def _softmax(p: int) -> int:
+    """Sequences become probabilities. Arguments: sequences, offsets, numbers, result."""
+    offsets, x, out = integers(p, 1), floats(p, 2), floats(p, 3)
+    for sequence in range(count(p, 0)):
+        first, n = offsets[sequence], offsets[sequence + 1] - offsets[sequence]
+        if n:
+            top = largest(x, first, n)
+            for j in range(first, first + n):
+                out[j] = exp(x[j] - top)
+            total = add_up(out, first, n)
+            for j in range(first, first + n):
+                out[j] /= total
+    return 0
+
+
+@kernel
+def _softmax_grad(p: int) -> int:
+    """Its gradient. Arguments: sequences, offsets, probabilities, their gradient, the result."""
+    offsets, y, dy, dx = integers(p, 1), floats(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first, end = offsets[sequence], offsets[sequence + 1]
+        total = dot(y, dy, first, end - first)
+        for j in range(first, end):
+            dx[j] = y[j] * (dy[j] - total)
+    return 0
+
+
+@lowering("sequence_softmax")
+def sequence_softmax(code: Code, x: Value, lod: Value, out: Value) -> Any:
+    """Sequence after sequence."""
+    if not single(x):
+        return False
+    code.emit(in_bounds, lod.shape[0] - 1, lod, x.shape[0])
+    code.emit(_softmax, lod.shape[0] - 1, lod, x, out)
+
+
+@lowering("sequence_softmax_grad")
+def sequence_softmax_grad(
+    code: Code, x: Value, lod: Value, out: Value, d_out: Value, dx: Value
+) -> Any:
+    """Sequence after sequence."""
+    if not single(x, d_out):
+        return False
+    code.emit(_softmax_grad, lod.shape[0] - 1, lod, out, d_out, dx)
+
+
+# ---- called from Python
 
 
 def _run(code: Kernel, x: _Array, lod: Lod, *made: _Array) -> None:

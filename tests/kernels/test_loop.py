@@ -49,7 +49,7 @@ def test_the_first_step_leaves_out_calls():
 def test_steps_may_go_backwards():
     out = np.zeros((3, 2), np.float32)
     counts, starts = np.array([2, 1]), np.array([0, 2])
-    filling(2).run((address(out), 0), (counts[::-1], starts[::-1]))
+    filling(2).run((address(out), 0), (counts, starts), backwards=True)
     assert out.tolist() == [[2, 9], [2, 2], [21, 9]]
 
 

@@ -177,7 +177,7 @@ def _reliable(plan: Plan, specs: Sequence[Mapping[str, Spec]]) -> list[Mapping[s
                 if spec is not None and spec.size != 1:
                     unsure[var.device].add(var.name)
     return [
-        {name: spec for name, spec in found.items() if name not in names} if names else found
+        {**found, **{name: found[name].replace(shape=(-1,)) for name in names}} if names else found
         for found, names in zip(specs, unsure, strict=True)
     ]
 

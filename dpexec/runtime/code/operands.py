@@ -90,8 +90,8 @@ class Operands:
         for slot in op.definition.outputs:
             values: list[Value | Sparse | None] = []
             for name in op.outputs.get(slot.name, []):
-                if not name or name == roles.EMPTY:
-                    values.append(None)
+                if not name or name == roles.EMPTY or name not in self._specs:
+                    values.append(None)  # it makes none, such as no rows of maxima for sums
                     continue
                 if slot.name in in_place:
                     found = brought.get(name) if name in self._overwritten else None
@@ -111,6 +111,8 @@ class Operands:
         dtype = np.dtype(to_numpy(spec.dtype))
         if spec.kind == VarType.SELECTED_ROWS and name in self._limits:
             return Sparse.like(spec.shape, dtype, self._limits[name], name, own)
+        if spec.kind == VarType.RAW and spec.rank and not own:  # offsets: the finest level
+            return Value(spec.shape[-1:], dtype, None, name)
         if spec.kind != VarType.LOD_TENSOR:
             return None
         value = Value(spec.shape, dtype, None, name)

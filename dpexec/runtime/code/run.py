@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpexec.core.lod import Lod
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import machine
@@ -23,7 +24,7 @@ from dpexec.runtime.steps import Step
 if TYPE_CHECKING:
     from dpexec.runtime.code.task import Piece, TaskCode
 
-__all__ = ["CodeMemory", "CodeRun", "result_of", "word_of"]
+__all__ = ["CodeMemory", "CodeRun", "plain", "result_of", "word_of"]
 
 
 class CodeMemory:
@@ -126,7 +127,7 @@ class _Brought:
                 before a run, but what a branch gives may differ from what the other one gives.
         """
         value = self._value
-        array = _part(found, self.value) if value.part else found
+        array = _part(found, self.value) if value.part else plain(found)
         if not value.part and array.size != self._size:
             has, rules = list(array.shape), list(self.value.shape)
             raise ValueError(f"{self.name} has shape {has}, but by the rules of shapes {rules}")
@@ -136,6 +137,11 @@ class _Brought:
         begin = address(used)
         for position in self.positions:
             words[position] = begin
+
+
+def plain(found: Any) -> Any:
+    """A value of a device as an array; of offsets, the finest level."""
+    return found.offsets if isinstance(found, Lod) else found
 
 
 def _nothing() -> None:

@@ -23,7 +23,7 @@ from dpexec.kernels.crew import Schedule
 from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code.items import NotCodeError, items_of
-from dpexec.runtime.code.run import result_of, word_of
+from dpexec.runtime.code.run import plain, result_of, word_of
 from dpexec.runtime.code.sizes import SizeWriter
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.replicas import Replicas
@@ -141,7 +141,8 @@ class CodeStep:
         if stored is None:
             return None
         for source in self._fed:
-            array = np.ascontiguousarray(feeds.values[source.device][source.name], source.dtype)
+            fed = plain(feeds.values[source.device][source.name])
+            array = np.ascontiguousarray(fed, source.dtype)
             source.write(self._words, array)
             stored.append(array)
         return stored

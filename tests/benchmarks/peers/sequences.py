@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 COMMON = {"batch": 64, "words": 5000, "width": 128, "lengths": [20, 80], "rate": 1e-3}
+SMALL = dict(COMMON, batch=32, lengths=[5, 40], optimizer="adam")
 WORKLOADS = {
     "bag": dict(COMMON, net="bag of words", optimizer="adam"),
     "conv": dict(COMMON, net="sequence_conv_pool", optimizer="adam"),
@@ -16,6 +17,11 @@ WORKLOADS = {
     "gru": dict(COMMON, net="dynamic_gru", hidden=124, optimizer="adam"),
     "steps": dict(COMMON, net="StaticRNN", hidden=124, steps=20, optimizer="adam"),
     "dynamic": dict(COMMON, net="DynamicRNN", hidden=124, optimizer="adam"),
+    "small-bow": dict(SMALL, net="bag of tanh words", hidden=128),
+    "small-cnn": dict(SMALL, net="greatest of sequence_conv", hidden=128),
+    "small-textcnn": dict(SMALL, net="three sequence_convs", hidden=128),
+    "small-gru": dict(SMALL, net="greatest of dynamic_gru", hidden=128),
+    "small-bilstm": dict(SMALL, net="dynamic_lstm both ways", hidden=124),
 }
 TITLES = {
     "bag": "words, fc, sums of sequences; batch 64, 20 to 80 words, Adam",
@@ -24,6 +30,11 @@ TITLES = {
     "gru": "words, fc, dynamic_gru of 124, last of every sequence",
     "steps": "20 words, a tanh layer of 124 in a StaticRNN",
     "dynamic": "words, a tanh layer of 124 in a DynamicRNN",
+    "small-bow": "batch 32, 5 to 40 words: tanh of sums, two layers",
+    "small-cnn": "greatest of one sequence_conv_pool, a layer",
+    "small-textcnn": "greatest of sequence_convs over 1, 2 and 3 words, a layer",
+    "small-gru": "fc, dynamic_gru of 128, greatest of every sequence, a layer",
+    "small-bilstm": "fc, dynamic_lstm of 124 in both directions, greatest, a layer",
 }
 BATCHES = 24
 
@@ -104,6 +115,39 @@ def _dynamic(fluid, spec, words):
     return fluid.layers.sequence_last_step(network())
 
 
+def _small_bow(fluid, spec, words):
+    texts = fluid.layers.tanh(fluid.layers.sequence_pool(words, "sum"))
+    return fluid.layers.fc(fluid.layers.fc(texts, spec["hidden"], act="tanh"), 96, act="tanh")
+
+
+def _small_cnn(fluid, spec, words, sizes=(3,)):
+    found = [
+        fluid.nets.sequence_conv_pool(words, spec["hidden"], size, act="tanh", pool_type="max")
+        for size in sizes
+    ]
+    return fluid.layers.fc(found, 96, act="tanh")
+
+
+def _small_textcnn(fluid, spec, words):
+    return _small_cnn(fluid, spec, words, (1, 2, 3))
+
+
+def _small_gru(fluid, spec, words):
+    gates = fluid.layers.fc(words, 3 * spec["hidden"])
+    hidden = fluid.layers.dynamic_gru(gates, spec["hidden"])
+    texts = fluid.layers.tanh(fluid.layers.sequence_pool(hidden, "max"))
+    return fluid.layers.fc(texts, 96, act="tanh")
+
+
+def _small_bilstm(fluid, spec, words):
+    found = []
+    for back in (False, True):
+        gates = fluid.layers.fc(words, 4 * spec["hidden"])
+        hidden, _ = fluid.layers.dynamic_lstm(gates, 4 * spec["hidden"], is_reverse=back)
+        found.append(fluid.layers.sequence_pool(fluid.layers.tanh(hidden), "max"))
+    return fluid.layers.fc(fluid.layers.concat(found, axis=1), 96, act="tanh")
+
+
 _NETS = {
     "bag of words": _bag,
     "sequence_conv_pool": _conv,
@@ -111,4 +155,9 @@ _NETS = {
     "dynamic_gru": _gru,
     "StaticRNN": _steps,
     "DynamicRNN": _dynamic,
+    "bag of tanh words": _small_bow,
+    "greatest of sequence_conv": _small_cnn,
+    "three sequence_convs": _small_textcnn,
+    "greatest of dynamic_gru": _small_gru,
+    "dynamic_lstm both ways": _small_bilstm,
 }

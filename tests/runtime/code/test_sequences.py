@@ -1,0 +1,96 @@
+"""Operators on sequences are part of steps of code, whatever the lengths of the sequences."""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+
+pytest.importorskip("numba", reason="kernels in machine code need numba")
+
+layers = fluid.layers
+LENGTHS = ([3, 5, 2, 4], [1, 1, 6, 2], [4, 0, 1, 7], [2, 3, 3, 3, 1], [9, 1])
+"""Of the batches; a sequence has no words."""
+
+
+def pooled(words):
+    kinds = ("sum", "average", "sqrt", "max", "first", "last")
+    return layers.concat([layers.sequence_pool(words, kind, pad_value=0.5) for kind in kinds], 1)
+
+
+def convolved(words):
+    scores = layers.sequence_softmax(layers.fc(words, 1))
+    rows = layers.sequence_conv(words, 6, 3, act="tanh")
+    alone = layers.sequence_conv(words, 6, 1, bias_attr=False)
+    mixed = layers.elementwise_mul(layers.elementwise_add(rows, alone), scores, axis=0)
+    return layers.sequence_pool(mixed, "sum")
+
+
+def remembered(words):
+    hidden, cells = layers.dynamic_lstm(layers.fc(words, 12), 12, is_reverse=True)
+    more, _ = layers.dynamic_lstm(layers.fc(cells, 12), 12, use_peepholes=False)
+    states = layers.dynamic_gru(layers.fc([hidden, more], 9), 3)
+    last = layers.dynamic_gru(layers.fc(states, 9), 3, is_reverse=True, origin_mode=True)
+    return layers.sequence_pool(last, "max")
+
+
+def begun(words):
+    first = layers.sequence_pool(words, "average")
+    hidden, _ = layers.dynamic_lstm(
+        layers.fc(words, 12), 12, layers.fc(first, 3), layers.fc(first, 3)
+    )
+    states = layers.dynamic_gru(layers.fc(hidden, 9), 3, h_0=layers.fc(first, 3))
+    return layers.sequence_pool(states, "last")
+
+
+class Training:
+    """Trains a net on batches of other lengths."""
+
+    def __init__(self, net, devices, native=True, **execution):
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 3
+        with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+            words = layers.embedding(fluid.data("x", [None, 1], "int64", lod_level=1), [20, 5])
+            self.loss = layers.mean(layers.square(net(words)))
+            fluid.optimizer.Adam(0.1).minimize(self.loss)
+        build, run = fluid.BuildStrategy(), fluid.ExecutionStrategy()
+        build.native_kernels = native
+        for name, value in execution.items():
+            setattr(run, name, value)
+        self.program = fluid.CompiledProgram(main).with_data_parallel(
+            self.loss.name, build, run, places=[fluid.CPUPlace()] * devices
+        )
+        self.startup, self.scope = startup, fluid.Scope()
+
+    def losses(self):
+        """Of two times all batches."""
+        rng, found = np.random.RandomState(5), []
+        with fluid.scope_guard(self.scope):
+            exe = fluid.Executor(fluid.CPUPlace())
+            exe.run(self.startup)
+            for lengths in LENGTHS * 2:
+                ids = rng.randint(0, 20, (sum(lengths), 1)).astype("int64")
+                x = fluid.create_lod_tensor(ids, [lengths], fluid.CPUPlace())
+                found.append(exe.run(self.program, {"x": x}, [self.loss])[0])
+        return np.concatenate(found)
+
+    @property
+    def whole_steps(self):
+        """The steps of code that were made."""
+        engine = self.program._engine
+        return [code for code in engine.local._code.values() if code is not None]
+
+
+@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun])
+def test_steps_are_code_and_compute_what_operators_compute(net):
+    training = Training(net, 2)
+    expected = Training(net, 2, native=False).losses()
+    np.testing.assert_allclose(training.losses(), expected, rtol=2e-4)
+    assert training.whole_steps
+
+
+@pytest.mark.parametrize("net", [convolved, remembered])
+def test_schedulers_and_threads_change_no_bit(net):
+    ways = [{}, {"num_threads": 2}, {"use_experimental_executor": False}, {"scheduler": "sync"}]
+    found = [Training(net, 2, **way).losses() for way in ways]
+    for losses in found[1:]:
+        np.testing.assert_array_equal(losses, found[0])
