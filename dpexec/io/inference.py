@@ -66,6 +66,11 @@ def save_inference_model(
     if not targets or not all(isinstance(var, Variable) for var in targets):
         raise ValueError("'target_vars' should be a list of Variable.")
     program = valid_program(main_program).clone()
+    if any(op.type == "auc" for op in program.global_block().ops):
+        warnings.warn(
+            "please ensure that you have set the auc states to zeros before saving inference model",
+            stacklevel=2,
+        )
     names = _name_targets(program, targets)
     base = os.path.basename(model_filename or "__model__")
     if export_for_deployment:

@@ -403,3 +403,12 @@ def test_saving_before_startup_names_the_variable(tmp_path):
     with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0\.\w_0 has no value"):
         fluid.io.save_params(fluid.Executor(fluid.CPUPlace()), str(tmp_path), net.main)
     assert files(tmp_path) == {}
+
+
+def test_states_of_auc_are_warned_of_as_in_the_original(tmp_path):
+    probabilities = fluid.layers.fc(fluid.data("x", [None, 2]), 2, act="softmax")
+    fluid.layers.auc(probabilities, fluid.data("y", [None, 1], "int64"))
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.warns(UserWarning, match="set the auc states to zeros before saving"):
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [probabilities], exe)
