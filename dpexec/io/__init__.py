@@ -34,10 +34,13 @@ from dpexec.reading.decorators import (
     shuffle,
     xmap_readers,
 )
+from dpexec.reading.samples import BatchSampler, Dataset
 
 __all__ = [
+    "BatchSampler",
     "ComposeNotAligned",
     "DataLoader",
+    "Dataset",
     "PyReader",
     "batch",
     "buffered",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import pickle
 import time
@@ -18,7 +19,9 @@ _LONGEST_WAIT = 0.02  # seconds that an item may wait for others to travel with
 _samples: Iterator[Any] = iter(())  # in the reader's process: what is being read
 
 
-def in_process(reader: Reader, most: int = 1) -> Callable[[], Generator[Any, None, None]]:
+def in_process(
+    reader: Reader, most: int = 1, timeout: float = 0
+) -> Callable[[], Generator[Any, None, None]]:
     """A reader whose samples another process makes.
 
     Every reading starts a process with the reader's code and data (``loky`` and cloudpickle: what
@@ -27,10 +30,11 @@ def in_process(reader: Reader, most: int = 1) -> Callable[[], Generator[Any, Non
     Args:
         reader: yields samples that can be pickled.
         most: samples that travel together.
+        timeout: seconds that a sample is waited for; 0 for as long as it takes.
 
     Raises:
         PicklingError: while reading: the reader, or a sample, cannot be pickled.
-        RuntimeError: while reading: the process died.
+        RuntimeError: while reading: the process died, or gave nothing for too long.
 
     Example:
         >>> list(in_process(lambda: range(3))())
@@ -44,13 +48,17 @@ def in_process(reader: Reader, most: int = 1) -> Callable[[], Generator[Any, Non
         try:
             pool.submit(_begin, reader).result()
             chunks = deque(pool.submit(_take, most) for _ in range(2))
-            while items := pickle.loads(chunks.popleft().result()):
+            while items := pickle.loads(chunks.popleft().result(timeout or None)):
                 chunks.append(pool.submit(_take, most))
                 yield from items
         except pickle.PicklingError as error:
             raise pickle.PicklingError(
                 f"reader {_name(reader)} runs in a process of its own, but it, or what it yields, "
                 f"cannot be pickled: {_reason(error)}"
+            ) from error
+        except TimeoutError as error:
+            raise RuntimeError(
+                f"the process of reader {_name(reader)} gave nothing for {timeout:g} seconds"
             ) from error
         except BrokenExecutor as error:
             raise RuntimeError(f"the process of reader {_name(reader)} died: {error}") from error
@@ -80,6 +88,8 @@ def _take(most: int) -> bytes:
 
 
 def _name(reader: Reader) -> str:
+    if isinstance(reader, functools.partial):
+        return _name(reader.func)
     return getattr(reader, "__qualname__", repr(reader))
 
 

@@ -1,0 +1,245 @@
+"""Loaders: batches of a generator in Python, read ahead and handed out as feeds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from dpexec.core.places import CPUPlace, CUDAPlace, Place
+from dpexec.core.unique_name import UniqueNameGenerator
+from dpexec.data_feeder import DataFeeder
+from dpexec.errors import EnforceNotMet, EOFException
+from dpexec.ir.block import Block
+from dpexec.ir.program import default_main_program
+from dpexec.ir.variable import Variable
+from dpexec.reading.batches import checked_array, copied, feed, stacked
+from dpexec.reading.decorators import batch
+from dpexec.reading.operators import append_read, create_double_buffer, create_reader
+from dpexec.reading.prefetch import Prefetch
+from dpexec.reading.processes import in_process
+
+__all__ = ["GeneratorLoader", "Reader"]
+
+Reader = Callable[[], Iterable[Any]]
+
+_names = UniqueNameGenerator()  # queues are named per process, whatever program they are in
+
+
+class GeneratorLoader:
+    """Reads batches ahead in a thread and hands them out as feeds.
+
+    Args: as :meth:`DataLoader.from_generator`.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        drop_last: bool = True,
+        use_multiprocess: bool = False,
+    ) -> None:
+        if not capacity:
+            raise ValueError("Please give value to capacity.")
+        if not feed_list:
+            raise ValueError("Feed list must be given under static mode.")
+        self._feed_list = list(feed_list)
+        self._capacity = capacity
+        self._iterable = iterable
+        self._return_list = return_list
+        self._drop_last = drop_last
+        self._use_double_buffer = use_double_buffer
+        self._use_multiprocess = use_multiprocess
+        self._source: Reader | None = None
+        self._places: list[Place] | None = None
+        self._started: Prefetch | None = None
+        self._started_for: list[Place] | None = None
+        if not iterable:
+            self._append_to(default_main_program().global_block())
+
+    def _append_to(self, block: Block) -> None:
+        """Let a program read from here."""
+        queue = _names("lod_tensor_blocking_queue")
+        reader = create_reader(block, queue, _names("create_py_reader"), self._feed_list)
+        if self._use_double_buffer:
+            reader = create_double_buffer(reader, _names("double_buffer"))
+        append_read(reader, self._feed_list, self._drop_last)
+        block.program._loaders.append(self)
+
+    @property
+    def iterable(self) -> bool:
+        """Whether it is iterated over, instead of started."""
+        return self._iterable
+
+    @property
+    def feed_names(self) -> list[str]:
+        """The variables it feeds."""
+        return [var.name for var in self._feed_list]
+
+    # ---- where the data come from
+
+    def set_sample_generator(
+        self,
+        reader: Reader,
+        batch_size: int,
+        drop_last: bool = True,
+        places: Any = None,
+    ) -> GeneratorLoader:
+        """Take single samples, and make batches of them.
+
+        Args:
+            reader: yields samples: a tuple with one field per variable.
+            batch_size: samples in a batch.
+            drop_last: leave out a last batch that is shorter.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: batch_size is not positive, or places are missing.
+        """
+        assert batch_size > 0, "batch_size must be larger than 0"
+        return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
+
+    def set_sample_list_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take batches as lists of samples.
+
+        Args:
+            reader: yields lists of samples.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: places are missing.
+        """
+        feeder = DataFeeder(self._feed_list, CPUPlace())
+        batches = partial(stacked, feeder, reader)
+        return self.set_batch_generator(batches, places)
+
+    _check_input_array = staticmethod(checked_array)  # fluid's name
+
+    def set_batch_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
+        """Take whole batches.
+
+        Args:
+            reader: yields lists with one array or LoDTensor per variable.
+            places: the devices; needed when iterable.
+
+        Returns:
+            self.
+
+        Raises:
+            AssertionError: places are missing.
+        """
+        if self._iterable:
+            assert places is not None, "Places cannot be None when DataLoader is iterable"
+            self._places = list(places) if isinstance(places, (list, tuple)) else [places]
+        self._source = reader
+        return self
+
+    # ---- iterable
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Iterate over feeds: each a list with a dict (or a list of tensors) per device.
+
+        Raises:
+            AssertionError: not iterable, or no generator was set.
+            EnforceNotMet: a batch has another number of fields than there are variables.
+        """
+        assert self._iterable, "DataLoader is not iterable"
+        assert self._places is not None, "Data source of DataLoader has not set yet"
+        batches = self._onto(self._prefetch(), self._places)
+        return self._iterate(batches, len(self._places))
+
+    def __call__(self) -> Iterator[list[Any]]:
+        """The same as ``iter(loader)``."""
+        return iter(self)
+
+    def _iterate(self, batches: Prefetch, devices: int) -> Iterator[list[Any]]:
+        try:
+            while feeds := self._take(batches, devices):
+                yield [list(feed.values()) for feed in feeds] if self._return_list else feeds
+        finally:
+            batches.close()
+
+    # ---- not iterable: part of the program
+
+    def start(self) -> None:
+        """Begin to read.
+
+        Raises:
+            AssertionError: the loader is iterable, or no generator was set.
+            EnforceNotMet: it was started before and not reset since.
+        """
+        assert not self._iterable, "start() cannot be called when DataLoader is iterable"
+        if self._started is not None:
+            raise EnforceNotMet(f"{self._described} is started already: call reset() first")
+        self._started = self._prefetch()
+
+    def reset(self) -> None:
+        """Stop to read, so that :meth:`start` begins anew.
+
+        Raises:
+            AssertionError: the loader is iterable.
+        """
+        assert not self._iterable, "reset() cannot be called when DataLoader is iterable"
+        if self._started is not None:
+            self._started.close()
+            self._started = self._started_for = None
+
+    def next_feeds(
+        self, places: Sequence[Place], prepare: Callable[..., dict[str, Any]] | None = None
+    ) -> list[dict[str, Any]]:
+        """A batch for each device, for the executor that runs the program.
+
+        Args:
+            places: the devices.
+            prepare: called with every batch in the thread that reads ahead.
+
+        Raises:
+            EnforceNotMet: not started.
+            EOFException: no batches are left, or with ``drop_last`` not enough for all devices.
+        """
+        if self._started is None:
+            raise EnforceNotMet(
+                f"{self._described} is not started: call its start() before the program is run, "
+                f"or feed {', '.join(self.feed_names)}"
+            )
+        if self._started_for is None:
+            self._started_for = list(places)
+            self._started = self._onto(self._started, places)
+            if prepare is not None:
+                self._started = Prefetch(partial(map, prepare, self._started), len(places))
+        feeds = self._take(self._started, len(places))
+        if not feeds:
+            raise EOFException("There is no next data.")
+        return feeds
+
+    @property
+    def _described(self) -> str:
+        return f"the reader of {', '.join(self.feed_names)}"
+
+    # ---- batches
+
+    def _prefetch(self) -> Prefetch:
+        source, names = self._source, self.feed_names
+        assert source is not None, "Data source of DataLoader has not set yet"
+        read = in_process(source) if self._use_multiprocess else source
+        return Prefetch(lambda: (feed(names, b) for b in read()), self._capacity)
+
+    def _onto(self, batches: Prefetch, places: Sequence[Place]) -> Prefetch:
+        """Copy batches to GPUs ahead of the steps, in turn."""
+        if not (self._use_double_buffer and any(isinstance(p, CUDAPlace) for p in places)):
+            return batches
+        return Prefetch(partial(copied, batches, places), len(places))
+
+    def _take(self, batches: Prefetch, devices: int) -> list[dict[str, Any]]:
+        feeds = list(itertools.islice(batches, devices))
+        return [] if self._drop_last and len(feeds) < devices else feeds

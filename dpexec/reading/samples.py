@@ -1,0 +1,136 @@
+"""Data sets of samples that have numbers: ``fluid.io.Dataset``, ``BatchSampler``, their batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpexec.reading.processes import in_process
+
+__all__ = ["BatchSampler", "Dataset", "batches_of"]
+
+
+class Dataset:
+    """Samples that are taken by number; subclasses have ``__getitem__`` and ``__len__``."""
+
+    def __getitem__(self, idx: int) -> Any:
+        """Sample number ``idx``: a sequence of arrays or numbers, or one array."""
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
+
+    def __len__(self) -> int:
+        """How many samples there are."""
+        raise NotImplementedError(f"{type(self).__name__} has no __len__")
+
+
+class BatchSampler:
+    """Divides numbers of samples into batches.
+
+    Args:
+        dataset: takes the numbers of its samples.
+        indices: or these numbers, one of both.
+        shuffle: in another order each time, which ``np.random`` draws.
+        batch_size: numbers in a batch.
+        drop_last: leave out a last batch that is shorter.
+
+    Raises:
+        AssertionError: an argument is not what it should be.
+
+    Example:
+        >>> list(BatchSampler(indices=[5, 6, 7], batch_size=2))
+        [[5, 6], [7]]
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset | None = None,
+        indices: Sequence[int] | None = None,
+        shuffle: bool = False,
+        batch_size: int = 1,
+        drop_last: bool = False,
+    ) -> None:
+        if dataset is None:
+            assert indices is not None, "either dataset or indices should be set"
+            assert isinstance(indices, (list, tuple)), f"indices are a list, not {type(indices)}"
+            self.indices = list(indices)
+        else:
+            assert isinstance(dataset, Dataset), f"dataset is a fluid.io.Dataset, not {dataset!r}"
+            assert indices is None, "should not set both dataset and indices"
+            self.indices = list(range(len(dataset)))
+        assert isinstance(batch_size, int), f"batch_size is a positive int, not {batch_size!r}"
+        assert batch_size > 0, f"batch_size is a positive int, not {batch_size}"
+        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
+            assert isinstance(flag, bool), f"{name} is a bool, not {flag!r}"
+        self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Iterate over batches of numbers."""
+        if self.shuffle:
+            np.random.shuffle(self.indices)  # noqa: NPY002  it is what scripts seed
+        end = len(self) * self.batch_size
+        for begin in range(0, end, self.batch_size):
+            yield self.indices[begin : begin + self.batch_size]
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        rest = 0 if self.drop_last else self.batch_size - 1
+        return (len(self.indices) + rest) // self.batch_size
+
+
+def batches_of(
+    dataset: Dataset,
+    sampler: BatchSampler,
+    collate: Callable[[list[Any]], Any],
+    workers: int = 0,
+    timeout: float = 0,
+    worker_init: Callable[[int], Any] | None = None,
+) -> Generator[Any, None, None]:
+    """The batches of a data set, in the order of the sampler.
+
+    Args:
+        dataset: the samples.
+        sampler: which of them are together.
+        collate: makes a batch of a list of samples.
+        workers: processes that take samples in turn; 0 takes them here.
+        timeout: seconds that a batch of a process is waited for; 0 for as long as it takes.
+        worker_init: called in each process, with its number, when it begins.
+
+    Raises:
+        RuntimeError: a process died, or has made no batch for too long.
+    """
+    batches = list(sampler)
+    if not workers:
+        yield from _made(dataset, batches, collate)
+        return
+    parts = [batches[number::workers] for number in range(workers)]
+    with contextlib.ExitStack() as stack:
+        readers = []
+        for number, part in enumerate(parts):
+            read = in_process(
+                partial(_begin, dataset, part, collate, worker_init, number), timeout=timeout
+            )
+            readers.append(stack.enter_context(contextlib.closing(read())))
+        for index in range(len(batches)):
+            yield next(readers[index % workers])
+
+
+def _begin(
+    dataset: Dataset,
+    batches: Sequence[Sequence[int]],
+    collate: Callable[[list[Any]], Any],
+    worker_init: Callable[[int], Any] | None,
+    number: int,
+) -> Iterator[Any]:
+    """In a process of its own."""
+    if worker_init is not None:
+        worker_init(number)
+    return _made(dataset, batches, collate)
+
+
+def _made(
+    dataset: Dataset, batches: Sequence[Sequence[int]], collate: Callable[[list[Any]], Any]
+) -> Iterator[Any]:
+    return (collate([dataset[index] for index in batch]) for batch in batches)
