@@ -13,6 +13,7 @@ from dpexec.ir import opdef
 from dpexec.layers.build import is_unary, unary_layer
 
 _NO_LAYERS = {
+    *("c_allgather", "c_allreduce_sum"),  # layers.collective adds them
     "rnn_memory_helper",  # StaticRNN adds it
     "tril_triu",  # which fluid has as tril and triu
 }

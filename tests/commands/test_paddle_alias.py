@@ -84,7 +84,8 @@ def test_loggers_of_fluid_write_by_themselves(capsys):
 
 
 @pytest.mark.usefixtures("alias")
-def test_launchers_are_there():
+def test_launchers_are_there(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     launch = importlib.import_module("paddle.distributed.launch")
     assert launch.get_gpus("1,2") == ["1", "2"]
 
