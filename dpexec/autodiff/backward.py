@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
-from dpexec.autodiff.chain import Step, add_up, chain_rule, fill_missing, relevant_ops
+from dpexec.autodiff.chain import PendingOp, add_up, chain_rule, fill_missing, relevant_ops
 from dpexec.autodiff.recompute import chain_rule_with_checkpoints, seed_dropouts
 from dpexec.core import unique_name
 from dpexec.ir import roles
@@ -166,7 +166,7 @@ def gradients(
     program._appending_grad_times += 1
     grad_of = GradientNames(block)
     supplied: dict[str, list[str]] = {}
-    seeds: list[Step] = []
+    seeds: list[PendingOp] = []
     for target, gradient in zip(targets, given, strict=True):
         if gradient is None:
             seeds += _ones_like(target, grad_of.seed(target.name))
@@ -183,27 +183,27 @@ def gradients(
     return found
 
 
-def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> Step:
+def _seed(loss: Variable, grad: str, callsite: CallSite | None) -> PendingOp:
     """The gradient of a loss; replicas find it by its role, to divide it among them."""
     attrs = {"shape": [1], "value": 1.0, "dtype": loss.dtype, "force_cpu": False}
     attrs[roles.ROLE] = roles.BACKWARD | roles.LOSS
-    return Step("fill_constant", {}, {"Out": [grad]}, attrs, callsite)
+    return PendingOp("fill_constant", {}, {"Out": [grad]}, attrs, callsite)
 
 
-def _ones_like(target: Variable, grad: str) -> list[Step]:
+def _ones_like(target: Variable, grad: str) -> list[PendingOp]:
     callsite = target.op.callsite if target.op is not None else None
     shape = target.name + "_shape"
     attrs = {"shape": list(target.shape), "value": 1.0, "dtype": target.dtype}
     return [
-        Step("shape", {"Input": [target.name]}, {"Out": [shape]}, {}, callsite),
-        Step("fill_constant", {"ShapeTensor": [shape]}, {"Out": [grad]}, attrs, callsite),
+        PendingOp("shape", {"Input": [target.name]}, {"Out": [shape]}, {}, callsite),
+        PendingOp("fill_constant", {"ShapeTensor": [shape]}, {"Out": [grad]}, attrs, callsite),
     ]
 
 
 def append_gradients(
     block: Block,
     path: list[Operator],
-    seeds: list[Step],
+    seeds: list[PendingOp],
     supplied: Mapping[str, list[str]],
     no_grad: set[str],
     grad_of: GradientNames,
@@ -241,7 +241,7 @@ def append_gradients(
 
 
 def _append_step(
-    block: Block, step: Step, origin: Mapping[str, str], outside: Set[str]
+    block: Block, step: PendingOp, origin: Mapping[str, str], outside: Set[str]
 ) -> Operator:
     variable_of = {name: origin.get(name.partition("@RENAME@")[0], "") for name in step.writes()}
     made = [

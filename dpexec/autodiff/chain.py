@@ -20,11 +20,11 @@ from dpexec.ir.callsite import CallSite
 from dpexec.ir.opdef import GradContext
 from dpexec.ir.operator import Operator, op_error
 
-__all__ = ["Step", "add_up", "chain_rule", "fill_missing", "relevant_ops"]
+__all__ = ["PendingOp", "add_up", "chain_rule", "fill_missing", "relevant_ops"]
 
 
 @dataclass
-class Step:
+class PendingOp:
     """An operator of the backward pass that is not in a block yet, so that names may change."""
 
     type: str
@@ -74,7 +74,7 @@ def chain_rule(
     have: set[str],
     no_grad: set[str],
     grad_of: Callable[[str], str],
-) -> list[Step]:
+) -> list[PendingOp]:
     """The gradient operators of ``path``, last operator first.
 
     Args:
@@ -86,7 +86,7 @@ def chain_rule(
     Raises:
         MissingGradientError: an operator in the way has no gradient.
     """
-    steps: list[Step] = []
+    steps: list[PendingOp] = []
     for op in reversed(path):
         flowing = {
             slot: [_grad(name, grad_of) for name in names] for slot, names in op.outputs.items()
@@ -105,7 +105,7 @@ def chain_rule(
             continue
         for grad in make_grad(GradContext(op, flowing, wanted, no_grad, have)):
             definition = opdef.get(grad.type)
-            step = Step(
+            step = PendingOp(
                 grad.type,
                 _without_blanks(grad.inputs, definition.inputs),
                 _without_blanks(grad.outputs, definition.outputs),
@@ -157,8 +157,8 @@ def _require_constant_inputs(op: Operator, no_grad: set[str]) -> None:
 
 
 def add_up(
-    steps: list[Step], given: Mapping[str, list[str]], origin: Mapping[str, str], block: Block
-) -> list[Step]:
+    steps: list[PendingOp], given: Mapping[str, list[str]], origin: Mapping[str, str], block: Block
+) -> list[PendingOp]:
     """Give every gradient one value: contributions get names of their own, and a ``sum``.
 
     The sum stands before the first step that reads the gradient, or at the end.
@@ -194,7 +194,7 @@ class _Contributions:
     """
 
     def __init__(self, given: Mapping[str, list[str]], block: Block) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[PendingOp] = []
         self._number = block.idx if block.forward_block_idx < 0 else block.forward_block_idx
         self._supplied = list(given.values())
         self._parts: dict[str, list[tuple[list[str], int]]] = {
@@ -236,12 +236,12 @@ class _Contributions:
         found = [names[position] for names, position in parts]
         self._read_as[grad] = grad
         attrs = {"use_mkldnn": False}
-        self.steps.append(Step("sum", {"X": found}, {"Out": [grad]}, attrs, callsite))
+        self.steps.append(PendingOp("sum", {"X": found}, {"Out": [grad]}, attrs, callsite))
 
 
 def fill_missing(
-    steps: list[Step], origin: Mapping[str, str], given: Iterable[str] = ()
-) -> list[Step]:
+    steps: list[PendingOp], origin: Mapping[str, str], given: Iterable[str] = ()
+) -> list[PendingOp]:
     """Put ``fill_zeros_like`` before steps that need gradients which nothing contributes to.
 
     Zeros for the gradient of a gradient are like the variable of the forward pass.
@@ -251,14 +251,14 @@ def fill_missing(
         origin: the variable that each gradient belongs to.
         given: gradients that come from elsewhere.
     """
-    filled: list[Step] = []
+    filled: list[PendingOp] = []
     have = set(given)
     for step in steps:
         slots = (step.inputs[slot] for slot in _needed(step))
         for name in (name for names in slots for name in names):
             if name in origin and name not in have:
                 like = roles.variable_name(origin[name])
-                zeros = Step("fill_zeros_like", {"X": [like]}, {"Out": [name]})
+                zeros = PendingOp("fill_zeros_like", {"X": [like]}, {"Out": [name]})
                 zeros.callsite = step.callsite
                 filled.append(zeros)
                 have.add(name)
@@ -267,7 +267,7 @@ def fill_missing(
     return filled
 
 
-def _needed(step: Step) -> list[str]:
+def _needed(step: PendingOp) -> list[str]:
     """The input slots of a step that must have values."""
     definition = opdef.get(step.type)
     spared = {slot.name for slot in definition.inputs if definition.lazy and slot.optional}

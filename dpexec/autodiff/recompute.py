@@ -14,7 +14,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from dpexec.autodiff.chain import Step, chain_rule
+from dpexec.autodiff.chain import PendingOp, chain_rule
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.ir import roles
@@ -53,7 +53,7 @@ def chain_rule_with_checkpoints(
     have: set[str],
     no_grad: set[str],
     grad_of: Callable[[str], str],
-) -> list[Step]:
+) -> list[PendingOp]:
     """The gradient operators of ``path``, last first, each segment after its recomputation.
 
     Args:
@@ -77,7 +77,7 @@ def chain_rule_with_checkpoints(
     pieces = _segments(_in_order(checkpoints, readers, writers), readers, writers)
     kept = set(checkpoints) | _shared(path, pieces, readers, writers)
     renamed: dict[str, str] = {}
-    steps: list[Step] = []
+    steps: list[PendingOp] = []
     end = len(path)
     for number, (start, stop) in enumerate(reversed(pieces)):
         steps += chain_rule(path[stop:end], have, no_grad, grad_of)
@@ -170,7 +170,7 @@ def _is_persistable(block: Block, name: str) -> bool:
     return var is not None and var.persistable
 
 
-def _again(op: Operator, renamed: Mapping[str, str], number: int) -> Step:
+def _again(op: Operator, renamed: Mapping[str, str], number: int) -> PendingOp:
     """The same operator once more.
 
     Stored results, such as the statistics of batch_norm, get a name of their own too: they must
@@ -178,7 +178,7 @@ def _again(op: Operator, renamed: Mapping[str, str], number: int) -> Step:
     """
     suffix = f"{roles.RECOMPUTED}{number}"
     stored = {n: n + suffix for n in op.output_arg_names if _is_persistable(op.block, n)}
-    return Step(
+    return PendingOp(
         op.type,
         {slot: [renamed.get(n, n) for n in names] for slot, names in op.inputs.items()},
         {

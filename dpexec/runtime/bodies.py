@@ -13,10 +13,10 @@ from dpexec.errors import EOFException
 from dpexec.ir.block import Block
 from dpexec.ir.operator import Operator
 from dpexec.ir.roles import grad_name
-from dpexec.ops._totals import Total
+from dpexec.ops._totals import Deferred, Total
 from dpexec.runtime.env import Env, Shard
 
-__all__ = ["Body", "BodyError", "Deferred", "Plain", "Rounds", "Runnable"]
+__all__ = ["Body", "BodyError", "DeferredWork", "Plain", "Rounds", "Runnable"]
 
 Call = Callable[[Env], None]
 
@@ -82,7 +82,7 @@ class Plain:
             env.pop(name, None)
 
 
-class Deferred(Protocol):
+class DeferredWork(Deferred, Protocol):
     """Work on arrays that is put off, and then done in order.
 
     Attributes:
@@ -90,12 +90,6 @@ class Deferred(Protocol):
     """
 
     totals: dict[str, Total]
-
-    def copy(self, into: Any, array: Any) -> None:
-        """``into[...] = array``."""
-
-    def add(self, into: Any, array: Any) -> None:
-        """``into += array``."""
 
     def finish(self) -> None:
         """Do all that was put off.
@@ -139,7 +133,7 @@ class Body:
         op: Operator,
         bind: Callable[[Operator], Call],
         together: Callable[[Sequence[Plain], Collection[str]], Sequence[Runnable]] = lambda p, _: p,
-        deferred: Callable[[Env], Deferred] = lambda _: _AtOnce(),
+        deferred: Callable[[Env], DeferredWork] = lambda _: _AtOnce(),
     ) -> None:
         block = op._block_attr("sub_block")
         drops = _drops(block, _kept(op, block))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["GANG", "TASKS", "THREADS", "Exchange"]
+__all__ = ["GANG", "TASKS", "THREADS", "Link"]
 
 _SHARE = 0.05
 """Of the time of its transfer, what the latency of a collective task may come to."""
 
 
 @dataclass(frozen=True)
-class Exchange:
+class Link:
     """How gradients get from replica to replica, in two constants (see docs/scaling.md).
 
     Args:
@@ -40,11 +40,11 @@ class Exchange:
         return tasks * self.latency + nbytes / self.bandwidth
 
 
-THREADS = Exchange(35e-6, 6e9)
+THREADS = Link(35e-6, 6e9)
 """Of one process: a task of the prepared scheduler, and a pass over a gradient."""
 
-TASKS = Exchange(5e-3, 1.25e9)
+TASKS = Link(5e-3, 1.25e9)
 """Workers of a cluster, tasks: the messages that start a task elsewhere, and 10 Gbit/s."""
 
-GANG = Exchange(150e-6, 1.25e9)
+GANG = Link(150e-6, 1.25e9)
 """Members of a gang, or trainers: 50 us on the way to each of four, and 10 Gbit/s."""

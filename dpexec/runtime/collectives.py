@@ -7,7 +7,7 @@ the same bits in AllReduce and Reduce mode and on every scheduler.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,26 @@ from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.feeds.splitting import even_rows
 from dpexec.runtime.steps import Env
 
-__all__ = ["LEFT_OUT", "add_in_order", "bind_collective", "on_place", "sums_of"]
+__all__ = ["LEFT_OUT", "NodeSum", "add_in_order", "bind_collective", "on_place", "sums_of"]
 
 LEFT_OUT = object()
 """In the place of a value that a sum leaves out."""
+
+
+class NodeSum(NamedTuple):
+    """What a collective adds up; a single value goes to others as it is.
+
+    Args:
+        name: of the values.
+        sources: the devices that have one, in order.
+        made: name of the sum.
+        targets: the devices that get it.
+    """
+
+    name: str
+    sources: list[int]
+    made: str
+    targets: list[int]
 
 
 def bind_collective(
@@ -66,13 +82,21 @@ def _sum_on(home: Place, values: list[Any], buffer: Any) -> Any:
         return add_in_order(values, array_module(home), buffer)
 
 
-def sums_of(node: OpNode, missing: set[VarNode]) -> list[tuple[str, list[int], str, list[int]]]:
-    """What a collective adds up: a name, on which devices, and the name and devices of the sum."""
+def sums_of(node: OpNode, missing: set[VarNode]) -> list[NodeSum]:
+    """What a collective adds up.
+
+    Args:
+        node: the collective.
+        missing: variables without a value, on idle devices.
+    """
     sources = _devices_of(node.inputs, missing)
     targets = _devices_of(node.outputs, missing)
     names = dict.fromkeys(var.name for var in node.inputs if var.kind == "var")
     made_of = dict(zip(names, targets, strict=True))
-    return [(name, found, made_of[name], targets[made_of[name]]) for name, found in sources.items()]
+    return [
+        NodeSum(name, found, made_of[name], targets[made_of[name]])
+        for name, found in sources.items()
+    ]
 
 
 _Devices = dict[str, list[int]]

@@ -14,7 +14,7 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.ir.variable import Variable
 from dpexec.runtime.fetch import fetch_names
 
-__all__ = ["Dataset", "FetchHandler", "Watcher", "run_dataset", "watchers"]
+__all__ = ["BatchWatcher", "Dataset", "FetchHandler", "run_dataset", "watchers"]
 
 Feed = dict[str, LoDTensor]
 
@@ -27,7 +27,7 @@ class Dataset(Protocol):
     def _feeds(self, threads: int) -> Generator[Feed, None, None]: ...
 
 
-class Watcher(Protocol):
+class BatchWatcher(Protocol):
     """Looks at what was fetched from a batch.
 
     Attributes:
@@ -121,7 +121,7 @@ def watchers(
     print_period: int,
     debug: bool,
     fetch_handler: FetchHandler | None,
-) -> list[Watcher]:
+) -> list[BatchWatcher]:
     """Who looks at the batches of ``Executor.train_from_dataset``, which has these arguments.
 
     Raises:
@@ -136,7 +136,7 @@ def watchers(
     )
     if print_period < 1:
         raise ValueError(f"print_period must be positive, but received {print_period}")
-    found: list[Watcher] = [Printing(names, infos, print_period)]
+    found: list[BatchWatcher] = [Printing(names, infos, print_period)]
     if debug:
         found.append(Pace(print_period))
     if fetch_handler is not None:
@@ -148,7 +148,7 @@ def run_dataset(
     run: Callable[[Feed, list[str]], list[Any]],
     dataset: Dataset | None,
     thread: int,
-    watching: Sequence[Watcher],
+    watching: Sequence[BatchWatcher],
 ) -> None:
     """Run all batches of a data set, in order.
 

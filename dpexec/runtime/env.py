@@ -80,7 +80,7 @@ class Env(dict[str, Any]):
         self.go_on: Callable[[], None] | None = None
         """Called before every round of a loop; raises if the run is to stop."""
         self.deferred: Any = None
-        """What code of a block waits in, for values of its rounds: a :class:`bodies.Deferred`."""
+        """What waits for values of its rounds in code of a block: :class:`bodies.DeferredWork`."""
         self.joined: dict[str, int] = {}
         """The bytes of sparse values that sums put together here, by name of the sum."""
         self._guarded: Collection[int] = ()

@@ -23,7 +23,7 @@ from dpexec.runtime.code.notes import CodeNotes
 from dpexec.runtime.env import Env
 from dpexec.runtime.memory_use import Life, Measured, lives, measure, nbytes_of
 from dpexec.runtime.partition import Task
-from dpexec.runtime.records import Around, Inner, Layout, Moved, Ran, StepRecord, marks_of
+from dpexec.runtime.records import Around, Inner, Moved, NoteLayout, Ran, StepRecord, marks_of
 from dpexec.runtime.steps import Step, run_steps
 from dpexec.trace.events import Kind
 from dpexec.trace.live import Keeper
@@ -51,7 +51,7 @@ class Recording:
         self.binding = binding
         plan, steps = binding.plan, binding.steps
         self.marks = marks_of(steps)
-        self.layout = Layout(plan, binding.specs, self.marks)
+        self.layout = NoteLayout(plan, binding.specs, self.marks)
         self._stamps = np.zeros(self.layout.width, np.int64)
         self._measured: Measured = {}
         self._envs: Sequence[Env] = ()

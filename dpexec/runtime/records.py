@@ -27,11 +27,11 @@ from dpexec.trace.recorder import Row
 __all__ = [
     "Around",
     "Inner",
-    "Layout",
     "Mark",
     "Marks",
     "Moved",
     "NodeRows",
+    "NoteLayout",
     "Ran",
     "StepRecord",
     "TaskSpans",
@@ -116,7 +116,7 @@ def spans_of(parts: Iterable[NodeRows], times: Sequence[float]) -> list[Span]:
     return spans
 
 
-class Layout:
+class NoteLayout:
     """What the numbers mean that the steps of a plan note.
 
     Args:
@@ -197,7 +197,7 @@ class StepRecord:
             step alone.
     """
 
-    layout: Layout
+    layout: NoteLayout
     lives: Callable[[], Iterable[Life]]
     tasks: Callable[[], Iterator[TaskSpans]]
     inner: Sequence[Inner] = ()

@@ -207,10 +207,10 @@ def _body(op: Operator, module_of: ModuleOf, checked: bool, native: bool) -> Bod
 
     if module_of(op) is not np or checked or not native:  # who looks at results needs them all
         return Body(op, bind)
-    from dpexec.runtime.code.deferred import Deferred
+    from dpexec.runtime.code.deferred import DeferredCalls
     from dpexec.runtime.code.stretch import stretches
 
-    return Body(op, bind, stretches, Deferred)
+    return Body(op, bind, stretches, DeferredCalls)
 
 
 def random_stream(op: Operator) -> Callable[[Shard], RandomStream]:

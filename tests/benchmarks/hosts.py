@@ -15,12 +15,12 @@ from unittest import mock
 import numpy as np
 
 import dpexec as fluid
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client import task_runner
 from tests.benchmarks.gangs import program
 from tests.distributed.hosts import hosts
 
-_NEVER, _ALWAYS = Exchange(1e3, 1e9), Exchange(0.0, 1e9)
+_NEVER, _ALWAYS = Link(1e3, 1e9), Link(0.0, 1e9)
 _LONG = 5.0  # seconds that a run may take before it counts by itself
 
 
@@ -35,7 +35,7 @@ class Variant:
         link: makes the runtime choose the way.
     """
 
-    def __init__(self, client: Any, count: int, nbytes: int, steps: int, link: Exchange) -> None:
+    def __init__(self, client: Any, count: int, nbytes: int, steps: int, link: Link) -> None:
         main, startup, self._loss = program(nbytes)
         self._scope, self._exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
         with fluid.scope_guard(self._scope):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client import links
 from tests.distributed.nets import NETS
 from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train, words
@@ -81,7 +81,7 @@ def test_transfers_of_tasks_say_what_they_brought(pair):
 
 @pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 def test_replicas_of_a_worker_are_added_up_before_a_sum_travels(pair, monkeypatch, mode):
-    monkeypatch.setattr(links, "TASKS", Exchange(0.0, 1e9))  # as if only bytes took time
+    monkeypatch.setattr(links, "TASKS", Link(0.0, 1e9))  # as if only bytes took time
     net, feeds = NETS["mlp"]()
     run = train(net, feeds, 6, mode, scheduler=pair, trace=True)
     assert_same_bits(run, train(net, feeds, 6))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client import task_runner
 from dpexec.runtime.client.home_table import HomeTable
 from tests.distributed.faults import die
@@ -15,7 +15,7 @@ def apart(monkeypatch):
     """Each worker is a host of its own, and only bytes take time."""
     hosts = property(lambda homes: [devices[0] for devices in homes.workers.values()])
     monkeypatch.setattr(HomeTable, "hosts", hosts)
-    monkeypatch.setattr(task_runner, "link_between", lambda *_: Exchange(0.0, 1e9))
+    monkeypatch.setattr(task_runner, "link_between", lambda *_: Link(0.0, 1e9))
 
 
 @pytest.mark.parametrize("name", NETS)

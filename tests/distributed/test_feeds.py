@@ -12,7 +12,7 @@ from distributed.comm.tcp import TCP
 from distributed.sizeof import sizeof
 
 import dpexec as fluid
-from dpexec.runtime.feeds.held import HeldRows, Piece
+from dpexec.runtime.feeds.held import BlockRows, HeldRows
 from tests.runtime.nets import assert_same_bits, batches, classifier, train
 
 FEATURES, ROWS = 8, 12
@@ -111,7 +111,7 @@ def test_rows_do_not_come_to_the_client(pair, monkeypatch, collectives):
 
 
 def test_slices_take_rows_of_the_blocks_where_they_lie():
-    pieces = [Piece(name, rows, 0, rows) for name, rows in (("a", 4), ("b", 3), ("c", 5))]
+    pieces = [BlockRows(name, rows, 0, rows) for name, rows in (("a", 4), ("b", 3), ("c", 5))]
     part = HeldRows(pieces, (12, 2), np.dtype("f4"))[3:8]
     assert part.shape == (5, 2)
     assert [(p.future, p.first, p.end) for p in part.pieces] == [

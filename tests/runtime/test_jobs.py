@@ -3,7 +3,7 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.bucket_size import TASKS, Exchange
+from dpexec.runtime.bucket_size import TASKS, Link
 from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.client.jobs import jobs_of, joined_names
 from dpexec.runtime.compilation import Compilation
@@ -11,7 +11,7 @@ from dpexec.runtime.plan import PlanKey
 from tests.runtime.nets import AllReduce, Reduce, classifier, strategies
 
 PAIR = ("a", "b")
-BYTES_ALONE = Exchange(0.0, 1e9)
+BYTES_ALONE = Link(0.0, 1e9)
 
 
 def jobs(homes, mode=AllReduce, idle=(), startup=False, link=TASKS):
@@ -103,7 +103,7 @@ def test_workers_with_several_replicas_add_up_before_anything_travels():
     ],
 )
 def test_sums_go_along_the_workers_where_that_pays(homes, latency, along):
-    found = jobs(homes, link=Exchange(latency, 1.25e9))
+    found = jobs(homes, link=Link(latency, 1.25e9))
     assert bool(devices_of_sums(found, "all_reduce")) == along
 
 
@@ -147,7 +147,7 @@ def test_a_worker_of_each_host_adds_up():
 @pytest.mark.parametrize(
     ("homes", "options"),
     [
-        (HOSTS, {"link": Exchange(5e-3, 1e9)}),  # more tasks cost more than these few bytes
+        (HOSTS, {"link": Link(5e-3, 1e9)}),  # more tasks cost more than these few bytes
         (("one:1", "one:2", "one:3"), {"link": BYTES_ALONE}),
         (HOSTS, {"link": BYTES_ALONE, "idle": [2]}),  # no values of its own
         (HOSTS, {"link": BYTES_ALONE, "mode": Reduce}),  # owners divide the work already

@@ -13,16 +13,13 @@ from typing import NamedTuple
 
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir.spec import Spec
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client.home_table import HomeTable
-from dpexec.runtime.collectives import sums_of
+from dpexec.runtime.collectives import NodeSum, sums_of
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 
 __all__ = ["Adder", "Along", "Divided", "way_of"]
-
-_Sum = tuple[str, list[int], str, list[int]]
-"""Name, devices that have a value, name of the sum, devices that get it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class _Way(NamedTuple):
 
 
 def way_of(
-    plan: Plan, task: Task, homes: HomeTable, home: int, link: Callable[[], Exchange]
+    plan: Plan, task: Task, homes: HomeTable, home: int, link: Callable[[], Link]
 ) -> Along | Divided | None:
     """Who does the work of a task.
 
@@ -110,20 +107,20 @@ def way_of(
     return min(ways, key=lambda way: between.seconds(way.copies * nbytes, way.tasks)).who
 
 
-def _ways(plan: Plan, sums: Sequence[_Sum], homes: HomeTable, home: int) -> list[_Way]:
+def _ways(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable, home: int) -> list[_Way]:
     """The ways in which sums can be added up; that of one worker is the first."""
-    _, sources, _, receivers = sums[0]
-    wanted = {homes.address[device] for device in receivers}
+    first = sums[0]
+    wanted = {homes.address[device] for device in first.targets}
 
     def copies(at: str) -> int:
         """Of values and sums that go to and from a worker."""
-        return sum(homes.address[d] != at for d in sources) + len(wanted - {at})
+        return sum(homes.address[d] != at for d in first.sources) + len(wanted - {at})
 
     alone = copies(homes.address[home])
     ways = [_Way(alone, 0, None)]
-    if any(found != sources or to != receivers for _, found, _, to in sums):
+    if any((s.sources, s.targets) != (first.sources, first.targets) for s in sums):
         return ways
-    if along := _along(sums[0], homes, home):
+    if along := _along(first, homes, home):
         hops = len(along.adders) - 1
         last = homes.address[along.adders[-1].device]
         ways.append(_Way(hops + len(wanted - {last}), hops, along))
@@ -134,35 +131,33 @@ def _ways(plan: Plan, sums: Sequence[_Sum], homes: HomeTable, home: int) -> list
     return ways
 
 
-def _along(total: _Sum, homes: HomeTable, home: int) -> Along | None:
+def _along(total: NodeSum, homes: HomeTable, home: int) -> Along | None:
     """The workers along which sums can go."""
-    name, sources, made, receivers = total
-    runs = [list(run) for _, run in itertools.groupby(sources, lambda d: homes.address[d])]
+    runs = [list(run) for _, run in itertools.groupby(total.sources, lambda d: homes.address[d])]
     workers = [homes.address[run[0]] for run in runs]
-    if name != made or len(set(workers)) != len(workers) or len(workers) == len(sources):
+    if total.name != total.made or not len(set(workers)) == len(workers) < len(total.sources):
         return None
     firsts = [home if home in run else run[0] for run in runs]
     return Along(
-        tuple(Adder(d, tuple(run), receivers[0]) for d, run in zip(firsts, runs, strict=True))
+        tuple(Adder(d, tuple(run), total.targets[0]) for d, run in zip(firsts, runs, strict=True))
     )
 
 
-def _divided(plan: Plan, sums: Sequence[_Sum], homes: HomeTable) -> Divided | None:
+def _divided(plan: Plan, sums: Sequence[NodeSum], homes: HomeTable) -> Divided | None:
     """The hosts among which sums can be divided: dense ones, of all replicas for all."""
-    hosts = tuple(homes.hosts)
-    names, (_, sources, _, receivers) = [name for name, *_ in sums], sums[0]
+    hosts, first = tuple(homes.hosts), sums[0]
     everybody = list(range(len(homes.address)))
-    if len(hosts) == 1 or not sorted(sources) == sorted(receivers) == everybody:
+    if len(hosts) == 1 or not sorted(first.sources) == sorted(first.targets) == everybody:
         return None
-    if any(_spec(plan, name).kind == VarType.SELECTED_ROWS for name in names):
+    if any(_spec(plan, total.name).kind == VarType.SELECTED_ROWS for total in sums):
         return None
-    made = tuple(made for *_, made, _ in sums)
-    return Divided(hosts, tuple(names), made, receivers[0])
+    names, made = tuple(total.name for total in sums), tuple(total.made for total in sums)
+    return Divided(hosts, names, made, first.targets[0])
 
 
-def _nbytes(plan: Plan, sums: Sequence[_Sum]) -> int:
+def _nbytes(plan: Plan, sums: Sequence[NodeSum]) -> int:
     """The bytes of the values of one replica; sparse ones, of which nobody knows, do not count."""
-    specs = [_spec(plan, name) for name, *_ in sums]
+    specs = [_spec(plan, total.name) for total in sums]
     dense = [spec for spec in specs if spec.kind != VarType.SELECTED_ROWS]
     return sum(abs(spec.size) * to_numpy(spec.dtype).itemsize for spec in dense)
 

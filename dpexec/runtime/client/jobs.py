@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.client.units import Unit, units_of
 from dpexec.runtime.cluster.actions import Action, Takes
@@ -58,7 +58,7 @@ class Jobs:
     flows: bool
 
 
-def jobs_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> Jobs:
+def jobs_of(plan: Plan, homes: HomeTable, link: Callable[[], Link]) -> Jobs:
     """The jobs of a plan.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from distributed import get_worker
 
-from dpexec.runtime.bucket_size import TASKS, Exchange
+from dpexec.runtime.bucket_size import TASKS, Link
 from dpexec.runtime.client.home_table import HomeTable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _ENOUGH = 0.3
 _WHAT = "to measure how fast they send"
 
 
-def link_between(contact: Contact, homes: HomeTable) -> Exchange:
+def link_between(contact: Contact, homes: HomeTable) -> Link:
     """What is between workers: on one host what is known of it, else what is measured.
 
     Each host sends something to the next one, all at the same time; the slowest link counts.
@@ -46,7 +46,7 @@ def link_between(contact: Contact, homes: HomeTable) -> Exchange:
         seconds = _ring(contact, homes, workers, nbytes)
         if seconds > _ENOUGH and nbytes > 1:
             break
-    return Exchange(TASKS.latency, nbytes / seconds)
+    return Link(TASKS.latency, nbytes / seconds)
 
 
 def _ring(contact: Contact, homes: HomeTable, workers: list[str], nbytes: int) -> float:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import dask
 
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client.jobs import Jobs, jobs_of
 from dpexec.runtime.client.links import link_between
 from dpexec.runtime.client.made import Made, Wanted
@@ -45,7 +45,7 @@ class TaskRunner:
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
         self._homes = group.homes
-        self._between: Exchange | None = None
+        self._between: Link | None = None
         self._jobs: WeakKeyDictionary[Plan, Jobs] = WeakKeyDictionary()
 
     @staticmethod
@@ -94,7 +94,7 @@ class TaskRunner:
             self._jobs[plan] = jobs_of(plan, self._homes, self._link)
         return self._jobs[plan]
 
-    def _link(self) -> Exchange:
+    def _link(self) -> Link:
         """What is between the workers while replicas keep their homes."""
         if self._between is None:
             self._between = link_between(self._contact, self._homes)

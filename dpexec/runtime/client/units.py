@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from dpexec.runtime.bucket_size import Exchange
+from dpexec.runtime.bucket_size import Link
 from dpexec.runtime.client.adding import Along, Divided, way_of
 from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.cluster.actions import (
@@ -87,7 +87,7 @@ def home_of(plan: Plan, number: int) -> int:
     return task.nodes[0].inputs[0].device if task.device is None else task.device
 
 
-def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> list[Unit]:
+def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Link]) -> list[Unit]:
     """The units of a step, in a topological order.
 
     Args:
@@ -101,7 +101,7 @@ def units_of(plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> list
 class _Units:
     """Makes the units of a step, see :func:`units_of`."""
 
-    def __init__(self, plan: Plan, homes: HomeTable, link: Callable[[], Exchange]) -> None:
+    def __init__(self, plan: Plan, homes: HomeTable, link: Callable[[], Link]) -> None:
         self._plan, self._homes = plan, homes
         self._reads = _reads(plan)
         self._feeds = [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.core.places import array_module
 from dpexec.runtime.cluster.worker import BindingKey, StepOf, Value, WorkerReplicas
-from dpexec.runtime.collectives import LEFT_OUT, add_in_order, sums_of
+from dpexec.runtime.collectives import LEFT_OUT, NodeSum, add_in_order, sums_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.plan import Plan
 
@@ -76,10 +76,11 @@ class CutShare(NamedTuple):
             StaleTaskError: that was done already.
         """
         replicas.once((self.number, "cut", self.share))
-        for _, name, *_ in _sums(replicas.binding(key).plan, self.number):
+        for _, found in _sums(replicas.binding(key).plan, self.number):
+            own = share_name(found.name, self.share)
             for device in self.devices:
                 env = envs[device]
-                env[share_name(name, self.share)] = _share_of(env[name], self.share, self.shares)
+                env[own] = _share_of(env[found.name], self.share, self.shares)
 
 
 class AddShare(NamedTuple):
@@ -109,9 +110,9 @@ class AddShare(NamedTuple):
         """
         replicas.once((self.number, "add", self.share))
         began, ends, xp = time.perf_counter_ns(), {}, array_module(replicas.place)
-        for node, name, sources, made, receivers in _sums(replicas.binding(key).plan, self.number):
-            total = add_in_order([self._value(envs, device, name) for device in sources], xp)
-            envs[receivers[0]][share_name(made, self.share)] = total
+        for node, found in _sums(replicas.binding(key).plan, self.number):
+            values = [self._value(envs, device, found.name) for device in found.sources]
+            envs[found.targets[0]][share_name(found.made, self.share)] = add_in_order(values, xp)
             ends[node] = time.perf_counter_ns()
         recording = replicas.recording(step.number)
         if recording is not None:
@@ -149,12 +150,12 @@ class JoinShares(NamedTuple):
         """
         replicas.once((self.number, "join"))
         xp = array_module(replicas.place)
-        for _, name, _, made, receivers in _sums(replicas.binding(key).plan, self.number):
-            shape, env = envs[self.devices[0]][name].shape, envs[receivers[0]]
-            shares = [env.pop(share_name(made, share)) for share in range(self.shares)]
+        for _, found in _sums(replicas.binding(key).plan, self.number):
+            shape, env = envs[self.devices[0]][found.name].shape, envs[found.targets[0]]
+            shares = [env.pop(share_name(found.made, share)) for share in range(self.shares)]
             total = xp.concatenate(shares).reshape(shape)
             for device in self.devices:
-                envs[device][made] = total
+                envs[device][found.made] = total
 
 
 Action = RunTask | CutShare | AddShare | JoinShares
@@ -176,8 +177,8 @@ def _share_of(value: Any, share: int, shares: int) -> Any:
     return value.reshape(-1)[size * share // shares : size * (share + 1) // shares]
 
 
-def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, str, list[int], str, list[int]]]:
+def _sums(plan: Plan, number: int) -> Iterator[tuple[OpNode, NodeSum]]:
     """What a collective task adds up, and which of its nodes does it."""
     for node in plan.tasks[number].nodes:
-        for name, sources, made, receivers in sums_of(node, plan.missing):
-            yield node, name, sources, made, receivers
+        for found in sums_of(node, plan.missing):
+            yield node, found

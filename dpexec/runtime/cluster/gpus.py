@@ -58,7 +58,7 @@ class Graphs:
     """
 
     def __init__(self) -> None:
-        self._tasks: WeakKeyDictionary[Binding, dict[int, _Captured]] = WeakKeyDictionary()
+        self._tasks: WeakKeyDictionary[Binding, dict[int, _CapturedTask]] = WeakKeyDictionary()
 
     def run(self, binding: Binding, number: int, envs: Sequence[Env]) -> None:
         """Run a task.
@@ -75,11 +75,11 @@ class Graphs:
             return
         known = self._tasks.setdefault(binding, {})
         if number not in known:
-            known[number] = _Captured(binding, device, steps)
+            known[number] = _CapturedTask(binding, device, steps)
         known[number].run(envs)
 
 
-class _Captured:
+class _CapturedTask:
     """A task as pieces that are launched as graphs, and steps between them.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpexec.runtime.memory_use import Life, lives
 from dpexec.runtime.recording import Recording
-from dpexec.runtime.records import Around, Layout, Moved, Ran, StepRecord
+from dpexec.runtime.records import Around, Moved, NoteLayout, Ran, StepRecord
 from dpexec.trace.events import Allocation
 from dpexec.trace.live import Keeper
 from dpexec.trace.recorder import Row
@@ -98,7 +98,7 @@ class ClusterRecording:
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
         self.began = 0
-        self.layout: Layout | None = None
+        self.layout: NoteLayout | None = None
         self.behind: dict[str, float] = {}
         self._noted: tuple[Any, ...] = ()
 
@@ -125,7 +125,7 @@ class ClusterRecording:
         if self.layout is None or not self.behind.keys() >= homes.keys():
             first = dict([next(iter(homes.items()))])
             (found,) = contact.ask(marks, homes=first, what="to say what it notes").values()
-            self.layout = Layout(self.binding.plan, self.binding.specs, found)
+            self.layout = NoteLayout(self.binding.plan, self.binding.specs, found)
             self.behind |= _differences(contact, homes)
 
     def take(
@@ -180,7 +180,7 @@ class _ClusterNotes:
     """
 
     recording: ClusterRecording
-    layout: Layout
+    layout: NoteLayout
     began: Sequence[float]
     sent: int
     homes: Sequence[int]

@@ -18,7 +18,7 @@ from dpexec.kernels.machine import Kernel, run
 from dpexec.ops._totals import Total
 from dpexec.runtime.env import Env
 
-__all__ = ["Deferred", "Pack", "Refused"]
+__all__ = ["DeferredCalls", "Pack", "Refused"]
 
 _WORDS = 1 << 12
 _CALLS = 128
@@ -34,7 +34,7 @@ Refused = Callable[[Env, list[Any]], None]
 """Raises what is wrong with values that code refused; gets what lies around, and the arrays."""
 
 
-class Deferred:
+class DeferredCalls:
     """Calls that wait.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpexec.kernels import stamps
 from dpexec.runtime.memory_use import Life
-from dpexec.runtime.records import Around, Layout, StepRecord, TaskSpans, spans_of
+from dpexec.runtime.records import Around, NoteLayout, StepRecord, TaskSpans, spans_of
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
@@ -70,7 +70,7 @@ class CodeNotes:
     def __init__(
         self,
         binding: Binding,
-        layout: Layout,
+        layout: NoteLayout,
         lives: Callable[[], list[Life]],
         code: CodeStep,
         idents: Sequence[int],

@@ -29,13 +29,13 @@ from dpexec.runtime.feeds.dask_blocks import (
 if TYPE_CHECKING:
     from dpexec.runtime.client.waiting import Contact
 
-__all__ = ["Fed", "HeldRows", "Piece", "hold", "put_together"]
+__all__ = ["BlockRows", "Fed", "HeldRows", "hold", "put_together"]
 
 _Block = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockRows:
     """Some rows of a block.
 
     Args:
@@ -50,10 +50,10 @@ class Piece:
     first: int
     end: int
 
-    def cut(self, start: int, stop: int) -> Piece:
+    def cut(self, start: int, stop: int) -> BlockRows:
         """The rows of it that lie between two positions, counted from its first row."""
         first = self.first + max(start, 0)
-        return Piece(self.future, self.rows, first, min(self.first + stop, self.end))
+        return BlockRows(self.future, self.rows, first, min(self.first + stop, self.end))
 
 
 class HeldRows:
@@ -66,7 +66,7 @@ class HeldRows:
     """
 
     def __init__(
-        self, pieces: Sequence[Piece], shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, pieces: Sequence[BlockRows], shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
         self.pieces, self.shape, self.dtype = tuple(pieces), shape, dtype
 
@@ -138,7 +138,7 @@ def _put_together(name: str, blocks: Sequence[tuple[Any, _Block]]) -> HeldRows:
             f"shapes and types are {[(list(shape), str(dtype)) for _, (shape, dtype) in blocks]}"
         )
     ((rest, dtype),) = kinds
-    pieces = [Piece(future, shape[0], 0, shape[0]) for future, (shape, _) in blocks]
+    pieces = [BlockRows(future, shape[0], 0, shape[0]) for future, (shape, _) in blocks]
     return HeldRows(pieces, (sum(piece.rows for piece in pieces), *rest), dtype)
 
 
@@ -180,7 +180,7 @@ class Fed:
         )
 
 
-def _rows_of(client: Any, piece: Piece, homes: Mapping[Any, Sequence[str]]) -> Any:
+def _rows_of(client: Any, piece: BlockRows, homes: Mapping[Any, Sequence[str]]) -> Any:
     if piece.end - piece.first == piece.rows:
         return piece.future
     workers = list(homes.get(piece.future.key, ())) or None

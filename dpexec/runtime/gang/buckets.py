@@ -18,7 +18,7 @@ from dpexec.runtime.collectives import sums_of
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Bucket", "Layout", "Piece", "Sum", "bucket_of"]
+__all__ = ["ArrayLayout", "Bucket", "Sum", "ValueSlice", "bucket_of"]
 
 _SHARED_FROM = 1 << 16
 """Bytes: smaller values go to everybody as they are, in the frame that says that they are there;
@@ -55,7 +55,7 @@ class Sum:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Piece(NamedTuple):
+class ValueSlice(NamedTuple):
     """A part of a value.
 
     Args:
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
     part: slice
 
 
-class Layout:
+class ArrayLayout:
     """Where arrays lie one behind the other.
 
     Args:
@@ -116,16 +116,18 @@ class Bucket:
         return self.number, tuple((t.nbytes, t.sources, t.targets) for t in self.sums)
 
     @functools.cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ArrayLayout:
         """How the values of a device lie in one memory, if none is sparse."""
-        return Layout([total.nbytes for total in self.sums])
+        return ArrayLayout([total.nbytes for total in self.sums])
 
-    def pieces(self, low: int, high: int) -> Iterator[Piece]:
+    def pieces(self, low: int, high: int) -> Iterator[ValueSlice]:
         """What lies between two positions of the layout, padding left out."""
         for number, (total, start) in enumerate(zip(self.sums, self.layout.starts, strict=True)):
             first, end = max(start, low), min(start + total.nbytes, high)
             if first < end:
-                yield Piece(number, total, slice(first, end), slice(first - start, end - start))
+                yield ValueSlice(
+                    number, total, slice(first, end), slice(first - start, end - start)
+                )
 
     @property
     def is_large(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.runtime.collectives import add_in_order
 from dpexec.runtime.env import Env
-from dpexec.runtime.gang.buckets import Bucket, Layout
+from dpexec.runtime.gang.buckets import ArrayLayout, Bucket
 from dpexec.runtime.gang.payload import Found, Item, checked, swap, typed
 from dpexec.runtime.gang.wire import Tag
 
@@ -69,7 +69,9 @@ class Direct:
 
     def _through_memory(self, envs: Sequence[Env], tag: Tag) -> Found:
         group = self._group
-        layouts = {r: Layout([t.nbytes for t, _ in items]) for r, items in self._posted.items()}
+        layouts = {
+            r: ArrayLayout([t.nbytes for t, _ in items]) for r, items in self._posted.items()
+        }
         key = "direct", self._bucket.key
         memory = group.memory(key, {r: layout.size for r, layout in layouts.items()}, tag)
         for (total, device), start in zip(

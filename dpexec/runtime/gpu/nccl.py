@@ -20,7 +20,7 @@ from dpexec.core.places import CUDAPlace, Place, array_module, on_device
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.graph.ssa import OpNode, VarNode
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.collectives import bind_collective, sums_of
+from dpexec.runtime.collectives import NodeSum, bind_collective, sums_of
 from dpexec.runtime.env import Env
 from dpexec.runtime.partition import SUMS, Task
 from dpexec.runtime.plan import Plan
@@ -39,8 +39,6 @@ TYPES = {
 _enqueuing = threading.Lock()
 """One group at a time: a communicator belongs to one thread at a time, and groups that overlap
 must come in the same order on the stream of every GPU, or they wait for each other forever."""
-
-Sum = tuple[str, list[int], str, list[int]]
 
 
 def library(cupy: Any) -> Any:
@@ -116,7 +114,7 @@ class _Exchange:
 
     def __call__(self, envs: Sequence[Env]) -> None:
         for group in self._groups:
-            calls: list[tuple[Sum, list[_Peer]]] = []
+            calls: list[tuple[NodeSum, list[_Peer]]] = []
             for sums, with_copies in group:
                 if all(_is_served(found, envs) for found in sums):
                     calls += [(found, self._peers(found, envs)) for found in sums]
@@ -124,12 +122,12 @@ class _Exchange:
                     with_copies(envs)
             if calls:
                 _enqueue(array_module(self._places[0]), calls)
-            for (_, _, made, receivers), peers in calls:
+            for found, peers in calls:
                 for peer in peers:
-                    if peer.device in receivers:
-                        envs[peer.device][made] = peer.made
+                    if peer.device in found.targets:
+                        envs[peer.device][found.made] = peer.made
 
-    def _peers(self, found: Sum, envs: Sequence[Env]) -> list[_Peer]:
+    def _peers(self, found: NodeSum, envs: Sequence[Env]) -> list[_Peer]:
         """What goes from where to where; ranks are in the order of the devices."""
         name, devices, kept_as, receivers = found
         like = envs[devices[0]][name]
@@ -159,7 +157,7 @@ class _Exchange:
         return made
 
 
-def _enqueue(cupy: Any, calls: Sequence[tuple[Sum, Sequence[_Peer]]]) -> None:
+def _enqueue(cupy: Any, calls: Sequence[tuple[NodeSum, Sequence[_Peer]]]) -> None:
     nccl = library(cupy)
     with _enqueuing:
         ranks = [_communicators(cupy, tuple(peer.gpu for peer in peers)) for _, peers in calls]
@@ -185,10 +183,10 @@ def _independent(nodes: Sequence[OpNode]) -> list[list[OpNode]]:
     return groups
 
 
-def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
+def _is_served(found: NodeSum, envs: Sequence[Env]) -> bool:
     """Whether NCCL has a call for it: of a dense value, to others, or of those who get the sum."""
-    name, devices, _, receivers = found
-    values = [envs[device][name] for device in devices]
+    devices, receivers = found.sources, found.targets
+    values = [envs[device][found.name] for device in devices]
     if any(isinstance(value, SelectedRows) or value.dtype.name not in TYPES for value in values):
         return False
     if len(devices) == 1:
@@ -196,8 +194,8 @@ def _is_served(found: Sum, envs: Sequence[Env]) -> bool:
     return (len(receivers) == 1 and receivers[0] in devices) or {*receivers} == {*devices}
 
 
-def _call(nccl: Any, communicator: Any, peer: _Peer, found: Sum) -> None:
-    _, devices, _, receivers = found
+def _call(nccl: Any, communicator: Any, peer: _Peer, found: NodeSum) -> None:
+    devices, receivers = found.sources, found.targets
     given, made = peer.addresses
     what = peer.given.size, getattr(nccl, TYPES[peer.given.dtype.name])
     ranks = sorted({*devices, *receivers})

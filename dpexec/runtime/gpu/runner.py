@@ -21,7 +21,7 @@ from dpexec.runtime.gpu import nccl
 from dpexec.runtime.gpu.checks import Checks
 from dpexec.runtime.gpu.copies import to_host
 from dpexec.runtime.gpu.graphs import GraphPiece, Pieces, pieces_of
-from dpexec.runtime.gpu.schedule import Schedule
+from dpexec.runtime.gpu.schedule import StreamSchedule
 from dpexec.runtime.gpu.streams import Streams
 from dpexec.runtime.gpu.times import DeviceTimes
 from dpexec.runtime.local_runner import LocalRunner
@@ -44,7 +44,7 @@ class GpuRunner(LocalRunner):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._streams = Streams(self._replicas.places)
-        self._schedules: weakref.WeakKeyDictionary[Plan, Schedule]
+        self._schedules: weakref.WeakKeyDictionary[Plan, StreamSchedule]
         self._schedules = weakref.WeakKeyDictionary()
         self._with_nccl = nccl.is_chosen(self._replicas.places)
         self._exchanging: weakref.WeakKeyDictionary[Binding, Binding]
@@ -99,9 +99,9 @@ class GpuRunner(LocalRunner):
             self._streams.wait("feed", self._end_before)
         self._late_before, self._late, self._end_before = self._late, [], self._end
 
-    def _schedule_of(self, plan: Plan) -> Schedule:
+    def _schedule_of(self, plan: Plan) -> StreamSchedule:
         if plan not in self._schedules:
-            self._schedules[plan] = Schedule.of(plan)
+            self._schedules[plan] = StreamSchedule.of(plan)
         return self._schedules[plan]
 
     # ---- feeds

@@ -10,11 +10,11 @@ from dpexec.runtime.gpu.streams import Lane
 from dpexec.runtime.partition import Task
 from dpexec.runtime.plan import Plan
 
-__all__ = ["Schedule"]
+__all__ = ["StreamSchedule"]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StreamSchedule:
     """The streams and events of a plan's tasks, by the number of the task.
 
     Args:
@@ -28,7 +28,7 @@ class Schedule:
     signals: frozenset[int]
 
     @classmethod
-    def of(cls, plan: Plan) -> Schedule:
+    def of(cls, plan: Plan) -> StreamSchedule:
         """The schedule of a plan."""
         places = plan.graph.places
         lanes = [_lanes(task, places) for task in plan.tasks]

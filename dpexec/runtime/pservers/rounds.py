@@ -13,10 +13,10 @@ from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.pservers.messages import Values
 
-__all__ = ["Rounds"]
+__all__ = ["UpdateRounds"]
 
 
-class Updates(Protocol):
+class Updater(Protocol):
     """What :class:`dpexec.runtime.pservers.update.Update` is to this module."""
 
     gradients: list[str]
@@ -37,7 +37,7 @@ class Updates(Protocol):
         """Some rows of a table that no trainer holds."""
 
 
-class Rounds:
+class UpdateRounds:
     """Gradients of trainers become updates, and trainers get the parameters.
 
     Without a bound there are rounds: an update when all trainers have sent their gradients, for
@@ -55,7 +55,7 @@ class Rounds:
         error: why it has failed.
     """
 
-    def __init__(self, update: Updates, trainers: int, bound: int | None, limit: float) -> None:
+    def __init__(self, update: Updater, trainers: int, bound: int | None, limit: float) -> None:
         self._update, self._bound, self._limit = update, bound, limit
         self._changed = threading.Condition()
         self._missing = set(range(trainers))

@@ -14,7 +14,7 @@ from dpexec.runtime.gang.handshake import admit
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, say_goodbye
 from dpexec.runtime.pservers.client import limit_of_waiting
 from dpexec.runtime.pservers.messages import Message, Values, receive, send
-from dpexec.runtime.pservers.rounds import Rounds
+from dpexec.runtime.pservers.rounds import UpdateRounds
 from dpexec.runtime.pservers.update import Update, listener
 from dpexec.runtime.pservers.visitors import Visitor, Visitors
 from dpexec.runtime.trainers.endpoints import Endpoint, listen, server_context
@@ -49,7 +49,9 @@ class _Server:
         self._secret = secret_of([self._endpoint])
         self._limit = limit_of_waiting()
         bound = None if op.attr("distributed_mode") == 0 else op.attr("max_staleness")
-        self._rounds = Rounds(Update(program, scope, place), op.attr("Fanin"), bound, self._limit)
+        self._rounds = UpdateRounds(
+            Update(program, scope, place), op.attr("Fanin"), bound, self._limit
+        )
 
     def run(self) -> None:
         """Let trainers in, and serve each on a thread of its own."""

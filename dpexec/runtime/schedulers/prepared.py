@@ -20,10 +20,10 @@ from dask.order import order
 
 from dpexec.runtime.schedulers.helping import Helping
 
-__all__ = ["PreparedGraph", "Threads", "Work"]
+__all__ = ["Helpable", "PreparedGraph", "Threads"]
 
 
-class Work(Protocol):
+class Helpable(Protocol):
     """What a thread can help with."""
 
     def work(self) -> None:
@@ -39,20 +39,20 @@ class Threads:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.runs: SimpleQueue[Work | None] = SimpleQueue()
+        self.runs: SimpleQueue[Helpable | None] = SimpleQueue()
         for index in range(number):
             name = f"dpexec_{index}"
             threading.Thread(target=_help, args=(self.runs,), name=name, daemon=True).start()
         weakref.finalize(self, _end, self.runs, number)
 
 
-def _help(runs: SimpleQueue[Work | None]) -> None:
+def _help(runs: SimpleQueue[Helpable | None]) -> None:
     while (run := runs.get()) is not None:
         run.work()
         del run
 
 
-def _end(runs: SimpleQueue[Work | None], number: int) -> None:
+def _end(runs: SimpleQueue[Helpable | None], number: int) -> None:
     for _ in range(number):
         runs.put(None)
 

@@ -29,7 +29,7 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.runtime.trainers.choice import party_for
-from dpexec.runtime.trainers.sums import Sum, buckets_of, sparse_rows
+from dpexec.runtime.trainers.sums import TrainerSum, buckets_of, sparse_rows
 from dpexec.trace.live import Keeper
 
 __all__ = ["TrainerRunner"]
@@ -178,7 +178,9 @@ class TrainerRunner(LocalRunner):
         before = {} if known is None else known.more_rows
         if known is None or any(rows > before[name] for name, rows in more.items()):
             room = {name: max(rows, before.get(name, 0)) for name, rows in more.items()}
-            calls = {number: Sum(bucket, self) for number, bucket in buckets_of(binding).items()}
+            calls = {
+                number: TrainerSum(bucket, self) for number, bucket in buckets_of(binding).items()
+            }
             known = replace(binding, code=None, more_rows=room).calling(calls)
             self._wide[binding] = known
         return known

@@ -18,10 +18,10 @@ from dpexec.runtime.partition import SUMS
 if TYPE_CHECKING:
     from dpexec.runtime.trainers.runner import TrainerRunner
 
-__all__ = ["Sum", "buckets_of", "sparse_rows"]
+__all__ = ["TrainerSum", "buckets_of", "sparse_rows"]
 
 
-class Sum:
+class TrainerSum:
     """The call that stands for the nodes of a task that adds up.
 
     Args:

@@ -24,7 +24,7 @@ def numbers(*values):
 
 
 def test_copies_and_sums_wait_and_keep_their_order():
-    waiting = deferred.Deferred(Env())
+    waiting = deferred.DeferredCalls(Env())
     total, first, second = numbers(0, 0), numbers(SMALL, -0.0), numbers(SMALL, 3)
     waiting.copy(total, first)
     waiting.add(total, second)
@@ -37,7 +37,7 @@ def test_copies_and_sums_wait_and_keep_their_order():
 
 
 def test_what_there_is_no_kernel_for_is_done_at_once_and_behind_what_waits():
-    waiting = deferred.Deferred(Env())
+    waiting = deferred.DeferredCalls(Env())
     total, whole = numbers(1, 2), np.arange(2)
     waiting.add(total, numbers(1, 1))
     waiting.add(whole, whole)

@@ -6,7 +6,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.runtime.gpu.runner import GpuRunner
-from dpexec.runtime.gpu.schedule import Schedule
+from dpexec.runtime.gpu.schedule import StreamSchedule
 from dpexec.runtime.gpu.streams import Streams
 from tests.fakes.cupy import install
 from tests.fakes.streams import Race
@@ -15,13 +15,13 @@ from tests.runtime.nets import AllReduce, Reduce
 
 
 def no_waits(monkeypatch):
-    made = Schedule.of.__func__
+    made = StreamSchedule.of.__func__
 
     def without(cls, plan):
         schedule = made(cls, plan)
         return dataclasses.replace(schedule, waits=[() for _ in schedule.waits])
 
-    monkeypatch.setattr(Schedule, "of", classmethod(without))
+    monkeypatch.setattr(StreamSchedule, "of", classmethod(without))
 
 
 def no_hold_of_what_is_exchanged(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.gpu.schedule import Schedule
+from dpexec.runtime.gpu.schedule import StreamSchedule
 from tests.fakes.cupy import install
 from tests.runtime.gpu.programs import regression, without_labels
 from tests.runtime.nets import AllReduce, Reduce
@@ -26,7 +26,7 @@ def planned(gpus, mode, monkeypatch):
 
 def test_one_gpu_needs_no_events(monkeypatch):
     plan = planned([0], AllReduce, monkeypatch)
-    schedule = Schedule.of(plan)
+    schedule = StreamSchedule.of(plan)
     assert {lane for lanes in schedule.lanes for lane in lanes} == {("compute", 0)}
     assert not any(schedule.waits) and not schedule.signals
 
@@ -35,7 +35,7 @@ def test_one_gpu_needs_no_events(monkeypatch):
 @pytest.mark.parametrize("mode", [AllReduce, Reduce])
 def test_tasks_wait_for_those_on_other_streams_alone(monkeypatch, mode, gpus, exchanges):
     plan = planned(gpus, mode, monkeypatch)
-    schedule = Schedule.of(plan)
+    schedule = StreamSchedule.of(plan)
     for task, lanes, waits in zip(plan.tasks, schedule.lanes, schedule.waits, strict=True):
         if task.is_collective:
             assert set(lanes) == {("exchange", gpu) for gpu in exchanges}

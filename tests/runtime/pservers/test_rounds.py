@@ -8,7 +8,7 @@ import pytest
 
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.gang.wire import GangError
-from dpexec.runtime.pservers.rounds import Rounds
+from dpexec.runtime.pservers.rounds import UpdateRounds
 
 SOON, NEVER = 0.1, 20
 
@@ -39,7 +39,7 @@ class Sum:
 
 def synchronous(trainers, limit=NEVER):
     update = Sum([f"g.trainer_{trainer}" for trainer in range(trainers)])
-    rounds = Rounds(update, trainers, None, limit)
+    rounds = UpdateRounds(update, trainers, None, limit)
     for trainer in range(trainers):
         rounds.arrive(trainer)
     return rounds, update
@@ -47,7 +47,7 @@ def synchronous(trainers, limit=NEVER):
 
 def asynchronous(bound, limit=NEVER):
     update = Sum(["g"])
-    rounds = Rounds(update, 2, bound, limit)
+    rounds = UpdateRounds(update, 2, bound, limit)
     for trainer in range(2):
         rounds.arrive(trainer)
     return rounds, update
@@ -132,7 +132,7 @@ def test_who_keeps_others_waiting_is_named():
 
 
 def test_trainers_that_never_come_are_named():
-    rounds = Rounds(Sum([]), 2, None, SOON)
+    rounds = UpdateRounds(Sum([]), 2, None, SOON)
     rounds.arrive(0)
     rounds.check_arrivals()
     time.sleep(SOON)
