@@ -131,7 +131,7 @@ def Print(
         print_tensor_name: print the name.
         print_tensor_type: print the element type.
         print_tensor_shape: print the shape.
-        print_tensor_lod: dense tensors have none to print.
+        print_tensor_lod: print the offsets of its sequences, if it has any.
         print_phase: ``"forward"`` prints the value, ``"backward"`` its gradient, ``"both"`` both.
 
     Returns:

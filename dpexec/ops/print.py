@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.lod import Lod
 from dpexec.core.places import CPUPlace, CUDAPlace
 from dpexec.ir.opdef import GradContext, GradOp, Sample, op, same_as
 
@@ -19,10 +20,9 @@ _SHOWN = [f"print_tensor_{what}" for what in ("name", "type", "shape", "lod")]
 
 @op(
     "print",
-    inputs="In",
+    inputs="In In@LOD?",
     outputs="Out",
     infer=same_as("In"),
-    attrs={"print_tensor_lod": True},
     samples=lambda r: [
         Sample({"In": r.normal(shape)}, {"message": "seen", "first_n": 0, "summarize": 2, **shown})
         for shape, shown in (
@@ -35,6 +35,7 @@ _SHOWN = [f"print_tensor_{what}" for what in ("name", "type", "shape", "lod")]
 def print_(
     xp: Any,
     x: Any,
+    lod: Lod | None,
     *,
     names: Mapping[str, Sequence[str]],
     calls: Iterator[int],
@@ -44,6 +45,7 @@ def print_(
     print_tensor_name: bool = True,
     print_tensor_type: bool = True,
     print_tensor_shape: bool = True,
+    print_tensor_lod: bool = True,
     print_phase: str = "BOTH",
     is_forward: bool = True,
 ) -> Any:
@@ -52,6 +54,7 @@ def print_(
     Args:
         xp: the array library.
         x: any array.
+        lod: the offsets of its sequences.
         names: of the variables, by slot.
         calls: how often this operator ran, per device.
         first_n: print only the first times; -1 always.
@@ -60,6 +63,7 @@ def print_(
         print_tensor_name: print the name.
         print_tensor_type: print the element type, as the letter that C++ has for it.
         print_tensor_shape: print the shape.
+        print_tensor_lod: print the offsets of sequences, if there are any.
         print_phase: ``FORWARD`` prints the variable, ``BACKWARD`` its gradient, ``BOTH`` both.
         is_forward: whether this operator is in the forward pass.
     """
@@ -75,6 +79,9 @@ def print_(
         lines.append(f"\tshape: [{''.join(f'{dim},' for dim in array.shape)}]")
     if print_tensor_type:
         lines.append(f"\tdtype: {_LETTERS.get(array.dtype.name, array.dtype.name)}")
+    if print_tensor_lod and lod:
+        levels = (f"[ {''.join(f'{offset},' for offset in level)} ]" for level in lod.to_lists())
+        lines.append(f"\tLoD: [{''.join(levels)}]")
     shown = array.reshape(-1)[: summarize if summarize >= 0 else None]
     lines.append(f"\tdata: {''.join(f'{_shown(item)},' for item in shown)}")
     print("\n".join(lines), flush=True)

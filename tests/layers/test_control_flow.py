@@ -250,6 +250,15 @@ def test_values_are_printed_as_the_original_prints_them(capsys):
     ]
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_offsets_of_sequences_are_printed(wanted, capsys):
+    x = fluid.data("x", [None, 1], lod_level=2)
+    shown = fluid.layers.Print(x, print_tensor_lod=wanted)
+    fed = fluid.create_lod_tensor(np.ones((3, 1), "float32"), [[1, 1], [2, 1]], fluid.CPUPlace())
+    fluid.Executor(fluid.CPUPlace()).run(feed={"x": fed}, fetch_list=[shown], return_numpy=False)
+    assert ("\tLoD: [[ 0,1,2, ][ 0,2,3, ]]\n\tdata:" in capsys.readouterr().out) is wanted
+
+
 def test_printing_ends_after_the_first_times(capsys):
     x = fluid.data("x", [None, 3], "float32")
     shown = fluid.layers.Print(x, first_n=2)
