@@ -108,6 +108,20 @@ def _laid(shape: Shape, out: Shape, axis: int) -> Shape:
     return (1,) * start + shape + (1,) * (len(out) - start - len(shape))
 
 
+def _summed_last(
+    x: Value, y: Value, grad: Value, results: tuple[Value | None, Value | None], axis: int
+) -> bool:
+    """Whether channels of a gradient should be last in memory.
+
+    Sums go in the order of memory. So what is summed lies as shapes say it should, however it came:
+    that depends on how tasks are cut.
+    """
+    for value, result in zip((x, y), results, strict=True):
+        if grad.has_planes and result is not None and result.size < grad.size:
+            return _laid(value.shape, grad.shape, axis)[1] == grad.shape[1]
+    return grad.channels_last
+
+
 def _two_operands(type: str, apply: Pointwise) -> None:
     @lowering(f"elementwise_{type}", layout="own")
     def lower(code: Code, x: Value, y: Value, out: Value, *, axis: int) -> Any:
@@ -136,7 +150,7 @@ def _two_operands_grad(type: str) -> Callable[[Give], Give]:
         def lower(
             code: Code, x: Value, y: Value, d_out: Value, dx: Any, dy: Any, *, axis: int
         ) -> Any:
-            two = _Two(code, x, y, d_out, axis, d_out.channels_last)
+            two = _Two(code, x, y, d_out, axis, _summed_last(x, y, d_out, (dx, dy), axis))
             if not two.usable:
                 return False
             give(two, code.laid(d_out, two.last), dx, dy)
@@ -187,7 +201,7 @@ def elementwise_div_grad(
     code: Code, x: Value, y: Value, out: Value, d_out: Value, dx: Any, dy: Any, *, axis: int
 ) -> Any:
     """``d_out / y`` for X and ``-d_out * out / y`` for Y."""
-    two = _Two(code, x, y, d_out, axis, d_out.channels_last)
+    two = _Two(code, x, y, d_out, axis, _summed_last(x, y, d_out, (dx, dy), axis))
     if not two.usable:
         return False
     share = two.times(DIVIDE, code.laid(d_out, two.last), 1, dx)

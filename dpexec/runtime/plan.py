@@ -57,7 +57,7 @@ class Plan(Drawable):
         missing: variables without a value, on idle devices.
         tasks: the tasks in a topological order.
         steps: bound nodes per task.
-        reads: per device, the persistable variables that it reads.
+        reads: per device, the persistable variables that it reads as soon as it has samples.
         commits: (device, name) of persistable variables to store after the run.
         overwritten: (device, name) of those that were updated in place.
         updates: numbers of the tasks that overwrite them.
@@ -185,7 +185,7 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
         missing=missing,
         tasks=tasks,
         steps=[[bind(node) for node in task.nodes] for task in tasks],
-        reads=_reads(graph, live, fetch),
+        reads=_reads(graph, graph.ops, fetch),
         commits=commits,
         overwritten=overwritten,
         updates=frozenset(t.id for t in tasks if not in_place.isdisjoint(t.nodes)),

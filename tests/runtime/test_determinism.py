@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import dpexec as fluid
 from tests.runtime.nets import (
     AllReduce,
+    Net,
     Reduce,
     assert_same_bits,
     batches,
@@ -69,6 +71,33 @@ def test_one_device_equals_plain_executor():
         exe.run(net.startup)
         losses = [exe.run(net.main, feed=feed, fetch_list=[net.loss])[0] for feed in feeds]
     assert [float(a[0]) for a in losses] == [float(a[0]) for a in parallel.losses]
+
+
+def images():
+    """What images are multiplied with and divided by has gradients that are sums of planes."""
+    main, startup = fluid.Program(), fluid.Program()
+    main.random_seed = startup.random_seed = 3
+    layers = fluid.layers
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2, 6, 6])
+        hidden = layers.tanh(layers.conv2d(x, 3, 3))
+        for apply in (layers.elementwise_mul, layers.elementwise_div):
+            for shape, axis in (([3], 1), ([1], -1)):
+                factor = layers.create_parameter(
+                    shape, "float32", default_initializer=fluid.initializer.Uniform(0.5, 1.5)
+                )
+                hidden = layers.tanh(
+                    layers.conv2d(apply(hidden, factor, axis=axis), 3, 3, padding=1)
+                )
+        loss = layers.mean(hidden)
+        fluid.optimizer.SGD(0.5).minimize(loss)
+    return Net(main, startup, loss, None, None)
+
+
+def test_sums_of_images_keep_the_bits_however_tasks_are_cut():
+    random = np.random.default_rng(2)
+    net, feeds = images(), [{"x": random.random((4, 2, 6, 6), "float32")} for _ in range(2)]
+    assert_same_bits(train(net, feeds, 2), train(net, feeds, 2, task_granularity="op"))
 
 
 def test_program_that_was_written_and_read_draws_the_same_numbers(net):
