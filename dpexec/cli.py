@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpexec.commands import USAGE_ERROR, CommandError, count, launch, run, viz
+from dpexec.commands import INTERRUPTED, USAGE_ERROR, CommandError, count, launch, run, viz
 from dpexec.version import __version__
 
 _DESCRIPTION = "Trains PaddlePaddle fluid programs data-parallel on Dask."
@@ -147,6 +147,8 @@ def _demo(options: argparse.Namespace) -> int:
             outcome = demo.run(demo.find(options.name), settings, options.out)
     except MissingPackageError as error:
         raise CommandError(f"{error}: pip install 'dpexec[demo]'") from error
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise CommandError(f"cannot write to {options.out}: {error}") from error
     if options.json:
@@ -251,6 +253,23 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _quiet_ends() -> Iterator[None]:
+    """End a command without a traceback where its user ended it.
+
+    Raises:
+        SystemExit: Ctrl-C, or who reads its output has read enough.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -258,7 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Without the program's name; None for those of the process.
 
     Returns:
-        The exit code: 0, 1 when a script failed, 2 when the command itself was wrong.
+        The exit code: 0, 1 when a script failed, 2 when the command itself was wrong, 130 after
+        Ctrl-C.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     script_arguments: list[str] = []
@@ -269,7 +289,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "run":
         options.arguments = script_arguments
     try:
-        return int(options.function(options))
+        if options.command == "run":  # a script ends as it would with Python alone
+            return int(options.function(options))
+        with _quiet_ends():
+            return int(options.function(options))
     except CommandError as error:
         print(f"dpexec {options.command}: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -1,6 +1,7 @@
 """The command line: what it accepts, what it says, what it exits with."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -117,6 +118,30 @@ def test_run_shows_only_the_scripts_traceback(tmp_path):
 def test_run_passes_the_scripts_exit_code_on(tmp_path):
     (tmp_path / "train.py").write_text("import sys; sys.exit(7)")
     assert run_cli("run", "train.py", cwd=tmp_path).returncode == 7
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["demo", "fit_a_line", "--epochs", "1"]])
+def test_whoever_reads_may_have_read_enough(arguments, tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "dpexec", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupted_command_ends_without_a_traceback(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "collect_info", interrupted)
+    assert exit_code("info") == 130
 
 
 def test_info_json(monkeypatch, capsys):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import signal
 
-__all__ = ["OTHER_FAILED", "SCRIPT_ERROR", "USAGE_ERROR", "CommandError", "count"]
+__all__ = ["INTERRUPTED", "OTHER_FAILED", "SCRIPT_ERROR", "USAGE_ERROR", "CommandError", "count"]
 
 USAGE_ERROR = 2
 SCRIPT_ERROR = 1
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code after Ctrl-C, as shells have it."""
 OTHER_FAILED = 75
 """Exit code of a script that failed because another process of its run did (EX_TEMPFAIL)."""
 

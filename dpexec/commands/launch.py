@@ -13,14 +13,13 @@ import argparse
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpexec.commands import CommandError
+from dpexec.commands import INTERRUPTED, CommandError
 from dpexec.commands.processes import Start, run_together
 
 __all__ = ["Job", "free_endpoints", "launch"]
@@ -87,7 +86,7 @@ def launch(options: argparse.Namespace, job: Job | None = None) -> int:
             local = job or Job.local(options.trainers, options.servers or 0)
             failure = run_together(_starts(options, local))
         except KeyboardInterrupt:
-            return 128 + signal.SIGINT
+            return INTERRUPTED
         if failure is None:
             return 0
         print(f"dpexec run: {failure}", file=sys.stderr)

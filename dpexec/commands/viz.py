@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +87,8 @@ def show(options: argparse.Namespace) -> int:
             print(view, flush=True)
     except (ValueError, RuntimeError) as error:  # FileError is a ValueError
         raise CommandError(str(error)) from error
-    except BrokenPipeError:  # who reads has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise CommandError(f"{error.filename or options.file}: {reason}") from error

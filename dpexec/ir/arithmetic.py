@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -81,6 +82,11 @@ _SCALES: dict[str, Callable[[float], tuple[float, float]]] = {
 }
 
 
+_COMPARISONS = frozenset(
+    {"less_than", "less_equal", "greater_than", "greater_equal", "equal", "not_equal"}
+)
+
+
 def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[Any, Any], Any]:
     reverse = method.startswith("__r")
 
@@ -142,6 +148,17 @@ class Arithmetic:
 
     def __neg__(self) -> Variable:
         return _scaled(cast("Variable", self), -1.0, 0.0)
+
+    def __bool__(self) -> bool:
+        op = cast("Variable", self).op
+        if op is not None and op.type in _COMPARISONS:
+            warnings.warn(
+                f"`if`, `while`, `and`, `in` and `assert` take {cast('Variable', self).name}, the "
+                f"result of {op.type}, as true, always: its value is known when the program runs; "
+                "layers.cond, layers.While and layers.where decide then",
+                stacklevel=2,
+            )
+        return True  # as in fluid, where programs ask whether they got a variable or None
 
     def __iter__(self) -> NoReturn:
         raise TypeError("a Variable cannot be iterated over: its size is known when it runs")

@@ -3,9 +3,19 @@
 ``dpexec run`` answers a script's ``import paddle`` with this package.
 """
 
+from typing import NoReturn
+
+from dpexec.errors import similar
 from dpexec.paddle import compat, dataset, distributed, reader, utils, version
 from dpexec.reading.decorators import batch
 
 __all__ = ["__version__", "batch", "compat", "dataset", "distributed", "reader", "utils", "version"]
 
 __version__ = version.full_version
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise AttributeError(
+        f"paddle.{name} is not supported by dpexec, which runs programs of Paddle 1.x: their "
+        f"layers and optimizers are in paddle.fluid{similar(name, __all__)}"
+    )

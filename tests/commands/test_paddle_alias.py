@@ -55,6 +55,15 @@ def test_paddle_itself_is_ours():
 
 
 @pytest.mark.usefixtures("alias")
+def test_who_writes_for_paddle_2_is_told_where_things_were_in_1():
+    paddle = importlib.import_module("paddle")
+    with pytest.raises(AttributeError, match=r"paddle.nn is not .* are in paddle.fluid$"):
+        paddle.nn  # noqa: B018
+    with pytest.raises(AttributeError, match=r"similar: batch$"):
+        paddle.bach  # noqa: B018
+
+
+@pytest.mark.usefixtures("alias")
 def test_modules_keep_their_own_names():
     importlib.import_module("paddle.fluid.core")
     assert dpexec.__spec__.name == dpexec.__name__ == "dpexec"

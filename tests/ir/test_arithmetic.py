@@ -90,7 +90,8 @@ def test_fraction_with_integers_is_refused():
 def test_comparison_gives_bools_and_variables_stay_usable_as_keys():
     a, b = x(), x(name="y")
     assert (a < b).dtype == fluid.core.VarDesc.VarType.BOOL
-    assert bool(a == b) is True  # an operator was built, as in fluid
+    with pytest.warns(UserWarning, match="equal"):
+        assert bool(a == b) is True  # an operator was built, as in fluid
     assert {a: 1, b: 2}[b] == 2
 
 
@@ -175,3 +176,17 @@ def test_device_guard_is_noted_on_operators_and_on_their_gradients():
     assert noted == [("scale", "gpu")] * 2
     with pytest.raises(ValueError, match="received 'tpu'"), fluid.device_guard("tpu"):
         pass
+
+
+def test_a_comparison_that_python_takes_as_true_is_said():
+    v = x(shape=(1,))
+    with pytest.warns(UserWarning, match="tmp_1, the result of greater_than, as true, always"):
+        assert v > 0.5
+    with pytest.warns(UserWarning, match=r"equal.*layers\.cond"):
+        assert v in [x(shape=(1,), name="other")]
+
+
+def test_whether_there_is_a_variable_may_be_asked():
+    v = x()
+    assert v and (v + 1)
+    assert v in [v]

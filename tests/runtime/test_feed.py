@@ -57,8 +57,12 @@ def test_devices_count_alike_if_the_variables_of_a_list_disagree(block):
         ([batch(1), {}], EnforceNotMet, "number 1 does not match the device number 2"),
         ({"nope": np.ones(2)}, ValueError, "nope not in this block: this program is fed x, y"),
         ({"x": np.ones((4, 3), "float32")}, ValueError, r"'x'.*\[2, 3\] on each device"),
-        ({"x": np.ones((4, 4))}, ValueError, "'x' must be 'float32', but received 'float64'"),
-        ({"x": np.ones(4, "float32")}, EnforceNotMet, "'x' should have 2 dimensions"),
+        (
+            {"x": np.ones((4, 4))},
+            ValueError,
+            r"'x' must be 'float32', but received 'float64': .* array.astype\('float32'\)$",
+        ),
+        ({"x": np.ones(4, "float32")}, EnforceNotMet, r"'x' should have 2 dimensions.*shape \[2\]"),
         ({"y": np.ones((4, 1), "int32")}, EnforceNotMet, "'y' must be 'int64'"),
         ({"x": np.ones((0, 4), "float32")}, EnforceNotMet, "empty"),
         ({"x": [[1.0] * 4]}, RuntimeError, "'x' is a list"),
@@ -138,3 +142,30 @@ def test_what_is_no_number_is_named(block, value, kind):
     for check in (lambda: single_feed(block, feed), lambda: split_feed(block, feed, 2, False)):
         with pytest.raises(TypeError, match=f"'x': cannot make a tensor of {kind}"):
             check()
+
+
+@pytest.mark.parametrize(
+    ("declared", "shape", "remedy"),
+    [
+        ([None, 1], (8,), r"array.reshape\(\[-1, 1\]\)$"),
+        ([None, 1, 28, 28], (8, 28, 28), r"array.reshape\(\[-1, 1, 28, 28\]\)$"),
+        ([None, None, 1], (8, 5), r"array.reshape\(\[-1, 5, 1\]\)$"),
+        ([None, 3, 1], (8, 4), r"fed shape \[8, 4\]$"),
+        ([None, 3], (8,), r"fed shape \[8\]$"),
+    ],
+)
+def test_missing_dimensions_of_one_are_named(declared, shape, remedy):
+    block = Program().global_block()
+    block.create_var(name="image", shape=declared, is_data=True, need_check_feed=True)
+    with pytest.raises(EnforceNotMet, match=remedy):
+        single_feed(block, {"image": np.ones(shape, "float32")})
+
+
+def test_keys_of_a_feed_are_names(block):
+    with pytest.raises(ValueError, match="names: 'x', not the Variable itself"):
+        single_feed(block, {block.var("x"): np.ones((4, 4), "float32")})
+
+
+def test_feed_of_one_device_is_one_dict(block):
+    with pytest.raises(AssertionError, match=r"the feed is a tuple of 2, .* feed one dict"):
+        single_feed(block, (np.ones((4, 4), "float32"), np.ones((4, 1), "int64")))

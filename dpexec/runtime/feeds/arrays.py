@@ -37,13 +37,20 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
     arrays = {}
     for name, value in feed.items():
         if name not in block.vars:
-            fed = ", ".join(var.name for var in block.vars.values() if var.is_data)
-            hint = f"this program is fed {fed}" if fed else "the feed names it"
-            raise ValueError(f"var {name} not in this block: {hint}")
+            raise ValueError(_unknown(block, name))
         array = arrays[name] = _array(block.vars[name], value)
         if isinstance(value, LoDTensor) and value.lod():
             arrays[lod_name(name)] = _offsets(block.vars[name], value, len(array))
     return arrays
+
+
+def _unknown(block: Block, name: Any) -> str:
+    """What is wrong with a key of a feed that is no name of a variable."""
+    if isinstance(name, Variable):
+        return f"the keys of a feed are names: {name.name!r}, not the Variable itself"
+    fed = ", ".join(var.name for var in block.vars.values() if var.is_data)
+    hint = f"this program is fed {fed}" if fed else "the feed names it"
+    return f"var {name} not in this block: {hint}"
 
 
 def _offsets(var: Variable, value: LoDTensor, rows: int) -> Any:
@@ -109,7 +116,7 @@ def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> 
     if strict and len(shape) != len(declared):
         raise EnforceNotMet(
             f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
-            f"{declared}, but received fed shape {list(shape)}{where}"
+            f"{declared}, but received fed shape {list(shape)}{where}{_reshaping(declared, shape)}"
         )
     if strict and any(want not in (-1, got) for want, got in zip(declared, shape, strict=True)):
         raise ValueError(
@@ -119,10 +126,24 @@ def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> 
     if var.dtype != dtype:
         wrong = (
             f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
-            f"received {dtype_name(dtype)!r}"
+            f"received {dtype_name(dtype)!r}: convert it, as with "
+            f"array.astype({dtype_name(var.dtype)!r})"
         )
         raise ValueError(wrong) if strict else EnforceNotMet(wrong)
     if array.size == 0:
         raise EnforceNotMet(
             f"fed Variable {var.name!r} is empty: received fed shape {list(shape)}{where}"
         )
+
+
+def _reshaping(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What helps an array that lacks dimensions of one: usually labels, or grey images."""
+    whole = tuple(size for size in declared if size != 1)
+    fits = len(whole) == len(shape) and all(
+        want in (-1, got) for want, got in zip(whole, shape, strict=True)
+    )
+    if not fits:
+        return ""
+    rest = iter((-1, *shape[1:]))  # the batch has any size
+    wanted = [1 if size == 1 else next(rest) for size in declared]
+    return f": give it the dimensions of one, as with array.reshape({wanted})"
