@@ -214,7 +214,7 @@ def _held(engine: Engine | None, names: Iterable[str]) -> list[dict[str, Any]]:
         return []
     held = engine.replicas.own_values(names)
     if engine._cluster is not None:
-        values = engine._cluster.variables.values(names, engine.replicas)
+        values = engine._cluster.variables.values(names)
         for mine, found in zip(held, values, strict=True):
             mine.update(found)
     held[0].clear()

@@ -27,7 +27,6 @@ from dpexec.runtime.fetch import FetchedOffsets, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
 from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
-from dpexec.runtime.observers import count_all
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
@@ -228,7 +227,8 @@ class Engine:
             return [None for _ in fetch]
         with one_kernel_thread():
             if self._on_cluster:
-                results = self._cluster_steps(ready, batches, merged)
+                steps = list(zip(ready, batches, strict=True))
+                results = self._cluster_runner().run(steps, self._shards, merged)
             else:
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
@@ -254,54 +254,6 @@ class Engine:
             if counter is not None:
                 counter.end(feeds.samples, results)
 
-    def _cluster_steps(
-        self, bindings: Sequence[Binding], batches: Sequence[Feeds], merged: bool
-    ) -> list[Any]:
-        """All steps of a run together; one after another while somebody records them."""
-        self._cluster_runner()  # brings a counter along
-        steps = list(zip(bindings, batches, strict=True))
-        results: list[Any] = []
-        while steps:
-            recorders = self.observers.recorders
-            now = steps[:1] if recorders else steps
-            results = self._steps_on_cluster(now, merged, recorders)
-            steps = steps[len(now) :]
-        return results
-
-    def _steps_on_cluster(
-        self, steps: Sequence[tuple[Binding, Feeds]], merged: bool, recorders: Sequence[live.Keeper]
-    ) -> list[Any]:
-        counter, before = self.observers.counter, self._runs()
-        if counter is not None:
-            counter.begin(steps[0][0])
-        results = None
-        try:
-            results = self._run_on_cluster(steps, merged, recorders)
-            return results
-        finally:
-            if counter is not None:
-                count_all(counter, steps, self._runs() - before, results)
-
-    def _run_on_cluster(
-        self, steps: Sequence[tuple[Binding, Feeds]], merged: bool, recorders: Sequence[live.Keeper]
-    ) -> list[Any]:
-        """Make some steps together; those that were completed count, also if one fails."""
-        runner, (bindings, batches) = self._cluster_runner(), zip(*steps, strict=True)
-        recording = runner.recording(bindings[0]) if recorders else None
-        if recording is not None:
-            recording.begin()
-        shards = [self._shards(feeds, ahead) for ahead, feeds in enumerate(batches)]
-        done, results, error = runner.steps(
-            bindings, batches, shards, self.replicas, merged, recording
-        )
-        for _ in range(done):
-            self.replicas.scope.count_run(self.label)
-        if error is not None:
-            raise error
-        if recording is not None:
-            recording.end(recorders)
-        return results
-
     def _runs(self) -> int:
         return self.replicas.scope.run_count(self.label)
 
@@ -325,8 +277,15 @@ class Engine:
             from dpexec import dashboard  # these take 20 MB, and are imported when they are used
             from dpexec.runtime.client.runner import ClusterRunner
 
-            self._cluster = ClusterRunner(client, self.compilation, self.execution_strategy)
-            dashboard.attach(client, self, self._cluster.token[:8])
+            self._cluster = ClusterRunner(
+                client,
+                self.compilation,
+                self.execution_strategy,
+                self.replicas,
+                self.label,
+                self.observers,
+            )
+            dashboard.attach(client, self, self._cluster.token[:8])  # it may count steps
         return self._cluster
 
     @property
@@ -366,7 +325,7 @@ class Engine:
         with self._busy:
             if self._cluster is not None and self._cluster.client.status == "running":
                 names = [var.name for var in self.program.list_vars() if var.persistable]
-                self._cluster.variables.values(names, self.replicas)
+                self._cluster.variables.values(names)
                 self._cluster.close()
             self._cluster = None
 

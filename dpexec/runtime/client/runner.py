@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from dpexec.core.kept import Kept
 from dpexec.errors import WorkerLostError
+from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.client.lifetime import begin_run, end_run, forget
 from dpexec.runtime.client.made import Made, Wanted
@@ -38,8 +39,14 @@ from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import ExecutionStrategy
+from dpexec.trace.live import Counter, Keeper, Observers
 
 __all__ = ["ClusterRunner"]
+
+BoundBatch = tuple[Binding, Feeds]
+"""What runs in a step, and what the devices are fed."""
+
+ShardsOf = Callable[[Feeds, int], Sequence[Shard]]
 
 
 class ClusterRunner:
@@ -49,13 +56,25 @@ class ClusterRunner:
         client: a connected ``distributed.Client``.
         spec: how program and plans are compiled.
         strategy: how steps are run, and what is done in case workers are lost.
+        replicas: the persistable variables, as the user sees them.
+        label: the program whose runs are counted.
+        observers: who looks at steps.
 
     Raises:
         ClusterError: the cluster has no workers, or the client is closed.
     """
 
-    def __init__(self, client: Any, spec: Compilation, strategy: ExecutionStrategy) -> None:
+    def __init__(
+        self,
+        client: Any,
+        spec: Compilation,
+        strategy: ExecutionStrategy,
+        replicas: Replicas,
+        label: Program,
+        observers: Observers,
+    ) -> None:
         self.client = client
+        self._scope, self._label, self._observers = replicas.scope, label, observers
         limit = float(strategy.collective_timeout)
         self._contact = Contact(client, limit)
         self.token = begin_run(self._contact, client, limit)  # held by whoever reads state, too
@@ -69,7 +88,7 @@ class ClusterRunner:
         self._runner = runner(self._contact, self.group)
         self._told = ToldBindings(self.group)
         self._recovery = Recovery(self.group, self._told.forget)
-        self.variables = Variables(self.group, self._recovery)
+        self.variables = Variables(self.group, self._recovery, replicas)
         self._recordings: Kept[Binding, ClusterRecording] = Kept(BINDINGS_KEPT)
 
     @property
@@ -77,7 +96,7 @@ class ClusterRunner:
         """The worker of each replica."""
         return self.group.homes.address
 
-    def recording(self, binding: Binding) -> ClusterRecording:
+    def _recording(self, binding: Binding) -> ClusterRecording:
         """What takes what workers record of a binding's steps."""
         if binding not in self._recordings:
             self._recordings[binding] = ClusterRecording(binding)
@@ -88,43 +107,96 @@ class ClusterRunner:
         homes = self.group.homes.workers
         self._contact.reach(forget, self.token, homes=homes, what="to free replicas")
 
-    def steps(
-        self,
-        bindings: Sequence[Binding],
-        batches: Sequence[Feeds],
-        shards: Sequence[Sequence[Shard]],
-        replicas: Replicas,
-        merged: bool,
-        recording: ClusterRecording | None = None,
-    ) -> tuple[int, list[Any], BaseException | None]:
-        """Run some steps.
+    def run(self, steps: Sequence[BoundBatch], shards_of: ShardsOf, merged: bool) -> list[Any]:
+        """Make the steps of a run together; one after another while somebody records them.
 
         Args:
-            bindings: what runs in each step.
-            batches: what the devices are fed in each step.
-            shards: every device's part of each step.
-            replicas: the persistable variables.
+            steps: what runs, and what the devices are fed.
+            shards_of: gives every device's part of a step, so many after the next one.
             merged: how to return fetches, see :func:`collect`.
-            recording: is told what the workers recorded of a single step.
 
         Returns:
-            How many steps were completed, the fetches of the last one, and why it ended early: an
-            operator's error, an interrupt, or a ``ClusterError``.
+            The fetches of the last step.
+
+        Raises:
+            ClusterError: workers were lost that cannot be replaced.
+            EnforceNotMet: an operator failed; steps before count.
+        """
+        results: list[Any] = []
+        while steps:
+            recorders = self._observers.recorders
+            now, steps = (steps[:1], steps[1:]) if recorders else (steps, ())
+            results = self._counted(now, shards_of, merged, recorders)
+        return results
+
+    def _counted(
+        self,
+        steps: Sequence[BoundBatch],
+        shards_of: ShardsOf,
+        merged: bool,
+        recorders: Sequence[Keeper],
+    ) -> list[Any]:
+        """Make some steps together, and tell who counts them."""
+        counter, before = self._observers.counter, self._runs()
+        if counter is not None:
+            counter.begin(steps[0][0])
+        results = None
+        try:
+            results = self._recorded(steps, shards_of, merged, recorders)
+            return results
+        finally:
+            if counter is not None:
+                _count(counter, steps, self._runs() - before, results)
+
+    def _runs(self) -> int:
+        return self._scope.run_count(self._label)
+
+    def _recorded(
+        self,
+        steps: Sequence[BoundBatch],
+        shards_of: ShardsOf,
+        merged: bool,
+        recorders: Sequence[Keeper],
+    ) -> list[Any]:
+        """Make some steps together; those that were completed count, also if one fails."""
+        recording = self._recording(steps[0][0]) if recorders else None
+        if recording is not None:
+            recording.begin()
+        shards = [shards_of(feeds, ahead) for ahead, (_, feeds) in enumerate(steps)]
+        made, done = self._made(steps, shards, recording)
+        for _ in range(done):
+            self._scope.count_run(self._label)
+        if made.error is not None:
+            raise made.error
+        plan = steps[-1][0].plan
+        results = collect(made.fetched, plan.fetch, plan.active, merged)
+        if recording is not None:
+            recording.end(recorders)
+        return results
+
+    def _made(
+        self,
+        steps: Sequence[BoundBatch],
+        shards: Sequence[Sequence[Shard]],
+        recording: ClusterRecording | None,
+    ) -> tuple[Made, int]:
+        """Make some steps, whatever workers are lost; how many were completed.
+
+        They may have ended early: by an operator's error, an interrupt, or a ``ClusterError``.
         """
         done, recovery = 0, self._recovery
         recovery.give_up()
+        bindings = [binding for binding, _ in steps]
 
         def rest() -> Made:
             nonlocal done
             done += recovery.made_before_failure()
-            self._get_ready({binding.plan: None for binding in bindings}, replicas)
+            self._get_ready({binding.plan: None for binding in bindings})
             while True:
                 end = done + self._runner.together(bindings[done:])
-                made = self._some_steps(
-                    bindings[done:end], batches[done:end], shards[done:end], recording
-                )
+                made = self._some_steps(steps[done:end], shards[done:end], recording)
                 done += made.done
-                if made.error is not None or done == len(bindings):
+                if made.error is not None or done == len(steps):
                     return made
 
         with recovery.busy:
@@ -134,29 +206,25 @@ class ClusterRunner:
                 recovery.see_what_was_made(failed)
                 done += recovery.made_before_failure()
                 made = Made(0, [], error=failed)
-            for binding, feeds in zip(bindings[:done], batches, strict=False):
-                self.variables.defer(binding.plan, feeds, replicas)
-        if made.error is not None:
-            return done, [], made.error
-        plan = bindings[-1].plan
-        return done, collect(made.fetched, plan.fetch, plan.active, merged), None
+            for binding, feeds in steps[:done]:
+                self.variables.defer(binding.plan, feeds)
+        return made, done
 
     def _some_steps(
         self,
-        bindings: Sequence[Binding],
-        batches: Sequence[Feeds],
+        steps: Sequence[BoundBatch],
         shards: Sequence[Sequence[Shard]],
         recording: ClusterRecording | None,
     ) -> Made:
-        """Make steps together."""
-        steps = [
+        """Make steps by one graph, or one task per worker."""
+        wanted = [
             Wanted(binding, self._told.key(binding), feeds, parts)
-            for binding, feeds, parts in zip(bindings, batches, shards, strict=True)
+            for (binding, feeds), parts in zip(steps, shards, strict=True)
         ]
-        self._connect(recording, steps[0].key)
-        numbers = self._recovery.begin(len(bindings))
+        self._connect(recording, wanted[0].key)
+        numbers = self._recovery.begin(len(steps))
         sent = time.perf_counter_ns()
-        made = self._runner.run(steps, numbers[0], recording is not None)
+        made = self._runner.run(wanted, numbers[0], recording is not None)
         if made.lost:
             raise WorkerLostError(str(made.error), made.missing) from made.error
         if made.done:
@@ -166,16 +234,17 @@ class ClusterRunner:
             return made
         self._recovery.end(numbers[-1])
         if recording is not None:
-            homes = [home_of(bindings[-1].plan, task.id) for task in bindings[-1].plan.tasks]
+            plan = wanted[-1].binding.plan
+            homes = [home_of(plan, task.id) for task in plan.tasks]
             recording.take(sent, homes, self.address, [n for n in made.noted if n is not None])
         return made
 
     # ---- what comes before a step, and around it
 
-    def _get_ready(self, plans: Iterable[Plan], replicas: Replicas) -> None:
+    def _get_ready(self, plans: Iterable[Plan]) -> None:
         """Let replicas move to workers that have joined, and take what the user wrote."""
         recovery = self._recovery
-        taken = self.variables.taken(replicas)
+        taken = self.variables.taken
         if recovery.lost is not None:
             if taken:
                 raise recovery.lost
@@ -184,10 +253,29 @@ class ClusterRunner:
         elif self.group.look():
             recovery.regroup({})
         if not taken:
-            self.variables.take(plans, replicas)
+            self.variables.take(plans)
             recovery.lost = None
 
     def _connect(self, recording: ClusterRecording | None, key: BindingKey) -> None:
         if recording is not None:
             marks = partial(cluster_worker.marks, self.token, key)
             recording.connect(self._contact, self.group.homes.workers, marks)
+
+
+def _count(
+    counter: Counter, steps: Sequence[BoundBatch], done: int, results: Sequence[Any] | None
+) -> None:
+    """Tell a counter, who knows that the first step began, of steps that workers made together.
+
+    Args:
+        counter: who.
+        steps: what was to run, on what.
+        done: how many steps are complete.
+        results: what the last one gave; None: a step failed.
+    """
+    for index, (binding, feeds) in enumerate(steps[: done + (results is None)]):
+        if index:
+            counter.begin(binding)
+        unknown = [None for _ in binding.plan.fetch]
+        last = results is not None and index == done - 1
+        counter.end(feeds.samples, results if last else unknown if index < done else None)

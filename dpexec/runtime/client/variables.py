@@ -6,6 +6,7 @@ they are read.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,34 +31,31 @@ class Variables:
     Args:
         group: the replicas.
         recovery: reads again what was lost in between.
+        replicas: the variables here.
     """
 
-    def __init__(self, group: ReplicaGroup, recovery: Recovery) -> None:
-        self._group, self._recovery = group, recovery
+    def __init__(self, group: ReplicaGroup, recovery: Recovery, replicas: Replicas) -> None:
+        self._group, self._recovery, self._replicas = group, recovery, replicas
         self._generation = -1  # of what the workers have taken last
         self._sources: dict[str, int] = {}  # whose values of a variable the user sees
 
-    def taken(self, replicas: Replicas) -> bool:
-        """Whether the workers have what the user wrote.
+    @property
+    def taken(self) -> bool:
+        """Whether the workers have what the user wrote."""
+        return self._generation == self._replicas.generation
 
-        Args:
-            replicas: the variables here.
-        """
-        return self._generation == replicas.generation
-
-    def take(self, plans: Iterable[Plan], replicas: Replicas) -> None:
+    def take(self, plans: Iterable[Plan]) -> None:
         """Send what the user wrote to those that use it.
 
         Args:
             plans: what reads it.
-            replicas: the variables here.
         """
         for plan in plans:
-            self._push(plan, replicas)
-        replicas.taken()
-        self._generation, self._group.filled = replicas.generation, True
+            self._push(plan)
+        self._replicas.taken()
+        self._generation, self._group.filled = self._replicas.generation, True
 
-    def _push(self, plan: Plan, replicas: Replicas) -> None:
+    def _push(self, plan: Plan) -> None:
         """Send persistable variables to the workers of devices that use them, and to mirrors.
 
         All that a worker takes is one task: what its replicas have in common is one array there.
@@ -65,7 +63,7 @@ class Variables:
         group = self._group
         values: list[dict[str, Any]] = []
         for device, names in enumerate(plan.reads):
-            tensors = {name: replicas.tensor(device, name) for name in names}
+            tensors = {name: self._replicas.tensor(device, name) for name in names}
             self._sources.update((name, device) for name in names if name not in self._sources)
             values.append({name: t.numpy() for name, t in tensors.items() if t is not None})
         calls: list[tuple[str, tuple[Any, ...]]] = [
@@ -78,18 +76,18 @@ class Variables:
             calls.append((worker, (True, {device: kept})))
         group.call(cluster_state.store, calls, "to take values")
 
-    def values(self, names: Iterable[str], replicas: Replicas) -> list[dict[str, Any]]:
+    def values(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """What every device has of variables that nobody wrote since; equal values travel once.
 
         The user's tensors are filled, as if they had been read.
 
         Args:
             names: of the variables.
-            replicas: the variables here.
 
         Raises:
             ClusterError: the values are lost.
         """
+        replicas = self._replicas
         known = [name for name in names if name in self._sources and replicas.current(name)]
         values = self._recovery.read(lambda: self._values(known))
         for name in known:
@@ -119,13 +117,12 @@ class Variables:
         calls = [(address[device], (device, wanted)) for device, wanted in enumerate(names)]
         return self._group.call(function, calls, "to read variables")
 
-    def defer(self, plan: Plan, feeds: Feeds, replicas: Replicas) -> None:
+    def defer(self, plan: Plan, feeds: Feeds) -> None:
         """Let the user's tensors come from the workers when they are read.
 
         Args:
             plan: what ran.
             feeds: what it was fed.
-            replicas: the variables here.
         """
         source: dict[str, int] = {}
         written = [*plan.overwritten, *plan.commits, *((0, name) for name in feeds.persistable)]
@@ -133,13 +130,17 @@ class Variables:
             source[name] = min(device, source.get(name, device))
         self._sources.update(source)
         for name, device in source.items():
-            tensor = replicas.scope.var(name).get_tensor()
+            tensor = self._replicas.scope.var(name).get_tensor()
             tensor.place = CPUPlace()
-            tensor.defer(lambda device=device, name=name: self._pull(device, name))  # type: ignore[misc]
+            # without what knows the scope, or tensor and scope would hold each other
+            tensor.defer(functools.partial(_pull, self._group, self._recovery, device, name))
 
-    def _pull(self, device: int, name: str) -> Any:
-        def load() -> Any:
-            calls = [(self._group.homes.address[device], (device, [name]))]
-            return self._group.call(cluster_state.values, calls, f"to read {name}")[0][name]
 
-        return np.array(self._recovery.read(load))
+def _pull(group: ReplicaGroup, recovery: Recovery, device: int, name: str) -> Any:
+    """The value that a replica has of a variable."""
+
+    def load() -> Any:
+        calls = [(group.homes.address[device], (device, [name]))]
+        return group.call(cluster_state.values, calls, f"to read {name}")[0][name]
+
+    return np.array(recovery.read(load))
