@@ -21,7 +21,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.opdef import Spec
 from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.variable import Variable
-from dpexec.runtime.follow import follow_collective
+from dpexec.runtime.collective_specs import follow_collective
 from dpexec.runtime.replicas import Replicas
 
 __all__ = ["Rules", "array_spec", "check_fetch_names", "check_merge", "check_run"]

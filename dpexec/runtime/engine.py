@@ -19,14 +19,14 @@ from dpexec.ir.callsite import warn
 from dpexec.ir.feed_fetch import without_feed_and_fetch
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
-from dpexec.runtime.bindings import Bindings
+from dpexec.runtime.binding_cache import BindingCache
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitter import Splitter
 from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.runtime.fetch import FetchedOffsets, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
-from dpexec.runtime.inner import splitter
 from dpexec.runtime.local_runner import LocalRunner
+from dpexec.runtime.parallel_do import splitter
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
@@ -99,7 +99,7 @@ class Engine:
         self.plan: Plan | None = None
         self.local = self._make_runner()
         alone = not self._on_cluster and self.graph.trainers == 1
-        self.bindings = Bindings(self.graph, self.compilation, self.replicas, opens=alone)
+        self.bindings = BindingCache(self.graph, self.compilation, self.replicas, opens=alone)
         self._busy = threading.Lock()
         self._cluster: ClusterRunner | None = None
         self._runs_since_drop = 0

@@ -9,7 +9,7 @@ from dpexec.core.rings import Ring
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.env import Shard
 from dpexec.runtime.feeds.splitting import Feeds
-from dpexec.runtime.inner import parts_of_rows
+from dpexec.runtime.parallel_do import parts_of_rows
 
 __all__ = ["make_shards"]
 

@@ -27,7 +27,7 @@ from dpexec.kernels.host import host_kernel_of
 from dpexec.runtime.bodies import Body, BodyError, Rounds
 from dpexec.runtime.env import Env, Shard
 from dpexec.runtime.finite import checking_results
-from dpexec.runtime.half import computes_in_single, rounding, widening
+from dpexec.runtime.half_precision import computes_in_single, rounding, widening
 
 if TYPE_CHECKING:
     from dpexec.runtime.code.run import CodeRun

@@ -12,7 +12,7 @@ import pytest
 from dask.diagnostics import Profiler, ProgressBar
 
 import dpexec as fluid
-from dpexec.runtime.lower import FETCH_KEY
+from dpexec.runtime.schedulers.dask_graph import FETCH_KEY
 from tests.runtime.nets import batches, classifier, train
 
 

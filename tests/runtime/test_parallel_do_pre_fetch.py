@@ -6,7 +6,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
-from dpexec.runtime import inner
+from dpexec.runtime import parallel_do as running
 from tests.runtime.parallel_do_programs import (
     CPU,
     assert_close,
@@ -45,13 +45,13 @@ def test_pre_fetched_input_is_split_without_a_node(rows):
 def test_loader_splits_pre_fetched_input_in_its_thread(monkeypatch):
     batches = [(normal(rows, 4), normal(rows, 1)) for rows in (7, 2, 5)]
     threads = set()
-    original = inner._split
+    original = running._split
 
     def split(*arguments):
         threads.add(threading.current_thread().name)
         return original(*arguments)
 
-    monkeypatch.setattr(inner, "_split", split)
+    monkeypatch.setattr(running, "_split", split)
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 7
     with fluid.unique_name.guard(), fluid.program_guard(main, startup):

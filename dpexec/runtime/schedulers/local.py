@@ -14,8 +14,8 @@ import dask.threaded
 from dask.callbacks import Callback
 from threadpoolctl import ThreadpoolController
 
-from dpexec.runtime.lower import FETCH_KEY, to_dask
 from dpexec.runtime.plan import Plan
+from dpexec.runtime.schedulers.dask_graph import FETCH_KEY, to_dask
 from dpexec.runtime.schedulers.prepared import PreparedGraph, Threads
 
 __all__ = ["LocalGraph", "LocalScheduler", "inline", "one_kernel_thread"]

@@ -13,11 +13,11 @@ from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import check_fetch_names
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitting import Feeds
-from dpexec.runtime.inner import busy_devices, count_rows, split_pre_fetched
+from dpexec.runtime.parallel_do import busy_devices, count_rows, split_pre_fetched
 from dpexec.runtime.plan import Plan, PlanKey
 from dpexec.runtime.replicas import Replicas
 
-__all__ = ["Bindings"]
+__all__ = ["BindingCache"]
 
 _PLANS_KEPT = 32
 _BINDINGS_KEPT = 64
@@ -25,7 +25,7 @@ _OPERATORS_KEPT = 50_000  # of bindings: more of them are kept for a small progr
 _SIGNATURES_KEPT = 256
 
 
-class Bindings:
+class BindingCache:
     """The plans and bindings of a program.
 
     Args:

@@ -13,9 +13,9 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
 from dpexec.runtime.check import array_spec, check_run
+from dpexec.runtime.collective_specs import samples_of
 from dpexec.runtime.collectives import on_place
 from dpexec.runtime.feeds.splitting import Feeds, SplitTensor, even_rows
-from dpexec.runtime.follow import samples_of
 from dpexec.runtime.partition import Busy, live_nodes
 from dpexec.runtime.replicas import Replicas
 
