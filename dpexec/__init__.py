@@ -1,6 +1,6 @@
 """dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from dpexec import (
     average,
@@ -12,8 +12,10 @@ from dpexec import (
     core,
     data_feed_desc,
     data_feeder,
+    dataloader,
     dataset,
     debugger,
+    default_scope_funcs,
     dygraph,
     evaluator,
     executor,
@@ -36,6 +38,7 @@ from dpexec import (
     transpiler,
     unique_name,
 )
+from dpexec.absent import explain_missing_names
 from dpexec.autodiff import gradients
 from dpexec.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from dpexec.core.flags import get_flags, set_flags
@@ -45,8 +48,12 @@ from dpexec.data import data
 from dpexec.data_feed_desc import DataFeedDesc
 from dpexec.data_feeder import DataFeeder
 from dpexec.dataset import DatasetFactory
-from dpexec.dygraph import disable_dygraph, enable_dygraph
-from dpexec.errors import similar
+from dpexec.dygraph import (
+    disable_dygraph,
+    disable_imperative,
+    enable_dygraph,
+    enable_imperative,
+)
 from dpexec.executor import Executor
 from dpexec.framework import (
     CPUPlace,
@@ -115,15 +122,19 @@ __all__ = [
     "data",
     "data_feed_desc",
     "data_feeder",
+    "dataloader",
     "dataset",
     "debugger",
     "default_main_program",
+    "default_scope_funcs",
     "default_startup_program",
     "device_guard",
     "disable_dygraph",
+    "disable_imperative",
     "dygraph",
     "embedding",
     "enable_dygraph",
+    "enable_imperative",
     "evaluator",
     "executor",
     "framework",
@@ -167,7 +178,4 @@ vars(core).update({name: getattr(inference, name) for name in inference.__all__}
 vars(core).update(ProgramDesc=ProgramDesc, BlockDesc=BlockView, OpDesc=OperatorView)
 
 if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
-
-    def __getattr__(name: str) -> NoReturn:
-        """Raise AttributeError for a name that is not found, with those that may be meant."""
-        raise AttributeError(f"module 'dpexec' has no attribute {name!r}{similar(name, __all__)}")
+    explain_missing_names(__name__, __all__)

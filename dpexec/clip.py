@@ -114,6 +114,10 @@ class GradientClipBase:
                 "'set_gradient_clip' has no effect, because 'grad_clip' is given to the optimizer",
                 stacklevel=2,
             )
+        return self._static_clip(params_grads)
+
+    def _static_clip(self, params_grads: list[ParamGrad]) -> list[ParamGrad]:
+        """What :meth:`__call__` does; classes of users overwrite this, as in fluid."""
         pairs = [(param, grad) for param, grad in params_grads if grad is not None]
         if not any(self._needs_clip(param) for param, _ in pairs):
             return pairs

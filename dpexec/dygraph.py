@@ -55,6 +55,9 @@ def disable_dygraph() -> None:
     """Leave the eager mode, which nobody is in."""
 
 
+enable_imperative, disable_imperative = enable_dygraph, disable_dygraph  # older names
+
+
 def _error(name: str) -> RuntimeError:
     return RuntimeError(
         f"fluid.{name} is not supported: it executes eagerly; dpexec runs programs, made of "

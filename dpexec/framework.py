@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec import core as core  # scripts import it from here, too
 from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.flags import get_flags, set_flags
 from dpexec.core.places import (
     CPUPlace,
     CUDAPinnedPlace,
@@ -46,17 +47,37 @@ __all__ = [
     "default_main_program",
     "default_startup_program",
     "device_guard",
+    "get_flags",
     "grad_var_name",
     "in_dygraph_mode",
     "is_compiled_with_cuda",
     "name_scope",
     "program_guard",
     "require_version",
+    "set_flags",
     "switch_main_program",
     "switch_startup_program",
 ]
 
 FLUID_VERSION = (1, 8, 5, 0)
+
+
+EMPTY_VAR_NAME, TEMP_VAR_NAME = "@EMPTY@", "@TEMP@"
+GRAD_VAR_SUFFIX, ZERO_VAR_SUFFIX = "@GRAD", "@ZERO"
+CONTROL_DEP_VAR_PREFIX = "__control_var"
+
+
+def dtype_is_floating(dtype: Any) -> bool:
+    """Whether a data type is one of float16, float32 and float64."""
+    return as_var_type(dtype) in (VarType.FP16, VarType.FP32, VarType.FP64)
+
+
+def _dygraph_tracer() -> None:
+    """None: programs are not traced."""
+
+
+def _current_expected_place() -> None:
+    """None: programs run where their executor says."""
 
 
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:

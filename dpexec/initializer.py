@@ -97,6 +97,10 @@ class Initializer:
         var.op = op
         return op
 
+    def _compute_fans(self, var: Variable) -> tuple[int, int]:
+        """See :func:`fans`; classes of users call it, as in fluid."""
+        return fans(var.shape)
+
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
         raise NotImplementedError(
             f"{type(self).__name__} does not say which operator fills {var.name}"

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+from dpexec.absent import missing_name
 from dpexec.core import unique_name
 from dpexec.core.unique_name import UniqueNameGenerator, generate, guard, switch
 
 __all__ = ["UniqueNameGenerator", "generate", "guard", "switch"]
+
+generate_with_ignorable_key = generate  # the key is ignored in fluid's eager mode alone
 
 
 def __getattr__(name: str) -> Any:
     """The generator in force, which changes."""
     if name == "generator":
         return unique_name._generator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_name(__name__, name, __all__)

@@ -15,11 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 
-_INSTEAD = {
-    "pslib": "fluid.incubate.fleet.parameter_server.distribute_transpiler has parameter servers",
-    "slim": "dpexec neither quantizes nor prunes nets",
-}
-"""What to know of modules that are missing."""
+from dpexec.absent import KNOWN, explain_in
 
 
 def target_of(name: str) -> str:
@@ -58,7 +54,7 @@ def _resolve(name: str) -> ModuleType:
 def _missing(name: str) -> ModuleNotFoundError:
     """The error about a module that dpexec does not have: what it is, or what there is instead."""
     parts = name.split(".")
-    why = next((text for part, text in _INSTEAD.items() if part in parts), None)
+    why = next((text for part in reversed(parts) if (text := KNOWN.get(part))), None)
     if why is None and parts[1] == "fluid":
         why = "dpexec has no such module of fluid"
     if why is None:
@@ -75,6 +71,7 @@ class _Loader(importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = _resolve(spec.name)
+        explain_in(module)
         self.own = module.__spec__
         return module
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dpexec.absent import explain_import
 from dpexec.commands import OTHER_FAILED, SCRIPT_ERROR, CommandError, count
 
 __all__ = ["add_options", "run", "separate"]
@@ -161,6 +162,8 @@ def _check_targets(options: argparse.Namespace) -> None:
 
 def _print_traceback(error: Exception, script: str) -> None:
     """Print the traceback as Python would have for the script alone."""
+    if isinstance(error, ImportError):
+        explain_import(error)
     inside: TracebackType | None = error.__traceback__
     while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next

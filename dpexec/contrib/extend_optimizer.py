@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -82,3 +83,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Any]) -> type[Any]:
 def _updating(param: Any, grad: Any) -> Iterator[None]:
     with param.block.program._optimized_guard([param, grad]), name_scope("weight decay"):
         yield
+
+
+__path__: list[str] = []  # imports look for it
+extend_optimizer_with_weight_decay = sys.modules[__name__]  # fluid's name of the module

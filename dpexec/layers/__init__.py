@@ -17,6 +17,8 @@ Example:
 from types import ModuleType
 from typing import Any
 
+from dpexec.absent import KNOWN as _KNOWN
+from dpexec.absent import missing_name as _missing_name
 from dpexec.errors import similar as _similar
 from dpexec.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
@@ -108,7 +110,7 @@ metric_op = metric  # fluid's name of the module
 def _elsewhere(name: str) -> Any:
     """A layer asked of a module that has it in fluid, as ``layers.nn.conv2d``."""
     if name not in __all__:
-        raise AttributeError(f"layers has no {name}")
+        raise _missing_name("dpexec.layers", name, __all__)
     return globals()[name]
 
 
@@ -130,5 +132,7 @@ for _module in (
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _KNOWN:
+        raise _missing_name(__name__, name, __all__)
     count, hint = len(__all__), _similar(name, __all__)
     raise AttributeError(f"layers.{name} is not supported: {count} are, see dir(layers){hint}")

@@ -55,7 +55,27 @@ def _check_sample(shape: Any, seed: Any) -> None:
     check_type(seed, "seed", int, "sample")
 
 
-class _TwoParameters:
+class Distribution:
+    """Base class of distributions."""
+
+    def sample(self, *args: Any, **kwargs: Any) -> Variable:
+        """Values that are drawn."""
+        raise NotImplementedError(f"{type(self).__name__} has no sample")
+
+    def entropy(self) -> Variable:
+        """The entropy."""
+        raise NotImplementedError(f"{type(self).__name__} has no entropy")
+
+    def kl_divergence(self, other: Any) -> Variable:
+        """The divergence from another distribution."""
+        raise NotImplementedError(f"{type(self).__name__} has no kl_divergence")
+
+    def log_prob(self, value: Variable) -> Variable:
+        """The logarithm of the density."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_prob")
+
+
+class _TwoParameters(Distribution):
     """Takes two parameters: numbers, arrays, lists, or variables."""
 
     def _take(self, first: Any, second: Any, names: tuple[str, str]) -> tuple[Variable, Variable]:
@@ -174,7 +194,7 @@ class Normal(_TwoParameters):
         return 0.5 * (ratio + distance - 1.0 - _log(ratio))
 
 
-class Categorical:
+class Categorical(Distribution):
     """Classes with probabilities ``softmax(logits)``.
 
     Args:
@@ -210,7 +230,7 @@ class Categorical:
         return -1.0 * reduce_sum(probability * (logits - _log(total)), dim=-1, keep_dim=True)
 
 
-class MultivariateNormalDiag:
+class MultivariateNormalDiag(Distribution):
     """Normal vectors whose elements are independent.
 
     Args:

@@ -11,6 +11,32 @@ from typing import Any
 __all__ = ["assert_same_structure", "flatten", "is_sequence", "map_structure", "pack_sequence_as"]
 
 
+def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
+    """A number as a list of ``n`` equal ones; a list of ``n`` numbers stays one.
+
+    Args:
+        value: the number, or the list.
+        n: how many there shall be.
+        name: of the argument.
+        dtype: of the numbers.
+
+    Raises:
+        ValueError: that is neither.
+    """
+    if isinstance(value, dtype):
+        return [value] * n
+    wanted = f"The {name}'s type must be list or tuple of {n} {dtype}. Received: {value!r}"
+    try:
+        found = list(value)
+        for item in found:
+            dtype(item)
+    except (TypeError, ValueError):
+        raise ValueError(wanted) from None
+    if len(found) != n:
+        raise ValueError(wanted)
+    return found
+
+
 def is_sequence(seq: Any) -> bool:
     """Whether something is a structure: a list, a tuple or a dict, no string."""
     return isinstance(seq, (Mapping, Sequence)) and not isinstance(seq, str)

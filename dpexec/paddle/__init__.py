@@ -5,6 +5,7 @@
 
 from typing import NoReturn
 
+from dpexec.absent import explain_missing_names
 from dpexec.errors import similar
 from dpexec.paddle import compat, dataset, distributed, reader, utils, version
 from dpexec.reading.decorators import batch
@@ -19,3 +20,6 @@ def __getattr__(name: str) -> NoReturn:
         f"paddle.{name} is not supported by dpexec, which runs programs of Paddle 1.x: their "
         f"layers and optimizers are in paddle.fluid{similar(name, __all__)}"
     )
+
+
+explain_missing_names(__name__, __all__)

@@ -1,5 +1,6 @@
 """``paddle.reader``: the decorators of readers."""
 
+from dpexec.reading import decorators as decorator  # noqa: F401  fluid's name of the module
 from dpexec.reading.decorators import (
     ComposeNotAligned,
     buffered,
@@ -12,6 +13,8 @@ from dpexec.reading.decorators import (
     shuffle,
     xmap_readers,
 )
+
+__path__: list[str] = []  # imports look for decorator
 
 __all__ = [
     "ComposeNotAligned",

@@ -181,6 +181,8 @@ def test_batches_are_shuffled_anew_in_every_run():
 
 
 def test_what_is_refused_says_what_to_use():
-    with pytest.raises(AttributeError, match=r"rank_attention is not supported: .*layers\.gather"):
+    with pytest.raises(
+        AttributeError, match=r"rank_attention is not supported by dpexec: .*layers\.gather"
+    ):
         contrib.rank_attention  # noqa: B018
     assert not hasattr(contrib, "nobody")

@@ -1,7 +1,9 @@
 """``fluid.contrib.layers``: layers beside those of ``fluid.layers``."""
 
-from typing import NoReturn
+from typing import Any
 
+from dpexec.absent import missing_name as _missing_name
+from dpexec.contrib.layers import nn
 from dpexec.contrib.layers.metric_op import ctr_metric_bundle
 from dpexec.contrib.layers.nn import (
     fused_elemwise_activation,
@@ -36,13 +38,12 @@ __all__ = [
     "var_conv_2d",
 ]
 
-_REFUSED = {
-    "rank_attention": "an operator for GPUs alone; build it from layers.matmul and layers.gather",
-    "search_pyramid_hash": "hashed n-grams; use layers.hash and layers.embedding",
-}
+
+def _elsewhere(name: str) -> Any:
+    """A layer asked of the module that has it in fluid."""
+    if name in __all__:
+        return globals()[name]
+    raise _missing_name(nn.__name__, name, __all__)
 
 
-def __getattr__(name: str) -> NoReturn:
-    if name in _REFUSED:
-        raise AttributeError(f"contrib.layers.{name} is not supported: {_REFUSED[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+vars(nn)["__getattr__"] = _elsewhere

@@ -1,0 +1,67 @@
+"""``fluid.default_scope_funcs``: scopes in scopes; each thread has its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dpexec.core.scope import Scope, ScopeVariable
+
+__all__ = [
+    "enter_local_scope",
+    "find_var",
+    "get_cur_scope",
+    "leave_local_scope",
+    "scoped_function",
+    "var",
+]
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.scopes = [Scope()]
+
+
+_stack = _Stack()
+
+
+def get_cur_scope() -> Scope:
+    """The innermost scope of this thread."""
+    return _stack.scopes[-1]
+
+
+def enter_local_scope() -> None:
+    """Make a scope inside the current one, and make it the current one."""
+    _stack.scopes.append(get_cur_scope().new_scope())
+
+
+def leave_local_scope() -> None:
+    """Forget the current scope, and go back to the one around it.
+
+    Raises:
+        IndexError: there is none around it.
+    """
+    if len(_stack.scopes) == 1:
+        raise IndexError("there is no scope around the current one")
+    _stack.scopes.pop()
+    get_cur_scope().drop_kids()
+
+
+def var(name: str) -> ScopeVariable:
+    """The variable with this name of the current scope, made if it is not there."""
+    return get_cur_scope().var(name)
+
+
+def find_var(name: str) -> ScopeVariable | None:
+    """The variable with this name of the current scope or one around it; None if there is none."""
+    return get_cur_scope().find_var(name)
+
+
+def scoped_function(func: Callable[[], Any]) -> None:
+    """Call a function in a scope of its own."""
+    enter_local_scope()
+    try:
+        func()
+    finally:
+        leave_local_scope()
