@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType
+from dpexec.core.dtypes import AttrType, VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import roles, wire
 from dpexec.ir.attributes import FIELDS, attribute_type
@@ -36,8 +36,6 @@ __all__ = [
 VERSION = 1008005
 """Of the format: Paddle 1.8.5."""
 
-_CODES = {kind: code for code, kind in enumerate(FIELDS)}
-_KINDS = list(FIELDS)
 _TENSORS = {VarType.LOD_TENSOR: "lod_tensor", VarType.LOD_TENSOR_ARRAY: "tensor_array"}
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 
@@ -162,11 +160,11 @@ def _op(type: str, inputs: Iterable[Any], outputs: Iterable[Any], attrs: Any) ->
 
 def _attribute_message(op_type: str, name: str, value: Any) -> wire.Message:
     kind = attribute_type(value, name, op_type)
-    if kind == "BLOCK":
+    if kind == AttrType.BLOCK:
         value = value.idx
-    elif kind == "BLOCKS":
+    elif kind == AttrType.BLOCKS:
         value = [block.idx for block in value]
-    return {"name": name, "type": _CODES[kind], FIELDS[kind]: value}
+    return {"name": name, "type": int(kind), FIELDS[kind]: value}
 
 
 # ---- reading
@@ -249,14 +247,16 @@ def _add_op(block: Block, message: wire.Message) -> None:
 
 
 def _attribute(program: Program, message: wire.Message) -> Any:
-    kind = _KINDS[message["type"]]
+    kind = AttrType(message["type"])
     field = FIELDS[kind]
-    value = message.get(field, []) if kind.endswith("S") else message[field]
-    if kind.startswith("FLOAT"):
-        return [_shortest(v) for v in value] if kind == "FLOATS" else _shortest(value)
-    if kind == "BLOCK":
+    value = message.get(field, []) if kind.name.endswith("S") else message[field]
+    if kind == AttrType.FLOAT:
+        return _shortest(value)
+    if kind == AttrType.FLOATS:
+        return [_shortest(number) for number in value]
+    if kind == AttrType.BLOCK:
         return program.blocks[value]
-    if kind == "BLOCKS":
+    if kind == AttrType.BLOCKS:
         return [program.blocks[index] for index in value]
     return value
 

@@ -190,8 +190,7 @@ class Operator:
         Args:
             name: of the attribute.
         """
-        kind = attribute_type(self.attr(name), name, self.type)
-        return AttrType[kind.replace("BOOLEAN", "BOOL")]
+        return attribute_type(self.attr(name), name, self.type)
 
     def all_attrs(self) -> dict[str, Any]:
         """A copy of the attributes."""

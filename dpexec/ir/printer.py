@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpexec.core.dtypes import VarType
+from dpexec.core.dtypes import AttrType, VarType
 from dpexec.ir import wire
-from dpexec.ir.attributes import FIELDS
 from dpexec.ir.desc import VERSION, block_message, op_message, var_message
 from dpexec.ir.variable import Parameter, Variable
 
@@ -26,7 +25,7 @@ __all__ = ["block_text", "operator_text", "program_text", "variable_text"]
 
 _TYPES = {int(kind): kind.name for kind in VarType}
 _NAMES = {  # of the values of enums
-    ("Attr", "type"): dict(enumerate(FIELDS)),
+    ("Attr", "type"): {int(kind): kind.name.replace("BOOL", "BOOLEAN") for kind in AttrType},
     ("VarType", "type"): _TYPES,
     ("TensorDesc", "data_type"): _TYPES,
 }

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dpexec.core.dtypes import VarType
+from dpexec.core.dtypes import AttrType, VarType
 from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
@@ -47,6 +47,14 @@ _ROLES = {
     roles.FORWARD | roles.LOSS,
     roles.BACKWARD | roles.LOSS,
 }
+
+_NUMBERS = {AttrType.INT, AttrType.LONG, AttrType.FLOAT}
+_LISTS = {AttrType.INTS, AttrType.LONGS, AttrType.FLOATS}
+_ACCEPTED = {
+    **dict.fromkeys((AttrType.INT, AttrType.LONG), _NUMBERS),
+    **dict.fromkeys((AttrType.INTS, AttrType.LONGS), _LISTS),
+}
+"""Integers fit where floats are wanted, and 32 bits where 64 are."""
 
 Problems = Iterator[str]
 
@@ -163,16 +171,8 @@ def _attributes_can_be_saved(op: Operator, defined: set[str]) -> Problems:
         empty = any(isinstance(v, list | tuple) and not v for v in (default, value))
         if default is not None and not empty:
             wanted = attribute_type(default, name, op.type)
-            if not _fits(kind, wanted):
-                yield f"attribute {name} must be {wanted}, not {kind} ({value!r})"
-
-
-def _fits(kind: str, wanted: str) -> bool:
-    """Integers fit where floats are wanted, and 32 bits where 64 are."""
-    wider = {"INT": ("LONG", "FLOAT", "INT"), "LONG": ("INT", "FLOAT", "LONG")}
-    many = kind.endswith("S")
-    accepted = wider.get(kind.removesuffix("S"), (kind.removesuffix("S"),))
-    return many == wanted.endswith("S") and wanted.removesuffix("S") in accepted
+            if wanted not in _ACCEPTED.get(kind, {kind}):
+                yield f"attribute {name} must be {wanted.name}, not {kind.name} ({value!r})"
 
 
 def _roles_are_consistent(op: Operator, defined: set[str]) -> Problems:

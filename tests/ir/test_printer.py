@@ -3,7 +3,7 @@
 import pytest
 
 import dpexec as fluid
-from dpexec.core import EnforceNotMet
+from dpexec.core import AttrType, EnforceNotMet
 from dpexec.ir.attributes import attribute_type
 
 DATA = """\
@@ -134,7 +134,7 @@ def test_text_is_escaped():
 @pytest.mark.parametrize(
     ("value", "kind"),
     [
-        (True, "BOOLEAN"),
+        (True, "BOOL"),
         (1, "INT"),
         (2**40, "LONG"),
         (1.5, "FLOAT"),
@@ -149,19 +149,19 @@ def test_text_is_escaped():
     ],
 )
 def test_attribute_types(value, kind):
-    assert attribute_type(value) == kind
+    assert attribute_type(value) == AttrType[kind]
 
 
 def test_attribute_type_of_shapes_and_blocks():
-    assert attribute_type([2, 3], "shape", "fill_constant") == "LONGS"
-    assert attribute_type([2, 3], "shape", "reshape2") == "INTS"
-    assert attribute_type([], "op_role_var") == "STRINGS"
-    assert attribute_type([], "shape", "fill_constant") == "LONGS"
-    assert attribute_type([1], "int64_values", "assign_value") == "LONGS"
-    assert attribute_type([], "bool_values", "assign_value") == "INTS"
-    assert attribute_type([], "max_sizes", "prior_box") == "FLOATS"
-    assert attribute_type([4, 8], "min_sizes", "prior_box") == "FLOATS"
-    assert attribute_type(fluid.Program().global_block()) == "BLOCK"
+    assert attribute_type([2, 3], "shape", "fill_constant") == AttrType.LONGS
+    assert attribute_type([2, 3], "shape", "reshape2") == AttrType.INTS
+    assert attribute_type([], "op_role_var") == AttrType.STRINGS
+    assert attribute_type([], "shape", "fill_constant") == AttrType.LONGS
+    assert attribute_type([1], "int64_values", "assign_value") == AttrType.LONGS
+    assert attribute_type([], "bool_values", "assign_value") == AttrType.INTS
+    assert attribute_type([], "max_sizes", "prior_box") == AttrType.FLOATS
+    assert attribute_type([4, 8], "min_sizes", "prior_box") == AttrType.FLOATS
+    assert attribute_type(fluid.Program().global_block()) == AttrType.BLOCK
 
 
 @pytest.mark.parametrize("value", [object(), ["a", 1], {"a": 1}, [True, 2]])
@@ -172,5 +172,5 @@ def test_attributes_that_programs_cannot_hold(value):
 
 def test_operator_answers_with_the_declared_type():
     op = (fluid.data("x", [None, 4]) * 2).op
-    assert op.attr_type("scale") == fluid.core.AttrType.FLOAT
-    assert op.attr_type("bias_after_scale") == fluid.core.AttrType.BOOL
+    assert op.attr_type("scale") == AttrType.FLOAT
+    assert op.attr_type("bias_after_scale") == AttrType.BOOL
