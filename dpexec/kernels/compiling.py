@@ -7,10 +7,14 @@ as everything is on disk; whatever has to be compiled brings it about.
 
 from __future__ import annotations
 
+import functools
+import zlib
 from collections.abc import Callable
+from types import CodeType, FunctionType
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import sigutils
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
@@ -32,8 +36,36 @@ KEEP = _can_keep()
 """Whether machine code is kept on disk; else every process compiles what it uses."""
 
 
+@functools.cache
+def _stamp(function: Any) -> int:
+    """Says what a function does: its bytecode, the numbers that it knows, and all that it calls."""
+    codes: list[CodeType] = [function.__code__]
+    parts: list[tuple[Any, ...]] = []
+    for code in codes:
+        codes += [const for const in code.co_consts if isinstance(const, CodeType)]
+        consts = [const for const in code.co_consts if not isinstance(const, CodeType)]
+        parts.append((code.co_code, code.co_names, consts))
+    for name in sorted({name for code in codes for name in code.co_names}):
+        value = function.__globals__.get(name)
+        helper = getattr(value, "py_func", getattr(value, "_defn", value))
+        if isinstance(helper, FunctionType) and helper is not function:
+            parts.append((name, _stamp(helper)))
+        elif isinstance(value, int | float | np.generic):
+            parts.append((name, value))
+    return zlib.crc32(repr(parts).encode())
+
+
 class _Kept(FunctionCache):
-    """The machine code of a function on disk; numba's own, but for what it does before it loads."""
+    """The machine code of a function on disk; numba's own, but for two things.
+
+    It does less before it loads; and what was compiled is out of date as soon as anything changes
+    that the function calls, in whatever file that is.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        file: Any = self._cache_file
+        file._source_stamp = (file._source_stamp, _stamp(function))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         rtsys.initialize(target_context)  # functions that all machine code may call

@@ -12,7 +12,7 @@ from dpexec.kernels.machine import count, floats, integers, kernel, number, word
 from dpexec.kernels.math import log
 from dpexec.kernels.softmax import add_up, dot
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 _FEW = 64  # guesses that are found by insertion
 _HUGE = np.float32(1e20)
 
@@ -24,7 +24,7 @@ def _cross_entropy(p: int) -> int:
     for i in range(rows):
         chosen = label[i]
         if chosen == ignored:
-            match[i], loss[i] = _ONE, _ZERO
+            match[i], loss[i] = _ZERO, _ZERO
         elif chosen < 0 or chosen >= n:
             return 1
         else:

@@ -14,7 +14,6 @@ from llvmlite import ir
 from numba import types
 from numba.core.compiler import Compiler
 
-from dpexec.kernels.compiling import KEEP
 from dpexec.kernels.machine import intrinsic
 
 __all__ = [
@@ -31,11 +30,11 @@ __all__ = [
     "tanh",
 ]
 
-inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
+inline = numba.njit(inline="always", error_model="numpy")
 
 # Sums and largest elements in as many lanes as the processor has: their order depends on it, but
 # not on anything else.
-lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, cache=KEEP, error_model="numpy")
+lanes = numba.njit(fastmath={"reassoc", "nsz", "nnan"}, error_model="numpy")
 
 
 class _Apart(Compiler):
@@ -57,6 +56,7 @@ _LOG = tuple(map(_F, (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.242
 _ZERO, _HALF, _ONE, _TWO = _F(0), _F(0.5), _F(1), _F(2)
 _LARGEST, _SMALLEST, _SQRT_HALF = _F(88.3762626647949), _F(-87.3), _F(0.70710678118654752)
 _TINIEST = _F(1.17549435e-38)
+_INFINITY = _F(np.inf)
 E0, E1, E2, E3, E4, E5 = _EXP
 L0, L1, L2, L3, L4, L5, L6, L7, L8 = _LOG
 
@@ -95,7 +95,7 @@ def _in_order(bits: Any) -> Any:
     return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
 
 
-@numba.njit(cache=KEEP, error_model="numpy")
+@numba.njit(error_model="numpy")
 def largest(x: Any, start: int, n: int) -> Any:
     """The largest of ``n`` numbers: as integers, of which compilers compare many at once."""
     found = _in_order(_as_bits(x[start]))
@@ -104,7 +104,7 @@ def largest(x: Any, start: int, n: int) -> Any:
     return _as_float(_in_order(found))
 
 
-@numba.njit(cache=KEEP, error_model="numpy")
+@numba.njit(error_model="numpy")
 def smallest(x: Any, start: int, n: int) -> Any:
     """The smallest of ``n`` numbers."""
     found = _in_order(_as_bits(x[start]))
@@ -115,7 +115,7 @@ def smallest(x: Any, start: int, n: int) -> Any:
 
 @inline
 def log(x: Any) -> Any:
-    """The natural logarithm of a positive number; -inf for 0, nan for less."""
+    """The natural logarithm of a positive number, infinity included; -inf for 0, nan for less."""
     bits = _as_bits(max(x, _TINIEST))
     e = np.float32(np.int32((bits >> np.int32(23)) - np.int32(126)))
     m = _as_float(np.int32((bits & np.int32(0x007FFFFF)) | np.int32(0x3F000000)))
@@ -126,7 +126,8 @@ def log(x: Any) -> Any:
     y = (((((((L0 * m + L1) * m + L2) * m + L3) * m + L4) * m + L5) * m + L6) * m + L7) * m + L8
     y = y * m * z + e * _LN2_LOW - _HALF * z
     y = m + y + e * _LN2_HIGH
-    return y if x > _ZERO else (-np.float32(np.inf) if x == _ZERO else np.float32(np.nan))
+    y = y if x < _INFINITY else x
+    return y if x > _ZERO else (-_INFINITY if x == _ZERO else np.float32(np.nan))
 
 
 @inline

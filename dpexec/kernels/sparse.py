@@ -12,14 +12,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from dpexec.kernels.compiling import KEEP
 from dpexec.kernels.embedding import fetch_ahead
 from dpexec.kernels.lowering import Code, Sparse, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel, number
 
 __all__ = ["append", "merged"]
 
-inline = numba.njit(inline="always", cache=KEEP, error_model="numpy")
+inline = numba.njit(inline="always", error_model="numpy")
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _BITS = 11

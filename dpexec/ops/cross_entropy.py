@@ -128,7 +128,7 @@ def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
     samples=lambda r: [
         Sample({"X": _probabilities(r, (4, 5)), "Label": r.integers(0, 5, (4, 1))}),
         Sample(
-            {"X": _probabilities(r, (2, 3, 5)), "Label": r.integers(0, 5, (2, 3, 1))},
+            {"X": _probabilities(r, (2, 3, 5)), "Label": r.integers(1, 4, (2, 3, 1))},
             {"ignore_index": 2},
         ),
         Sample({"X": _probabilities(r, (3, 2)), "Label": r.integers(0, 2, (3,))}),

@@ -38,7 +38,7 @@ def exp_grad_grad(xp: Any, out: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
 @unary(
     "log",
     lambda r: r.uniform(0.5, 2.0, (3, 4)),
-    (np.array([1.0, 0.25]), np.array([0.0, -1.3862944])),
+    (np.array([1.0, 0.25, np.inf]), np.array([0.0, -1.3862944, np.inf])),
     attrs=LIBRARIES,
 )
 def log(xp: Any, x: Any) -> Any:
