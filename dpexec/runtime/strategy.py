@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from dpexec.core.dtypes import ShownByName
-from dpexec.errors import EnforceNotMet, similar
-from dpexec.ir.callsite import warn
 from dpexec.passes import OperatorPass, Pass
 from dpexec.runtime.pass_builder import PassBuilder
+from dpexec.runtime.strategy_fields import Field, Strategy, one_of, optional_bool, strings
 
 __all__ = ["DEFAULTS", "BuildStrategy", "ExecutionStrategy", "StrategyDefaults"]
 
@@ -44,139 +40,6 @@ class StrategyDefaults:
 DEFAULTS = StrategyDefaults()
 
 
-class _Field:
-    """A checked attribute of a strategy.
-
-    Args:
-        default: the initial value.
-        kind: what may be assigned: ``bool``, ``int``, ``str``, an enum, or a checking function.
-        doc: one line for ``help()``.
-        effective: False for what fluid has and dpexec accepts, but which changes nothing here;
-            assigning another value than the default says so once.
-    """
-
-    def __init__(self, default: Any, kind: Any, doc: str, effective: bool = True) -> None:
-        self.default = default
-        self.kind = kind
-        self.effective = effective
-        self.__doc__ = doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        return instance._values[self.name]
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        value = self._check(value)
-        known = value == self.default or value == instance._values.get(self.name)
-        if not (known or self.effective):
-            _say_once(type(instance).__name__, self.name)
-        instance._set(self.name, value)
-
-    def _check(self, value: Any) -> Any:
-        if not isinstance(self.kind, type):
-            return self.kind(self.name, value)
-        if self.kind is bool and isinstance(value, (bool, int, np.bool_)):
-            return bool(value)
-        if self.kind is int and isinstance(value, (int, np.integer)):
-            if value < 0:
-                raise TypeError(f"{self.name} must not be negative, but received {value}")
-            return int(value)
-        if self.kind not in (bool, int) and isinstance(value, self.kind):
-            return value
-        what = f"a value of type {self.kind.__name__}"
-        if issubclass(self.kind, enum.Enum):
-            what = " or ".join(map(str, self.kind))
-        raise TypeError(f"{self.name} takes {what}, but received {value!r}")
-
-
-_said: set[tuple[str, str]] = set()
-
-
-def _say_once(owner: str, name: str) -> None:
-    if (owner, name) not in _said:
-        _said.add((owner, name))
-        warn(f"{owner}.{name} is accepted but has no effect in this version of dpexec")
-
-
-class _Strategy:
-    _values: dict[str, Any]
-    _frozen_by: str | None
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "_values", {})
-        object.__setattr__(self, "_frozen_by", None)
-        for name, field in self.fields().items():
-            self._values[name] = field.default
-
-    @classmethod
-    def fields(cls) -> dict[str, _Field]:
-        """All fields by name."""
-        return {name: value for name, value in vars(cls).items() if isinstance(value, _Field)}
-
-    def _set(self, name: str, value: Any) -> None:
-        if value != self._values[name]:
-            self._check_open(name)
-        self._values[name] = value
-
-    def _check_open(self, name: str) -> None:
-        if self._frozen_by is not None:
-            raise EnforceNotMet(
-                f"PreconditionNotMet: {type(self).__name__} has been finalized by "
-                f"{self._frozen_by}, {name} cannot be configured again; make a new strategy and a "
-                "new CompiledProgram"
-            )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.fields():
-            hint = similar(name, self.fields()) or f"; it has {', '.join(self.fields())}"
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
-        object.__setattr__(self, name, value)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"{type(self).__name__} cannot be copied or pickled")
-
-    def __repr__(self) -> str:
-        changed = {
-            name: value
-            for name, value in self._values.items()
-            if value != self.fields()[name].default
-        }
-        return f"{type(self).__name__}({', '.join(f'{k}={v}' for k, v in changed.items())})"
-
-    def freeze(self, by: str) -> None:
-        """Refuse changes from now on: the strategy was compiled into a plan."""
-        object.__setattr__(self, "_frozen_by", by)
-
-    def was_compiled(self) -> bool:
-        """Whether a program was compiled with it."""
-        return self._frozen_by == "compilation"
-
-
-def _optional_bool(name: str, value: Any) -> bool | None:
-    if value is None or isinstance(value, (bool, np.bool_)):
-        return None if value is None else bool(value)
-    raise EnforceNotMet(f"{name} takes None, True or False, but received {value!r}")
-
-
-def _strings(name: str, value: Any) -> Any:
-    if isinstance(value, (list, tuple, set)) and all(isinstance(v, str) for v in value):
-        return type(value)(value)
-    raise TypeError(f"{name} takes a collection of strings, but received {value!r}")
-
-
-def _one_of(*known: str) -> Callable[[str, Any], str]:
-    def check(name: str, value: Any) -> str:
-        if value in known:
-            return str(value)
-        raise ValueError(f"{name} is {' or '.join(map(repr, known))}, but received {value!r}")
-
-    return check
-
-
 def _scheduler(name: str, value: Any) -> Any:
     known = (None, "threads", "sync", "distributed")
     if hasattr(value, "scheduler_info") or value in known:
@@ -187,7 +50,7 @@ def _scheduler(name: str, value: Any) -> Any:
     )
 
 
-class BuildStrategy(_Strategy):
+class BuildStrategy(Strategy):
     """How the graph of replicas is built.
 
     Fields have fluid's names, types and defaults; setting an unknown one raises AttributeError,
@@ -228,58 +91,58 @@ class BuildStrategy(_Strategy):
     ReduceStrategy: TypeAlias = ReduceStrategy
     GradientScaleStrategy: TypeAlias = GradientScaleStrategy
 
-    reduce_strategy = _Field(
+    reduce_strategy = Field(
         ReduceStrategy.AllReduce, ReduceStrategy, "AllReduce or Reduce aggregation."
     )
-    gradient_scale_strategy = _Field(
+    gradient_scale_strategy = Field(
         GradientScaleStrategy.CoeffNumDevice,
         GradientScaleStrategy,
         "Seed of the loss gradient: the device's share of the batch, one, or fed by the user.",
     )
-    debug_graphviz_path = _Field("", str, "Prefix of DOT files written when compiling.")
-    enable_sequential_execution = _Field(False, bool, "Keep the program's order on each device.")
-    fuse_all_reduce_ops = _Field(True, bool, "One all-reduce per layer, or as flags say.")
-    fuse_bn_act_ops = _Field(False, bool, "One operator normalizes a batch and applies relu.")
-    fuse_relu_depthwise_conv = _Field(False, bool, "depthwise_conv2d applies the relu before it.")
-    fuse_elewise_add_act_ops = _Field(False, bool, "One operator adds and activates.")
-    fuse_gemm_epilogue = _Field(False, bool, "On GPUs: products add their bias, and relu.")
-    enable_auto_fusion = _Field(False, bool, "One operator for what works on single elements.")
-    fuse_softmax_with_cross_entropy = _Field(
+    debug_graphviz_path = Field("", str, "Prefix of DOT files written when compiling.")
+    enable_sequential_execution = Field(False, bool, "Keep the program's order on each device.")
+    fuse_all_reduce_ops = Field(True, bool, "One all-reduce per layer, or as flags say.")
+    fuse_bn_act_ops = Field(False, bool, "One operator normalizes a batch and applies relu.")
+    fuse_relu_depthwise_conv = Field(False, bool, "depthwise_conv2d applies the relu before it.")
+    fuse_elewise_add_act_ops = Field(False, bool, "One operator adds and activates.")
+    fuse_gemm_epilogue = Field(False, bool, "On GPUs: products add their bias, and relu.")
+    enable_auto_fusion = Field(False, bool, "One operator for what works on single elements.")
+    fuse_softmax_with_cross_entropy = Field(
         False, bool, "One operator for softmax and cross entropy; gradients differ by rounding."
     )
-    enable_addto = _Field(False, bool, "Add contributions to a gradient as soon as they are there.")
-    sync_batch_norm = _Field(False, bool, "batch_norm uses the statistics of all devices.")
-    fuse_broadcast_ops = _Field(True, bool, "One broadcast for several parameters.")
-    fuse_all_optimizer_ops = _Field(False, bool, "One operator updates many parameters.")
-    memory_optimize = _Field(
-        None, _optional_bool, "Free temporaries after their last use; None is True."
+    enable_addto = Field(False, bool, "Add contributions to a gradient as soon as they are there.")
+    sync_batch_norm = Field(False, bool, "batch_norm uses the statistics of all devices.")
+    fuse_broadcast_ops = Field(True, bool, "One broadcast for several parameters.")
+    fuse_all_optimizer_ops = Field(False, bool, "One operator updates many parameters.")
+    memory_optimize = Field(
+        None, optional_bool, "Free temporaries after their last use; None is True."
     )
-    enable_inplace = _Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
-    skip_dead_ops = _Field(True, bool, "Compute only what is fetched or kept.")
-    remove_identities = _Field(False, bool, "Read the original instead of a copy.")
-    common_subexpressions = _Field(False, bool, "Compute once what is computed twice.")
-    constant_folding = _Field(False, bool, "Compute what constants give when compiling.")
-    native_kernels = _Field(True, bool, "Put operators together to machine code (needs numba).")
-    product_precision = _Field(
-        "float32", _one_of("float32", "bfloat16", "tf32"), "What matrix products are computed in."
+    enable_inplace = Field(True, bool, "Let optimizers overwrite; else they run on NumPy.")
+    skip_dead_ops = Field(True, bool, "Compute only what is fetched or kept.")
+    remove_identities = Field(False, bool, "Read the original instead of a copy.")
+    common_subexpressions = Field(False, bool, "Compute once what is computed twice.")
+    constant_folding = Field(False, bool, "Compute what constants give when compiling.")
+    native_kernels = Field(True, bool, "Put operators together to machine code (needs numba).")
+    product_precision = Field(
+        "float32", one_of("float32", "bfloat16", "tf32"), "What matrix products are computed in."
     )
-    allow_cuda_graph_capture = _Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
-    task_granularity = _Field(
-        "segment", _one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
+    allow_cuda_graph_capture = Field(False, bool, "On GPUs: launch pieces as CUDA graphs.")
+    task_granularity = Field(
+        "segment", one_of("segment", "op"), "One dask task per 'segment' or per 'op'."
     )
 
-    remove_unnecessary_lock = _Field(True, bool, "GPU and parameter server only.", False)
-    cache_runtime_context = _Field(False, bool, "Cache operator contexts.", False)
-    enable_backward_optimizer_op_deps = _Field(True, bool, "Multi-trainer GPU only.", False)
-    num_trainers = _Field(1, int, "How many processes train together.")
-    trainer_id = _Field(0, int, "Number of this one.")
-    trainers_endpoints = _Field([], _strings, "Where they listen: ip:port of each, in order.")
-    nccl_comm_num = _Field(1, int, "NCCL communicators.", False)
-    use_hierarchical_allreduce = _Field(False, bool, "NCCL only.", False)
-    hierarchical_allreduce_inter_nranks = _Field(0, int, "NCCL only.", False)
-    is_distribution = _Field(False, bool, "Set by the original for send/recv programs.", False)
-    async_mode = _Field(False, bool, "The program's parameter servers wait for nobody.")
-    mkldnn_enabled_op_types = _Field(set(), _strings, "oneDNN only.", False)
+    remove_unnecessary_lock = Field(True, bool, "GPU and parameter server only.", False)
+    cache_runtime_context = Field(False, bool, "Cache operator contexts.", False)
+    enable_backward_optimizer_op_deps = Field(True, bool, "Multi-trainer GPU only.", False)
+    num_trainers = Field(1, int, "How many processes train together.")
+    trainer_id = Field(0, int, "Number of this one.")
+    trainers_endpoints = Field([], strings, "Where they listen: ip:port of each, in order.")
+    nccl_comm_num = Field(1, int, "NCCL communicators.", False)
+    use_hierarchical_allreduce = Field(False, bool, "NCCL only.", False)
+    hierarchical_allreduce_inter_nranks = Field(0, int, "NCCL only.", False)
+    is_distribution = Field(False, bool, "Set by the original for send/recv programs.", False)
+    async_mode = Field(False, bool, "The program's parameter servers wait for nobody.")
+    mkldnn_enabled_op_types = Field(set(), strings, "oneDNN only.", False)
 
     def __init__(self) -> None:
         super().__init__()
@@ -333,7 +196,7 @@ class BuildStrategy(_Strategy):
         return PassBuilder(self)
 
 
-class ExecutionStrategy(_Strategy):
+class ExecutionStrategy(Strategy):
     """How the plan is run.
 
     ``scheduler`` is dpexec's own: ``"threads"`` (dask's threaded scheduler), ``"sync"`` (one
@@ -354,26 +217,26 @@ class ExecutionStrategy(_Strategy):
     with an error, and training goes on from a checkpoint.
     """
 
-    num_threads = _Field(0, int, "Size of the thread pool; 0 means 4 per device.")
-    num_iteration_per_drop_scope = _Field(1, int, "Runs between clean-ups of temporaries.")
-    num_iteration_per_run = _Field(1, int, "Steps per call of run.")
-    scheduler = _Field(
+    num_threads = Field(0, int, "Size of the thread pool; 0 means 4 per device.")
+    num_iteration_per_drop_scope = Field(1, int, "Runs between clean-ups of temporaries.")
+    num_iteration_per_run = Field(1, int, "Steps per call of run.")
+    scheduler = Field(
         None, _scheduler, "'threads', 'sync', 'distributed', a Client; None: see above."
     )
-    collectives = _Field(
-        "tasks", _one_of("tasks", "gang"), "On a cluster: dask 'tasks', or inside a 'gang'."
+    collectives = Field(
+        "tasks", one_of("tasks", "gang"), "On a cluster: dask 'tasks', or inside a 'gang'."
     )
-    collective_timeout = _Field(120, int, "Seconds that a silent worker is waited for.")
-    recovery = _Field(
-        "mirror", _one_of("mirror", "checkpoint"), "What is lost with workers: see above."
+    collective_timeout = Field(120, int, "Seconds that a silent worker is waited for.")
+    recovery = Field(
+        "mirror", one_of("mirror", "checkpoint"), "What is lost with workers: see above."
     )
-    use_experimental_executor = _Field(True, bool, "Plan the tasks' order once, not at every run.")
-    trace = _Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
-    _dry_run = _Field(False, bool, "Compile and check, but run nothing; fetches are None.")
+    use_experimental_executor = Field(True, bool, "Plan the tasks' order once, not at every run.")
+    trace = Field(False, bool, "Record what ran when: the latest 200,000 events are kept.")
+    _dry_run = Field(False, bool, "Compile and check, but run nothing; fetches are None.")
 
-    use_cuda = _Field(True, bool, "Set by the executor; kept so that programs may set it.")
-    allow_op_delay = _Field(False, bool, "Without effect in fluid, too.", False)
-    use_thread_barrier = _Field(False, bool, "Parameter server only.", False)
+    use_cuda = Field(True, bool, "Set by the executor; kept so that programs may set it.")
+    allow_op_delay = Field(False, bool, "Without effect in fluid, too.", False)
+    use_thread_barrier = Field(False, bool, "Parameter server only.", False)
 
     def __init__(self) -> None:
         super().__init__()

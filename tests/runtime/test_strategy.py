@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpexec.errors import EnforceNotMet
-from dpexec.runtime import strategy
+from dpexec.runtime import strategy_fields
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 
 
@@ -71,7 +71,7 @@ def test_bools_accept_ints_and_numpy():
 
 
 def test_option_without_effect_says_so_once(monkeypatch):
-    monkeypatch.setattr(strategy, "_said", set())
+    monkeypatch.setattr(strategy_fields, "_said", set())
     made = BuildStrategy()
     with pytest.warns(UserWarning, match="cache_runtime_context .* no effect"):
         made.cache_runtime_context = True
