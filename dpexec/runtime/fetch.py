@@ -16,6 +16,7 @@ from dpexec.graph.lods import Sequences
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
+from dpexec.runtime.check import array_spec, check_merge
 from dpexec.runtime.feeds.splitting import Feeds
 
 _SEQUENCES_FETCHED = (
@@ -105,14 +106,26 @@ def collect(
         Per name an array, or a list of arrays; None for what has no value. Sparse gradients, which
         cannot be merged, are ``SelectedRows``; offsets of sequences are ``Lod``; arrays of tensors
         are ``TensorArray``.
+
+    Raises:
+        EnforceNotMet: the devices' values do not fit together.
     """
     results: list[Any] = []
     for name in names:
         values = [envs[d][name] for d in devices if name in envs[d]]
         joined = merged and len(values) > 1  # which copies them
         values = [_on_host(value) if joined else host_copy(value) for value in values]
-        results.append(merge(values) if merged else [_returned(value) for value in values])
+        results.append(_merged(name, values) if merged else [_returned(value) for value in values])
     return results
+
+
+def _merged(name: str, values: Sequence[Any]) -> Any:
+    """What :func:`merge` gives; shapes that depend on values can fail to fit only here."""
+    try:
+        return merge(values)
+    except ValueError:
+        check_merge(name, [array_spec(value) for value in values])
+        raise
 
 
 def merge(values: Sequence[Any]) -> Any:

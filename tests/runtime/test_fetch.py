@@ -1,5 +1,7 @@
 """What `run` returns."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,17 @@ def test_misspelled_name_is_told_what_was_meant(mean):
         fluid.core.EnforceNotMet, match=r"variable\(maen_0.tmp_0\).*; similar: mean"
     ):
         run("maen_0.tmp_0")
+
+
+@pytest.mark.parametrize("return_numpy", [True, False])
+def test_widths_that_depend_on_values_and_differ_cannot_be_merged(return_numpy):
+    mask = fluid.layers.sequence_mask(fluid.data("lengths", [None], "int64"))
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        places=fluid.cpu_places(2)
+    )
+    call = functools.partial(
+        fluid.Executor(fluid.CPUPlace()).run, compiled, {"lengths": np.arange(1, 5)}, [mask]
+    )
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"has shapes \[2, 2\], \[2, 4\] on the dev"):
+        call(return_numpy=return_numpy)
+    assert [part.shape for part in call(return_merged=False)[0]] == [(2, 2), (2, 4)]
