@@ -28,7 +28,8 @@ def _infer(
             -1 <= ref_level < y_lod.rank,
             f"ref_level is {ref_level}, but Y has {y_lod.rank} levels of sequences",
         )
-    out = x.replace(shape=(-1, *x.shape[1:]))
+    by_rows = x_lod is None and y_lod is not None and y_lod.rank == 1
+    out = x.replace(shape=(y.shape[0] if by_rows else -1, *x.shape[1:]))
     return out, None if x_lod is None else offsets_spec(-1)
 
 

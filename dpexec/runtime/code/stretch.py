@@ -20,6 +20,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.core.kept import Kept
+from dpexec.core.lod import Lod
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import CPUPlace
 from dpexec.errors import EnforceNotMet
@@ -77,8 +78,11 @@ def _late(parts: Sequence[Runnable]) -> set[str]:
 def _may_be_code(op: Operator) -> bool:
     if op.definition.inplace or op.bodies or lowering.find(op.type) is None:
         return False
-    found = map(op.block._find_var_recursive, (*op.input_arg_names, *op.output_arg_names))
-    return all(var is None or var.type == VarType.LOD_TENSOR for var in found)
+    find = op.block._find_var_recursive
+    taken, made = map(find, op.input_arg_names), map(find, op.output_arg_names)
+    return all(var is None or var.type in (VarType.LOD_TENSOR, VarType.RAW) for var in taken) and (
+        all(var is None or var.type == VarType.LOD_TENSOR for var in made)  # RAW: offsets
+    )
 
 
 def _pays(parts: Sequence[Plain]) -> bool:
@@ -111,6 +115,9 @@ class Stretch:
             written.update(part.op.writes)
         dropped = {name for part in parts for name in part.drops}
         self._reads = list(reads)
+        found = map(self._block._find_var_recursive, self._reads)
+        kinds = [None if var is None else var.type for var in found]
+        self._offsets = [number for number, kind in enumerate(kinds) if kind == VarType.RAW]
         self.results = frozenset(written - dropped)
         self._drops = sorted(dropped - written)
         own = {id(part.op) for part in parts}
@@ -140,6 +147,8 @@ class Stretch:
             for part in fit:
                 part.run(env)
             return
+        for number in self._offsets:
+            (arrays[number],) = arrays[number].levels
         fit.run(env, arrays, self._refused)
         for name in self._drops:
             env.pop(name, None)
@@ -148,6 +157,7 @@ class Stretch:
         """Let the operator that refused its values say why, on NumPy."""
         env = Env(around.shard, around)
         env.update(zip(self._reads, arrays, strict=True))
+        env.update((self._reads[number], Lod([arrays[number]])) for number in self._offsets)
         for part in self._parts:
             part.run(env)
         types = ", ".join(part.op.type for part in self._parts)
@@ -158,7 +168,7 @@ class Stretch:
     @no_cycles_sought()
     def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
         """What to run for arrays of these shapes."""
-        if not all(isinstance(array, np.ndarray) and array.size for array in arrays):
+        if not all(map(_is_plain, arrays)):
             return self._parts
         inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
         found = self._fit(inputs)
@@ -167,10 +177,10 @@ class Stretch:
 
     def _fit(self, inputs: Mapping[str, Spec]) -> Fit | Sequence[Runnable]:
         is_open = {name: self._is_open(name, spec) for name, spec in inputs.items()}
-        counts = tuple(dict.fromkeys(s.shape[0] for n, s in inputs.items() if is_open[n]))
+        counts = tuple(dict.fromkeys(_rows(s) for n, s in inputs.items() if is_open[n]))
         if counts:
             form = tuple(
-                (counts.index(spec.shape[0]), spec.shape[1:]) if is_open[name] else spec.shape
+                (counts.index(_rows(spec)), spec.shape[1:]) if is_open[name] else spec.shape
                 for name, spec in inputs.items()
             )
             known = self._codes.setdefault(form, [])
@@ -186,10 +196,12 @@ class Stretch:
             return self._parts
 
     def _is_open(self, name: str, spec: Spec) -> bool:
-        """Whether the program leaves the number of rows open.
+        """Whether the program leaves the number of rows, or of sequences, open.
 
         A step of a StaticRNN sees a slice under the name of the whole, which has an axis more.
         """
+        if spec.kind == VarType.RAW:
+            return True
         var = self._block._find_var_recursive(name)
         return var is not None and spec.rank > 0 and (*var.shape[-spec.rank :], 0)[0] == -1
 
@@ -200,9 +212,7 @@ class Stretch:
         rows = Rows.about(counts, counts)
         sizes = {count: rows.size(index) for index, count in enumerate(counts)}
         specs = {
-            name: spec.replace(shape=(sizes[spec.shape[0]], *spec.shape[1:]))
-            if is_open[name]
-            else spec
+            name: _with_rows(spec, sizes[_rows(spec)]) if is_open[name] else spec
             for name, spec in inputs.items()
         }
         try:
@@ -237,3 +247,19 @@ class Stretch:
             members = [part for _, part in group]
             found += [Stretch(members)] if number >= 0 and len(members) >= _LEAST else members
         return passing(found, _late(found), ())
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether code takes a value: an array that is not empty, or offsets of one level."""
+    if isinstance(value, Lod):
+        return len(value.levels) == 1
+    return isinstance(value, np.ndarray) and value.size > 0
+
+
+def _rows(spec: Spec) -> Any:
+    """How many rows an array has; of offsets, how many sequences."""
+    return spec.shape[0] - (spec.kind == VarType.RAW)
+
+
+def _with_rows(spec: Spec, rows: Any) -> Spec:
+    return spec.replace(shape=(rows + (spec.kind == VarType.RAW), *spec.shape[1:]))
