@@ -42,13 +42,14 @@ def copy(p: int) -> int:
 
 @kernel
 def add(p: int) -> int:
-    """Add an array of float32 to another one, with the bits of NumPy, which keeps denormal numbers.
+    """Add arrays of float32 to others, with the bits of NumPy, which keeps denormal numbers.
 
-    Arguments: how many numbers, what is added to, what is added.
+    Arguments: how many pairs; for each, how many numbers, what is added to, what is added.
     """
-    n, total, x = count(p, 0), floats(count(p, 1), FIELD), floats(count(p, 2), FIELD)
     before = _float_mode(np.int32(USUAL))
-    for i in range(n):
-        total[i] += x[i]
+    for pair in range(1, 1 + 3 * count(p, 0), 3):
+        total, x = floats(count(p, pair + 1), FIELD), floats(count(p, pair + 2), FIELD)
+        for i in range(count(p, pair)):
+            total[i] += x[i]
     _float_mode(before)
     return 0

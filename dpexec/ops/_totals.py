@@ -65,17 +65,19 @@ class Total:
             self._room = self._xp.empty(shape, dtype)
         return self._room
 
-    def take(self, gradient: Any, deferred: Deferred) -> None:
-        """Add a gradient in its :meth:`room`.
+    def take(self, gradient: Any) -> Any:
+        """Take a gradient in its :meth:`room`.
 
         Args:
             gradient: the array.
-            deferred: adds it.
+
+        Returns:
+            What it is to be added to; None if it is the first one.
         """
         if self._whole is None:
             self._whole = gradient
-        else:
-            deferred.add(self._whole, gradient)
+            return None
+        return self._whole
 
     @property
     def whole(self) -> Any:

@@ -7,6 +7,7 @@ and then runs for many rounds in one call.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +27,6 @@ _BYTES = 1 << 24
 """How much waiting code makes before it runs: its arrays live as long as it waits."""
 
 _SINGLE = np.dtype(np.float32)
-_PACK = struct.Struct("3q").pack_into
 
 Pack = Callable[..., None]
 """``pack_into`` of a struct of words."""
@@ -78,7 +78,7 @@ class DeferredCalls:
         """``into[...] = array``, later."""
         if _plain(into, array):
             words = into.size, id(into), id(array)
-            self._put(kernels.copy, _PACK, words, None, (into, array))
+            self._put(kernels.copy, _packing(3), words, None, (into, array))
         else:
             self.finish()
             into[...] = array
@@ -86,11 +86,17 @@ class DeferredCalls:
     def add(self, into: Any, array: Any) -> None:
         """``into += array``, later."""
         if _plain(into, array):
-            words = into.size, id(into), id(array)
-            self._put(kernels.add, _PACK, words, None, (into, array))
+            self.add_each([(into, array)])
         else:
             self.finish()
             into += array
+
+    def add_each(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """``into += array`` for pairs of float32 arrays without gaps, later."""
+        words = [len(pairs)]
+        for into, array in pairs:
+            words += into.size, id(into), id(array)
+        self._put(kernels.add, _packing(len(words)), words, None, pairs)
 
     def _put(
         self,
@@ -127,6 +133,11 @@ class DeferredCalls:
             refused, (arrays, *_) = calls[row]
             assert refused is not None  # copies and sums take all numbers
             refused(self._env, arrays)
+
+
+@functools.cache
+def _packing(words: int) -> Pack:
+    return struct.Struct(f"{words}q").pack_into
 
 
 def _plain(into: Any, array: Any) -> bool:

@@ -44,7 +44,7 @@ class _Passing:
         """See :class:`Runnable`."""
         try:
             passed = env.record is None and self._passes(env)
-        except KeyError:  # there is no value: the kernel's call says so
+        except (KeyError, AttributeError):  # no value, or another one: the kernel's call says so
             passed = False
         if not passed:
             self._plain.run(env)
@@ -123,14 +123,45 @@ class _Same(_Passing):
         return True
 
 
+class _Increment(_Passing):
+    """``increment``: what comes out is known."""
+
+    def __init__(self, plain: Plain) -> None:
+        super().__init__(plain)
+        self._step = plain.op.attrs.get("step", 1.0)
+
+    def _passes(self, env: Env) -> bool:
+        counter = env[self._x]
+        env[self._out] = counter + counter.dtype.type(self._step)
+        return True
+
+
+class _LessThan(_Passing):
+    """``less_than`` of single numbers: what comes out is known."""
+
+    def __init__(self, plain: Plain) -> None:
+        super().__init__(plain)
+        self._y = plain.op.inputs["Y"][0]
+
+    def _passes(self, env: Env) -> bool:
+        x, y = env[self._x], env[self._y]
+        if x.shape != (1,) or y.shape != (1,):
+            return False
+        env[self._out] = x < y
+        return True
+
+
 _PASSING: dict[str, tuple[type[_Passing], Sequence[str], str]] = {
+    "increment": (_Increment, ["X"], ""),
+    "less_than": (_LessThan, ["X", "Y"], ""),
     "read_from_array": (_Read, ["I"], "Out"),
     "rnn_memory_helper": (_Same, [], "Out"),
     "rnn_memory_helper_grad": (_Same, [], "X@GRAD"),
     "shrink_rnn_memory": (_Shrink, ["I", "RankTable"], "Out"),
     "write_to_array": (_Write, ["I"], "Out"),
 }
-"""By type: how it is run, input slots whose numbers it looks at, and where arrays come out."""
+"""By type: how it is run, input slots whose numbers it looks at, and where arrays come out that
+nobody has looked at."""
 
 
 def passing(
@@ -149,7 +180,8 @@ def passing(
     if not late:
         return list(parts)
     operators = [part.op for part in parts if isinstance(part, Plain)]
-    passed = (op.outputs[_PASSING[op.type][2]] for op in operators if op.type in _PASSING)
+    slots = ((op, _PASSING[op.type][2]) for op in operators if op.type in _PASSING)
+    passed = (op.outputs[slot] for op, slot in slots if slot)
     unknown = {*late, *(name for names in passed for name in names)}
     made: list[Runnable] = []
     for part in parts:

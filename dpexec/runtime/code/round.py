@@ -105,7 +105,10 @@ class Fit:
         self._summable = [
             (number, name)
             for name, number, view in self._results
-            if view is None and name in own and numbers.count(number) == 1
+            if view is None
+            and name in own
+            and numbers.count(number) == 1
+            and self._made[number][1] == np.float32
         ]
         self._first = len(words) + 3  # of the arrays' identities
         end = self._first + len(inputs) + len(buffers)
@@ -160,8 +163,11 @@ class Fit:
                 deferred.finish()
         else:
             self._recorded(words[1:], env, arrays, refused)
-        for number, total in summed.items():
-            total.take(made[number], deferred)
+        if summed:
+            taken = [(total.take(made[number]), made[number]) for number, total in summed.items()]
+            pairs = [pair for pair in taken if pair[0] is not None]
+            if pairs:  # none in the first round
+                deferred.add_each(pairs)
         for name, number, view in self._results:
             if number not in summed:
                 env[name] = made[number] if view is None else view(made)
