@@ -243,6 +243,49 @@ def sequence_softmax_grad(
     code.emit(_softmax_grad, lod.shape[0] - 1, lod, out, d_out, dx)
 
 
+@kernel
+def _repeat(p: int) -> int:
+    """A row for every row of a sequence.
+
+    Arguments: sequences, width of rows, offsets, a row of every sequence, results.
+    """
+    width, offsets, x, out = count(p, 1), integers(p, 2), floats(p, 3), floats(p, 4)
+    for sequence in range(count(p, 0)):
+        first = sequence * width
+        for row in range(offsets[sequence], offsets[sequence + 1]):
+            for j in range(width):
+                out[row * width + j] = x[first + j]
+    return 0
+
+
+def _repeats(x: Value, lod: Value, ref_level: int) -> bool:
+    """Whether there is a row for every sequence of the finest level."""
+    return ref_level == -1 and single(x) and x.shape[0] == lod.shape[0] - 1
+
+
+@lowering("sequence_expand")
+def sequence_expand(
+    code: Code, x: Value, x_lod: Value | None, y: Value, lod: Value, out: Value, out_lod: None,
+    *, ref_level: int,
+) -> Any:  # fmt: skip
+    """One pass, if X has no sequences."""
+    if x_lod is not None or not _repeats(x, lod, ref_level):
+        return False
+    code.emit(in_bounds, x.shape[0], lod, out.shape[0])
+    code.emit(_repeat, x.shape[0], math.prod(x.shape[1:]), lod, x, out)
+
+
+@lowering("sequence_expand_grad")
+def sequence_expand_grad(
+    code: Code, x: Value, x_lod: Value | None, y: Value, lod: Value, d_out: Value, dx: Value,
+    *, ref_level: int,
+) -> Any:  # fmt: skip
+    """One pass, if X has no sequences."""
+    if x_lod is not None or not _repeats(x, lod, ref_level) or not single(d_out):
+        return False
+    code.emit(_sums, x.shape[0], math.prod(x.shape[1:]), lod, d_out, dx)
+
+
 # ---- called from Python
 
 

@@ -116,8 +116,9 @@ class Stretch:
         dropped = {name for part in parts for name in part.drops}
         self._reads = list(reads)
         found = map(self._block._find_var_recursive, self._reads)
-        kinds = [None if var is None else var.type for var in found]
-        self._offsets = [number for number, kind in enumerate(kinds) if kind == VarType.RAW]
+        known = [(number, var) for number, var in enumerate(found) if var is not None]
+        self._offsets = [number for number, var in known if var.type == VarType.RAW]
+        self._empty = {number for number, var in known if var.shape[:1] == (0,)}
         self.results = frozenset(written - dropped)
         self._drops = sorted(dropped - written)
         own = {id(part.op) for part in parts}
@@ -168,7 +169,7 @@ class Stretch:
     @no_cycles_sought()
     def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
         """What to run for arrays of these shapes."""
-        if not all(map(_is_plain, arrays)):
+        if not all(_is_plain(a) or n in self._empty for n, a in enumerate(arrays)):
             return self._parts
         inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
         found = self._fit(inputs)
@@ -180,7 +181,9 @@ class Stretch:
         counts = tuple(dict.fromkeys(_rows(s) for n, s in inputs.items() if is_open[n]))
         if counts:
             form = tuple(
-                (counts.index(_rows(spec)), spec.shape[1:]) if is_open[name] else spec.shape
+                (counts.index(_rows(spec)), _with_rows(spec, -1).shape)
+                if is_open[name]
+                else spec.shape
                 for name, spec in inputs.items()
             )
             known = self._codes.setdefault(form, [])
@@ -203,7 +206,9 @@ class Stretch:
         if spec.kind == VarType.RAW:
             return True
         var = self._block._find_var_recursive(name)
-        return var is not None and spec.rank > 0 and (*var.shape[-spec.rank :], 0)[0] == -1
+        if var is None or not spec.rank:
+            return False
+        return (*var.shape[-spec.rank :], 0, 0)[_axis(spec)] == -1
 
     def _opened(
         self, inputs: Mapping[str, Spec], is_open: Mapping[str, bool], counts: Counts
@@ -256,10 +261,17 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.size > 0
 
 
+def _axis(spec: Spec) -> int:
+    """Where the number of rows is: what tells a shape (``XShape``) has an axis of 0 in front."""
+    return int(spec.shape[:1] == (0,))
+
+
 def _rows(spec: Spec) -> Any:
     """How many rows an array has; of offsets, how many sequences."""
-    return spec.shape[0] - (spec.kind == VarType.RAW)
+    return spec.shape[_axis(spec)] - (spec.kind == VarType.RAW)
 
 
 def _with_rows(spec: Spec, rows: Any) -> Spec:
-    return spec.replace(shape=(rows + (spec.kind == VarType.RAW), *spec.shape[1:]))
+    axis = _axis(spec)
+    size = rows + (spec.kind == VarType.RAW)
+    return spec.replace(shape=(*spec.shape[:axis], size, *spec.shape[axis + 1 :]))
