@@ -40,7 +40,7 @@ _WHY = {
         "convert_dist_to_sparse_program distribute_lookup_table get_inference_model "
         "load_persistables_for_increment load_persistables_for_inference lookup_table_utils pslib "
         "GeoSgdTranspiler geo_sgd_transpiler ListenAndServ Recv Send BlockGuardServ VarBlock "
-        "ServerRuntimeConfig TrainerRuntimeConfig same_or_split_var slice_variable "
+        "transpiler.ServerRuntimeConfig same_or_split_var slice_variable "
         "VarDistributed VarStruct VarsDistributed vars_distributed ufind UnionFind Fleet "
         "fluid.distributed helper ps_instance ps_pb2 fleet_barrier_util fleet_util http_server"
     ),
@@ -78,6 +78,12 @@ _WHY = {
         "OrderedMultiDeviceLoDTensorBlockingQueue PaddlePassBuilder PaddlePlace ParallelStrategy "
         "PassStrategy ProfilerState Reader TracerOption set_paddle_lib_path core.Dataset "
         "core.Executor core.Operator core.ParallelExecutor core.PassBuilder core.Variable"
+    ),
+    "it works on what PSLib's servers store; let the pipe command prepare the lines": (
+        "generate_local_tables_unlock get_pv_data_size postprocess_instance preprocess_instance "
+        "set_current_phase set_download_cmd set_enable_pv_merge set_feed_type "
+        "set_generate_unique_feasigns set_merge_by_lineid set_merge_by_sid set_parse_content "
+        "set_parse_ins_id set_parse_logkey set_pv_batch_size set_rank_offset"
     ),
     "programs are built by layers; these parts of the original's Python are its own": (
         "BaseErrorClipAttr BlockGuard BlockGuardWithCompletion ConditionalBlockGuard "

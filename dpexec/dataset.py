@@ -7,8 +7,9 @@ import random
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+from dpexec.absent import KNOWN
 from dpexec.core.tensors import LoDTensor
 from dpexec.data_feed_desc import FeedDescription, SlotDescription
 from dpexec.errors import EnforceNotMet
@@ -62,6 +63,12 @@ class DatasetBase:
     """
 
     _feed = "MultiSlotDataFeed"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        kind = type(self).__name__
+        if name in KNOWN:
+            raise AttributeError(f"{kind}.{name} is not supported by dpexec: {KNOWN[name]}")
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     def __init__(self) -> None:
         self._description = FeedDescription(name=self._feed)

@@ -284,3 +284,11 @@ def test_the_guide_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(training.replace("python clicks.py", f"'{sys.executable}' clicks.py"), {})
     assert NUMBERS.findall(capsys.readouterr().out) != []
+
+
+def test_methods_of_pslib_say_what_to_do():
+    made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+    with pytest.raises(AttributeError, match=r"InMemoryDataset\.set_feed_type .* the pipe command"):
+        made.set_feed_type("SlotRecordInMemoryDataFeed")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        made.nothing()

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from dpexec.core.places import cpu_num
+from dpexec.incubate.fleet.parameter_server.distribute_transpiler.runtime_configs import (
+    ServerRuntimeConfig,
+    TrainerRuntimeConfig,
+)
+from dpexec.ir.callsite import warn
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy
 from dpexec.transpiler.config import DistributeTranspilerConfig
 
@@ -16,6 +21,7 @@ __all__ = [
     "HalfAsyncStrategy",
     "StrategyFactory",
     "SyncStrategy",
+    "TrainerRuntimeConfig",
 ]
 
 
@@ -31,6 +37,8 @@ class DistributedStrategy:
         self._program_config = DistributeTranspilerConfig()
         self._execute_strategy = ExecutionStrategy()
         self._build_strategy = BuildStrategy()
+        self._trainer_runtime_config = TrainerRuntimeConfig()
+        self._server_runtime_config = ServerRuntimeConfig()
         replicas = cpu_num(1)
         self._execute_strategy.num_threads = replicas
         if replicas > 1:
@@ -92,6 +100,47 @@ class DistributedStrategy:
         """
         self._build_strategy = _changed(self._build_strategy, config)
         self._set_what_it_stands_for()
+
+    def get_trainer_runtime_config(self) -> TrainerRuntimeConfig:
+        """Options of the trainer's communicator, which have no effect."""
+        return self._trainer_runtime_config
+
+    def set_trainer_runtime_config(self, config: TrainerRuntimeConfig | Mapping[str, Any]) -> None:
+        """Accept options of the trainer's communicator.
+
+        Args:
+            config: all options, or some by name.
+
+        Raises:
+            TypeError: neither.
+            ValueError: there is no such option.
+        """
+        known = self._trainer_runtime_config
+        if isinstance(config, Mapping):
+            unknown = next((name for name in config if name not in known.runtime_configs), None)
+            if unknown is not None:
+                raise ValueError(f"TrainerRuntimeConfig doesn't have key: {unknown}")
+            known.runtime_configs.update(config)
+        else:
+            self._trainer_runtime_config = _changed(known, config)
+        warn("TrainerRuntimeConfig has no effect: trainers exchange once a step")
+
+    def get_server_runtime_config(self) -> ServerRuntimeConfig:
+        """Numbers of threads of servers, which have no effect."""
+        return self._server_runtime_config
+
+    def set_server_runtime_config(self, config: ServerRuntimeConfig | Mapping[str, Any]) -> None:
+        """Accept numbers of threads of servers.
+
+        Args:
+            config: all fields, or some by name.
+
+        Raises:
+            TypeError: neither.
+            ValueError: there is no such field.
+        """
+        self._server_runtime_config = _changed(self._server_runtime_config, config)
+        warn("ServerRuntimeConfig has no effect: a server has a thread for each trainer")
 
 
 def _changed(known: Any, config: Any) -> Any:
