@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpexec.kernels.machine import _float_mode, count, floats, integers, kernel
+from dpexec.kernels.machine import count, floats, integers, kernel, set_float_mode
 
 __all__ = ["USUAL", "add", "join"]
 
@@ -19,10 +19,10 @@ def add(p: int) -> int:
     Arguments: how many numbers, out, a, b.
     """
     n, out, a, b = count(p, 0), floats(p, 1), floats(p, 2), floats(p, 3)
-    before = _float_mode(np.int32(USUAL))
+    before = set_float_mode(np.int32(USUAL))
     for i in range(n):
         out[i] = a[i] + b[i]
-    _float_mode(before)
+    set_float_mode(before)
     return 0
 
 

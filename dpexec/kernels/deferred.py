@@ -9,7 +9,7 @@ import numpy as np
 
 from dpexec.kernels.collectives import USUAL
 from dpexec.kernels.located import FIELD
-from dpexec.kernels.machine import _float_mode, call, count, floats, integers, kernel
+from dpexec.kernels.machine import call, count, floats, integers, kernel, set_float_mode
 
 __all__ = ["add", "copy", "play"]
 
@@ -46,10 +46,10 @@ def add(p: int) -> int:
 
     Arguments: how many pairs; for each, how many numbers, what is added to, what is added.
     """
-    before = _float_mode(np.int32(USUAL))
+    before = set_float_mode(np.int32(USUAL))
     for pair in range(1, 1 + 3 * count(p, 0), 3):
         total, x = floats(count(p, pair + 1), FIELD), floats(count(p, pair + 2), FIELD)
         for i in range(count(p, pair)):
             total[i] += x[i]
-    _float_mode(before)
+    set_float_mode(before)
     return 0

@@ -190,7 +190,7 @@ count as zero: arithmetic on them takes a hundred times longer."""
 
 
 @intrinsic
-def _float_mode(typing_context: Any, mode: Any) -> Any:
+def set_float_mode(typing_context: Any, mode: Any) -> Any:
     """Set how this thread's processor treats denormal numbers; returns how it did (x86 only)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -221,11 +221,11 @@ def run(table: np.ndarray[Any, Any], first: int, end: int) -> int:
     Returns:
         ``end``, or the number of the row whose kernel refused its values.
     """
-    before = _float_mode(np.int32(_DENORMALS_ARE_ZERO))
+    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
     row = first
     while row < end and call(table[row, 0], table[row, 1]) == 0:
         row += 1
-    _float_mode(before)
+    set_float_mode(before)
     return row
 
 
@@ -282,7 +282,7 @@ def run_timed(
     Returns:
         ``end``, or the number of the row whose kernel refused its values.
     """
-    before = _float_mode(np.int32(_DENORMALS_ARE_ZERO))
+    before = set_float_mode(np.int32(_DENORMALS_ARE_ZERO))
     stamps[at] = _clock()
     at += 1
     stamps[at] = _ticks()
@@ -292,5 +292,5 @@ def run_timed(
         at += 1
         stamps[at] = _ticks()
     stamps[at + 1] = _clock()
-    _float_mode(before)
+    set_float_mode(before)
     return row

@@ -34,7 +34,7 @@ __all__ = ["Switch", "While", "while_loop"]
 
 
 @contextlib.contextmanager
-def _new_body(helper: LayerHelper) -> Iterator[Block]:
+def new_body(helper: LayerHelper) -> Iterator[Block]:
     """A new block, which layers are added to inside a ``with`` block."""
     program = helper.main_program
     body = program._create_block()
@@ -74,7 +74,7 @@ class ConditionalBlock:
     @contextlib.contextmanager
     def block(self) -> Iterator[Block]:
         """Build into the block; a Python error inside leaves it without an operator."""
-        with _new_body(self.helper) as body:
+        with new_body(self.helper) as body:
             yield body
         parent = body.program.current_block()
         reads, writes = body._outer_names()
@@ -206,7 +206,7 @@ class While:
     @contextlib.contextmanager
     def block(self) -> Iterator[Block]:
         """Build into the loop; a Python error inside leaves it without an operator."""
-        with _new_body(self.helper) as body:
+        with new_body(self.helper) as body:
             yield body
         parent = body.program.current_block()
         reads, writes = body._outer_names()

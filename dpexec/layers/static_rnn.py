@@ -14,7 +14,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
-from dpexec.layers.control_flow import _new_body
+from dpexec.layers.control_flow import new_body
 
 __all__ = ["StaticRNN"]
 
@@ -89,7 +89,7 @@ class StaticRNN:
         Raises:
             ValueError: a memory is never updated.
         """
-        with _new_body(self.helper) as body:
+        with new_body(self.helper) as body:
             self.status = StaticRNN.IN_RNN_BLOCK
             try:
                 yield

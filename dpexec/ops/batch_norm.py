@@ -10,7 +10,8 @@ from dpexec.ops._norms import check_epsilon, inverse_deviation
 from dpexec.ops._optimizers import scalar
 
 
-def _channel_axis(rank: int, layout: str) -> int:
+def channel_axis(rank: int, layout: str) -> int:
+    """Where the channels are in a layout; refuses others."""
     require(
         layout in ("NCHW", "NHWC", "AnyLayout"),
         f"data_layout must be NCHW or NHWC, but is {layout}",
@@ -33,7 +34,7 @@ def _infer(
     check_epsilon(epsilon)
     require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
     require(not fuse_with_relu, "fuse_with_relu is not supported: add a relu")
-    channels = x.shape[_channel_axis(x.rank, data_layout)]
+    channels = x.shape[channel_axis(x.rank, data_layout)]
     for name, spec in (("Scale", scale), ("Bias", bias), ("Mean", mean), ("Variance", variance)):
         require(
             spec.rank == 1 and dims_match(spec.shape[0], channels),
@@ -64,9 +65,9 @@ def _samples(r: SampleRng) -> list[Sample]:
     ]
 
 
-def _planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """``x`` with few dimensions, those to reduce, and the shape of channels to broadcast."""
-    if _channel_axis(x.ndim, layout) == x.ndim - 1:
+    if channel_axis(x.ndim, layout) == x.ndim - 1:
         return x.reshape(-1, x.shape[-1]), (0,), (-1,)
     return x.reshape(x.shape[0], x.shape[1], -1), (0, 2), (-1, 1)
 
@@ -104,7 +105,7 @@ def batch_norm(
     Source: Paddle op ``batch_norm``; Ioffe, Szegedy 2015.
     """
     kind = x.dtype.type
-    planes, axes, shape = _planes(x, data_layout)
+    planes, axes, shape = in_planes(x, data_layout)
     y = xp.empty_like(planes)
     if use_global_stats or (is_test and not trainable_statistics):
         used_mean, used_variance = mean.copy(), variance
@@ -149,8 +150,8 @@ def batch_norm_grad(
     trainable_statistics: bool = False,
 ) -> tuple[Any, ...]:
     """Gradient of ``batch_norm``; statistics of the batch depend on ``X``, moving ones do not."""
-    planes, axes, shape = _planes(x, data_layout)
-    d_planes, *_ = _planes(d_y, data_layout)
+    planes, axes, shape = in_planes(x, data_layout)
+    d_planes, *_ = in_planes(d_y, data_layout)
     is_global = use_global_stats or (is_test and not trainable_statistics)
     d_bias = d_planes.sum(axis=axes)
     d_x = planes - saved_mean.reshape(shape)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, op, passes_on, require
-from dpexec.ops.batch_norm import _planes, batch_norm, batch_norm_grad
+from dpexec.ops.batch_norm import batch_norm, batch_norm_grad, in_planes
 
 _ACTIVATIONS = ("", "identity", "leaky_relu", "elu")
 _TRAINED = ("X", "Scale", "Bias")
@@ -117,7 +117,7 @@ def inplace_abn_grad(
 ) -> tuple[Any, ...]:
     """Gradient of ``inplace_abn``: ``X`` is what gave ``Y``."""
     normalized, slope = _before(xp, y, activation, alpha)
-    planes, _, shape = _planes(normalized, data_layout)
+    planes, _, shape = in_planes(normalized, data_layout)
     x = (planes - bias.reshape(shape)) / (scale * saved_inverse).reshape(shape)
     x += saved_mean.reshape(shape)
     found: tuple[Any, ...] = batch_norm_grad.kernel(

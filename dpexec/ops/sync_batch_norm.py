@@ -13,7 +13,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op
 from dpexec.ops._norms import inverse_deviation
-from dpexec.ops.batch_norm import _channel_axis, _planes, batch_norm
+from dpexec.ops.batch_norm import batch_norm, channel_axis, in_planes
 
 
 def _samples_of(*slots: str) -> Any:
@@ -35,7 +35,7 @@ def _samples_of(*slots: str) -> Any:
 
 
 def _sums(x: Spec, data_layout: str, extra: int) -> Spec:
-    channels = x.shape[_channel_axis(x.rank, data_layout)]
+    channels = x.shape[channel_axis(x.rank, data_layout)]
     shape = (-1 if channels < 0 else 2 * channels + extra,)
     return x.replace(shape=shape, dtype=VarType.FP64, lod_level=0)
 
@@ -54,7 +54,7 @@ def sync_batch_norm_sums(xp: Any, x: Any, *, data_layout: str = "NCHW") -> Any:
 
     Source: Paddle op ``sync_batch_norm``, first half.
     """
-    planes, axes, _ = _planes(x, data_layout)
+    planes, axes, _ = in_planes(x, data_layout)
     total = planes.sum(axis=axes, dtype=xp.float64)
     squares = xp.square(planes, dtype=xp.float64).sum(axis=axes)
     return xp.concatenate([total, squares, xp.full(1, planes.size / max(total.size, 1))])
@@ -94,7 +94,7 @@ def sync_batch_norm(
 ) -> tuple[Any, ...]:
     """As ``batch_norm``, with the sums over all devices. Source: Paddle op ``sync_batch_norm``."""
     kind = x.dtype.type
-    planes, _, shape = _planes(x, data_layout)
+    planes, _, shape = in_planes(x, data_layout)
     total, squares = sums[:-1].reshape(2, -1) / sums[-1]
     used_mean = total.astype(x.dtype)
     used_variance = xp.maximum(squares - total * total, 0).astype(x.dtype)
@@ -126,8 +126,8 @@ def sync_batch_norm_grad_sums(
 
     Source: Paddle op ``sync_batch_norm_grad``, first half.
     """
-    planes, axes, shape = _planes(x, data_layout)
-    d_planes, *_ = _planes(d_y, data_layout)
+    planes, axes, shape = in_planes(x, data_layout)
+    d_planes, *_ = in_planes(d_y, data_layout)
     normalized = (planes - saved_mean.reshape(shape)) * saved_inverse.reshape(shape)
     d_bias = d_planes.sum(axis=axes, dtype=xp.float64)
     d_scale = (normalized * d_planes).sum(axis=axes, dtype=xp.float64)
@@ -161,8 +161,8 @@ def sync_batch_norm_grad(
 
     Source: Paddle op ``sync_batch_norm_grad``.
     """
-    planes, _, shape = _planes(x, data_layout)
-    d_planes, *_ = _planes(d_y, data_layout)
+    planes, _, shape = in_planes(x, data_layout)
+    d_planes, *_ = in_planes(d_y, data_layout)
     d_scale, d_bias = (grad_sums.reshape(2, -1) / sums[-1]).astype(x.dtype)
     factor = scale * saved_inverse
     d_x = planes - saved_mean.reshape(shape)

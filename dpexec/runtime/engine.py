@@ -92,10 +92,7 @@ class Engine:
         self.prepare = splitter(self.graph)
         self.replicas = self._make_replicas(scope, share_from)
         self.observers = live.Observers()
-        self.recorder: Recorder | None = None
-        if self.execution_strategy is not None and self.execution_strategy.trace:
-            self.recorder = Recorder()
-            self.observers.add(self.recorder)
+        self.recorder = self._make_recorder()
         self.plan: Plan | None = None
         self.local = self._make_runner()
         alone = not self._on_cluster and self.graph.trainers == 1
@@ -167,6 +164,14 @@ class Engine:
 
         assert execution is not None
         return TrainerRunner(execution, threads, self.replicas, self.label, strategy, self.program)
+
+    def _make_recorder(self) -> Recorder | None:
+        """What keeps all steps, if the strategy asks for a trace."""
+        if self.execution_strategy is None or not self.execution_strategy.trace:
+            return None
+        recorder = Recorder()
+        self.observers.add(recorder)
+        return recorder
 
     def _seal(self) -> None:
         """Take the strategies as they are, and warn of what cannot be meant."""

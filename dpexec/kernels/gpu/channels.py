@@ -16,7 +16,7 @@ import numpy as np
 
 from dpexec.core.launches import grid
 from dpexec.kernels.gpu.rows import REDUCE, rows_grid
-from dpexec.ops.batch_norm import _channel_axis
+from dpexec.ops.batch_norm import channel_axis
 
 __all__ = ["Channels", "PerChannel", "PerElement", "Sums"]
 
@@ -119,7 +119,7 @@ class Channels:
         """
         if x.dtype != "float32" or not 0 < x.size < _LARGEST:
             return None
-        axis = _channel_axis(x.ndim, layout)
+        axis = channel_axis(x.ndim, layout)
         return cls(x.shape[axis], x.size // x.shape[axis], prod(x.shape[axis + 1 :]))
 
     @property
