@@ -25,12 +25,12 @@ from dpexec.runtime.feeds.splitter import Splitter
 from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.runtime.fetch import FetchedOffsets, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
+from dpexec.runtime.kernel_threads import one_kernel_thread
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.parallel_do import splitter
 from dpexec.runtime.placement import scheduler_in_force
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.replicas import Replicas
-from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.shards import make_shards
 from dpexec.runtime.steps import Shard
 from dpexec.runtime.strategy import BuildStrategy, ExecutionStrategy

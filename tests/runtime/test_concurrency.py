@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import dpexec as fluid
-from dpexec.runtime.schedulers import local
+from dpexec.runtime import kernel_threads
 from tests.runtime.nets import Run, assert_same_bits, batches, classifier, persistables, train
 
 
@@ -22,12 +22,12 @@ class Library:
 @pytest.fixture
 def library(monkeypatch):
     found = Library()
-    monkeypatch.setattr(local, "_blas_libraries", lambda: [found])
+    monkeypatch.setattr(kernel_threads, "_blas_libraries", lambda: [found])
     return found
 
 
 def test_overlapping_runs_keep_the_limit_until_the_last_ends(library):
-    first, second = local.one_kernel_thread(), local.one_kernel_thread()
+    first, second = kernel_threads.one_kernel_thread(), kernel_threads.one_kernel_thread()
     first.__enter__()
     second.__enter__()
     assert library.num_threads == 1
@@ -38,15 +38,15 @@ def test_overlapping_runs_keep_the_limit_until_the_last_ends(library):
 
 
 def test_limit_holds_again_when_somebody_lifted_it_during_a_run(library):
-    with local.one_kernel_thread():
+    with kernel_threads.one_kernel_thread():
         library.set_num_threads(4)
-        with local.one_kernel_thread():
+        with kernel_threads.one_kernel_thread():
             assert library.num_threads == 1
         assert library.num_threads == 1
 
 
 def test_failed_run_lifts_the_limit(library):
-    with pytest.raises(ZeroDivisionError), local.one_kernel_thread():
+    with pytest.raises(ZeroDivisionError), kernel_threads.one_kernel_thread():
         raise ZeroDivisionError
     assert library.num_threads == 8
 

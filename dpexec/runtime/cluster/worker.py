@@ -25,10 +25,10 @@ from dpexec.runtime.cluster.gpus import Graphs, run_timed
 from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.held import put_together
+from dpexec.runtime.kernel_threads import one_kernel_thread
 from dpexec.runtime.plan import Plan, PlanKey
 from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
-from dpexec.runtime.schedulers.local import one_kernel_thread
 from dpexec.runtime.steps import Env, Shard
 
 BINDINGS_KEPT = 64

@@ -36,8 +36,8 @@ from dpexec.runtime.gang.nccl import Exchange
 from dpexec.runtime.gang.rendezvous import Door, Member
 from dpexec.runtime.gang.side_by_side import Stretch, helpers, side_by_side
 from dpexec.runtime.gang.wire import GangError, last_words
+from dpexec.runtime.kernel_threads import one_kernel_thread
 from dpexec.runtime.plan import Plan
-from dpexec.runtime.schedulers.local import one_kernel_thread
 
 if TYPE_CHECKING:
     from dpexec.runtime.cluster.recording import Noted

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dask.local
 import dask.threaded
 from dask.callbacks import Callback
-from threadpoolctl import ThreadpoolController
 
 from dpexec.runtime.plan import Plan
 from dpexec.runtime.schedulers.dask_graph import FETCH_KEY, to_dask
 from dpexec.runtime.schedulers.prepared import PreparedGraph, Threads
 
-__all__ = ["LocalGraph", "LocalScheduler", "inline", "one_kernel_thread"]
+__all__ = ["LocalGraph", "LocalScheduler", "inline"]
 
 
 class LocalGraph:
@@ -111,54 +108,3 @@ def inline(plan: Plan, run_task: Callable[[int], Any], fetch: Callable[[], list[
     for task in plan.tasks:
         run_task(task.id)
     return fetch()
-
-
-@functools.cache
-def _blas_libraries() -> Sequence[Any]:
-    controllers = ThreadpoolController().lib_controllers
-    return [lib for lib in controllers if lib.user_api == "blas"]
-
-
-class _KernelThreads:
-    """The BLAS libraries' own threads, limited while at least one run goes on in the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._runs = 0
-        self._before: list[tuple[Any, int]] = []
-
-    def limit(self) -> None:
-        with self._lock:
-            self._runs += 1
-            for lib in _blas_libraries():
-                threads = lib.num_threads
-                if threads != 1:
-                    self._before.append((lib, threads))
-                    lib.set_num_threads(1)
-
-    def restore(self) -> None:
-        with self._lock:
-            self._runs -= 1
-            if self._runs == 0:
-                for lib, threads in self._before:
-                    lib.set_num_threads(threads)
-                self._before.clear()
-
-
-_kernel_threads = _KernelThreads()
-
-
-@contextlib.contextmanager
-def one_kernel_thread() -> Iterator[None]:
-    """Keep BLAS to the calling thread for the time of a run.
-
-    Replicas are what fills the processors, as in fluid, whose kernels are single-threaded by
-    default. With more threads they would fight for cores, and matrix products would round
-    differently on machines with another number of cores. The limit holds for the whole process,
-    so of runs that overlap (in several Python threads) the last one lifts it.
-    """
-    _kernel_threads.limit()
-    try:
-        yield
-    finally:
-        _kernel_threads.restore()
