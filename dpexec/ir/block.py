@@ -160,6 +160,7 @@ class Block:
         Inputs and outputs map slots to variables, names, or lists of them.
 
         Raises:
+            ValueError: no type is given.
             EnforceNotMet: the operator type is unknown, or its inputs break one of its rules.
         """
         return self._add_op(len(self.ops), *args, **kwargs)
@@ -170,7 +171,7 @@ class Block:
     def _add_op(
         self,
         index: int,
-        type: str,
+        type: str | None = None,
         inputs: Mapping[str, Any] | None = None,
         outputs: Mapping[str, Any] | None = None,
         attrs: Mapping[str, Any] | None = None,
@@ -178,6 +179,8 @@ class Block:
         callsite: Any = None,
         fill_defaults: bool = True,
     ) -> Operator:
+        if type is None:
+            raise ValueError("`type` to initialized an Operator can not be None.")
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = Operator(
             self,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec.core.dtypes import AttrType, VarType
-from dpexec.errors import EnforceNotMet
+from dpexec.errors import EnforceNotMet, MissingKernelError
 from dpexec.ir import roles, wire
 from dpexec.ir.attributes import FIELDS, attribute_type
 from dpexec.ir.block import Block
 from dpexec.ir.callsite import CallSite
 from dpexec.ir.feed_fetch import fed_names, fetched_names
-from dpexec.ir.operator import Operator
+from dpexec.ir.operator import CALLSTACK, Operator
 from dpexec.ir.spec import Spec
 from dpexec.ir.variable import Parameter, Variable
 from dpexec.ir.views import BlockView
@@ -145,7 +145,7 @@ def op_message(op: Operator) -> wire.Message:
     """An operator as an ``OpDesc`` message."""
     attrs = {name: value for name, value in op.attrs.items() if value is not None}
     if op.callsite is not None:
-        attrs.setdefault("op_callstack", [f"  {op.callsite}\n"])
+        attrs.setdefault(CALLSTACK, [f"  {op.callsite}\n"])
     return _op(op.type, sorted(op.inputs.items()), sorted(op.outputs.items()), attrs)
 
 
@@ -197,6 +197,8 @@ def parse(data: bytes) -> Program:
                 _add_var(block, var)
             for op in part.get("ops", []):
                 _add_op(block, op)
+    except MissingKernelError:
+        raise
     except (KeyError, IndexError, ValueError) as error:
         raise EnforceNotMet(f"these bytes are no valid ProgramDesc: {error!r}") from error
     for name in fed_names(program) + fetched_names(program):
@@ -239,7 +241,7 @@ def _add_op(block: Block, message: wire.Message) -> None:
     )
     attrs = {part["name"]: _attribute(block.program, part) for part in message.get("attrs", [])}
     op = Operator(block, message["type"], inputs, outputs, attrs, fill_defaults=False)
-    op.callsite = _user_line(attrs.get("op_callstack", []))
+    op.callsite = _user_line(attrs.get(CALLSTACK, []))
     block.ops.append(op)
     for name in op.output_arg_names:
         if name in block.vars:

@@ -345,10 +345,9 @@ def get(type: str) -> OpDef:
     """
     definition = _registry.get(type)
     if definition is None:
-        count, hint = len(_registry), similar(type, _registry)
-        raise MissingKernelError(
-            f"operator {type} is not supported ({count} operator types are{hint})"
-        )
+        error = MissingKernelError(f'Operator "{type}" has not been registered.')
+        error.add_note(f"{len(_registry)} operator types have{similar(type, _registry)}")
+        raise error
     return definition
 
 

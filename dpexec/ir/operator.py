@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from dpexec.ir.block import Block
     from dpexec.ir.variable import Variable
 
-__all__ = ["Operator", "op_error"]
+__all__ = ["CALLSTACK", "Operator", "op_error"]
+
+CALLSTACK = "op_callstack"
+"""The attribute that says which lines made an operator."""
 
 _ORIGIN = (roles.ROLE, roles.NAME_SCOPE, roles.DEVICE)
 
@@ -148,7 +151,12 @@ class Operator:
     @property
     def attr_names(self) -> list[str]:
         """Names of the attributes."""
-        return list(self.attrs)
+        return list(self._shown_attrs())
+
+    def _shown_attrs(self) -> dict[str, Any]:
+        """The attributes as fluid shows them: always with parameters and the user's line."""
+        line = [] if self.callsite is None else [f"  {self.callsite}\n"]
+        return {roles.ROLE_VAR: [], CALLSTACK: line, **self.attrs}
 
     def has_attr(self, name: str) -> bool:
         """Whether there is such an attribute.
@@ -156,7 +164,7 @@ class Operator:
         Args:
             name: of the attribute.
         """
-        return name in self.attrs
+        return name in self._shown_attrs()
 
     def attr(self, name: str) -> Any:
         """The value of an attribute.
@@ -164,11 +172,12 @@ class Operator:
         Raises:
             EnforceNotMet: there is no such attribute.
         """
-        if name not in self.attrs:
+        shown = self._shown_attrs()
+        if name not in shown:
             raise EnforceNotMet(
-                f"Attribute {name} is not found in operator {self.type}; it has {list(self.attrs)}"
+                f"Attribute {name} is not found in operator {self.type}; it has {list(shown)}"
             )
-        value = self.attrs[name]
+        value = shown[name]
         return list(value) if isinstance(value, tuple) else value
 
     def _block_attr(self, name: str) -> Block:
@@ -194,7 +203,7 @@ class Operator:
 
     def all_attrs(self) -> dict[str, Any]:
         """A copy of the attributes."""
-        return {name: self.attr(name) for name in self.attrs}
+        return {name: self.attr(name) for name in self._shown_attrs()}
 
     def plain_attrs(self) -> dict[str, Any]:
         """The attributes without roles: what a gradient operator inherits."""

@@ -109,7 +109,7 @@ class OperatorView:
         self.operator.type, self.operator.callsite = like.type, like.callsite
         self.operator.inputs = {slot: list(names) for slot, names in like.inputs.items()}
         self.operator.outputs = {slot: list(names) for slot, names in like.outputs.items()}
-        self.operator.attrs = like.all_attrs()
+        self.operator.attrs = dict(like.attrs)
         self._changed()
 
     def block(self) -> BlockView:

@@ -99,7 +99,7 @@ def server_startup(source: ServerSource, endpoint: str, program: Program) -> Pro
         if shard is not None and shard.param != outputs[0]:
             _initialize_block(block, op, shard)
         elif outputs[0] in known:
-            attrs = op.all_attrs()
+            attrs = dict(op.attrs)
             if op.type in _SHAPED:
                 attrs["shape"] = list(known[outputs[0]].shape)
             block.append_op(op.type, op.inputs, op.outputs, attrs)
@@ -108,7 +108,7 @@ def server_startup(source: ServerSource, endpoint: str, program: Program) -> Pro
 
 def _initialize_block(block: Block, op: Operator, shard: Shard) -> None:
     """Make a block of a parameter: by itself, or cut out of the whole."""
-    attrs = op.all_attrs()
+    attrs = dict(op.attrs)
     if op.type in _SHAPED:
         block.append_op(
             op.type, op.inputs, {"Out": shard.param}, {**attrs, "shape": list(shard.shape)}

@@ -79,3 +79,20 @@ def test_executor_notices_attributes_that_are_removed():
     main.global_block().ops[-1]._remove_attr("bias")
     main.global_block()._sync_with_cpp()
     assert exe.run(main, fetch_list=[out])[0] == 6.0
+
+
+def test_operators_without_a_known_type_are_refused_as_in_the_original():
+    block = fluid.Program().global_block()
+    with pytest.raises(ValueError, match=r"^`type` to initialized an Operator can not be None\.$"):
+        block.append_op()
+    with pytest.raises(ValueError, match=r'^Operator "relo" has not been registered\.') as caught:
+        block.append_op("relo")
+    assert "similar: relu" in caught.value.__notes__[0]
+
+
+def test_operators_show_their_parameters_and_the_line_that_made_them():
+    fluid.layers.relu(fluid.data("x", [None, 3]))
+    (op,) = fluid.default_main_program().global_block().ops
+    assert op.attr("op_role_var") == []
+    assert "test_block.py" in op.attr("op_callstack")[0]
+    assert {"op_role_var", "op_callstack", "op_device"} <= set(op.attr_names) == set(op.all_attrs())
