@@ -14,10 +14,19 @@ from math import prod
 from typing import Any
 
 from dpexec.ir.opdef import require
-from dpexec.ops._windows import Padding, Sizes, has_channels_last, padding, size_of, sizes
+from dpexec.ops._windows import Padding, Pair, Sizes, has_channels_last, padding, size_of, sizes
 
 MATRIX_LIMIT = 1 << 22
 """Elements of the matrix that one product takes: more images than that go in several."""
+
+
+def _for_one_step(size: int, kernel: int, stride: int, gap: int, pads: Pair) -> Pair:
+    """The padding of an axis on which the kernel is to have a place, if it lacks less than a step.
+
+    Paddle rounds towards 0 how many steps there are after the first: the kernel meets zeros there.
+    """
+    lacking = gap * (kernel - 1) + 1 - size - sum(pads)
+    return (pads[0], pads[1] + lacking) if size >= 0 and 0 < lacking < stride else pads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ class Window:
         pads = padding(size, extent, steps, paddings, padding_algorithm)
         same = padding_algorithm == "SAME"
         gaps = (1,) * axes if same else sizes("dilations", dilations, axes)
+        each = zip(size, extent, steps, gaps, pads, strict=True)
+        pads = tuple(_for_one_step(*axis) for axis in each)
         return Window(size, extent, steps, gaps, pads, groups, data_format)
 
     @property

@@ -224,6 +224,10 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 2, 7, 6)), "Filter": r.normal((3, 2, 3, 4))},
             {"paddings": [1, 1], "padding_algorithm": "VALID"},
         ),
+        Sample(  # the kernel reaches beyond the image, by less than a step
+            {"Input": r.normal((2, 4, 3, 5)), "Filter": r.normal((2, 2, 4, 4))},
+            {"strides": [3, 2], "paddings": [0, 1], "dilations": [1, 2], "groups": 2},
+        ),
     ]
 
 
@@ -241,6 +245,10 @@ def _depthwise_samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 5, 4, 3)), "Filter": r.normal((3, 1, 3, 3))},
             {"groups": 3, "strides": [2, 2], "padding_algorithm": "SAME", "data_format": "NHWC"},
         ),
+        Sample(
+            {"Input": r.normal((2, 3, 2, 4)), "Filter": r.normal((3, 1, 3, 3))},
+            {"groups": 3, "strides": [2, 1]},
+        ),
     ]
 
 
@@ -257,6 +265,10 @@ def _volume_samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"Input": r.normal((2, 3, 4, 5, 2)), "Filter": r.normal((2, 2, 3, 2, 2))},
             {"strides": [2, 2, 1], "padding_algorithm": "SAME", "data_format": "NDHWC"},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 3, 2, 4)), "Filter": r.normal((2, 2, 2, 3, 2))},
+            {"strides": [1, 2, 3]},
         ),
     ]  # fmt: skip
 
