@@ -28,12 +28,11 @@ def data(
     """
     check_type(name, "name", (str, bytes), "data")
     check_type(shape, "shape", (list, tuple), "data")
-    return LayerHelper("data", name=name).create_global_variable(
-        name=name,
+    return LayerHelper("data", name=name).create_data(
+        name,
         shape=shape,
         dtype=dtype,
         stop_gradient=True,
         lod_level=lod_level,
-        is_data=True,
         need_check_feed=True,
     )

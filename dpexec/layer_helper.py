@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -230,6 +232,30 @@ class LayerHelper:
         """A variable of the global block; arguments as for ``Block.create_var``."""
         block = self.main_program.global_block()
         return block.create_var(*args, persistable=persistable, **kwargs)
+
+    def create_data(self, name: str, **kwargs: Any) -> Variable:
+        """A variable that is fed; called by a layer alone, for its caller is who is warned.
+
+        Args:
+            name: under which it is fed.
+            kwargs: as for ``Block.create_var``.
+
+        Warns:
+            UserWarning: in an interactive session, it is the program's first feed, and operators
+                read it already: a cell that runs again adds its layers to those of its first run.
+        """
+        block = self.main_program.global_block()
+        first = next((var.name for var in block.vars.values() if var.is_data), None)
+        again = name == first and any(name in op.input_arg_names for op in block.ops)
+        if again and hasattr(sys, "ps1"):
+            warnings.warn(
+                f"{name} is declared again, and this program has operators that read it: what "
+                "follows is added to them. A cell that is to run again builds a new program: "
+                "with fluid.program_guard(main, startup), fluid.unique_name.guard(): ..., where "
+                "main and startup are fluid.Program()",
+                stacklevel=3,
+            )
+        return self.create_global_variable(name=name, is_data=True, **kwargs)
 
     def create_or_get_global_variable(
         self, name: str, *args: Any, **kwargs: Any

@@ -1,5 +1,7 @@
 """LayerHelper and ParamAttr, as layers that users write themselves see them."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -133,3 +135,19 @@ def test_normalised_weights_start_as_given_and_keep_their_direction(dim):
 def test_a_weight_without_that_dimension_cannot_be_normalised_along_it():
     with pytest.raises(ValueError, match="dim of WeightNormParamAttr is 2, but w has rank 2"):
         LayerHelper("any").create_parameter(fluid.WeightNormParamAttr(2, "w"), [3, 4], "float32")
+
+
+@pytest.mark.parametrize("data", [fluid.data, fluid.layers.data])
+def test_a_cell_that_adds_its_layers_to_those_of_its_first_run_is_told(data, monkeypatch):
+    def cell():
+        image, label = data("image", [None, 4]), data("label", [None, 1])
+        return fluid.layers.fc(image, 2), label
+
+    cell()
+    cell()  # in a script that is the program that was meant
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.warns(UserWarning, match="image is declared again") as said:
+        cell()
+    assert [warning.filename for warning in said] == [__file__]
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        cell()

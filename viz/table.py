@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -39,6 +40,12 @@ _UNITS: dict[str, tuple[str, Unit]] = {
     "gflops": ("GFLOP/s", "number"),
     "critical": ("critical", "fraction"),
 }
+
+_DISPENSABLE = ("min", "max", "bytes", "role", "gflops")
+"""What a text leaves out for its lines to fit, the first one first."""
+_GAP = "  "
+_ROOM = 110
+"""Characters of a line where there is no terminal: JupyterLab breaks longer ones."""
 
 _BETWEEN = "between operators"
 
@@ -178,21 +185,32 @@ class Table(View):
         return {"title": self.title, "notes": self.notes, "total": self.total, "rows": rows}
 
     def __str__(self) -> str:
-        labels = [label for label, _ in _UNITS.values()]
-        units = [unit for _, unit in _UNITS.values()]
-        texts = [
-            [figure_text(cell, unit) for cell, unit in zip(_cells(row), units, strict=True)]
-            for row in self.rows
-        ]
-        widths = [max(map(len, column)) for column in zip(labels, *texts, strict=True)]
-        lines = []
-        for cells in (labels, *texts):
-            parts = [
-                cell.ljust(width) if unit == "text" else cell.rjust(width)
-                for cell, width, unit in zip(cells, widths, units, strict=True)
+        columns = {}
+        for name, (label, unit) in _UNITS.items():
+            cells = [label, *(figure_text(getattr(row, name), unit) for row in self.rows)]
+            width = max(map(len, cells))
+            columns[name] = [
+                cell.ljust(width) if unit == "text" else cell.rjust(width) for cell in cells
             ]
-            lines.append("  ".join(parts).rstrip())
+        if all(row.device == "all" for row in self.rows):
+            del columns["device"]
+        left_out = _fit(columns, shutil.get_terminal_size((_ROOM, 0)).columns)
+        lines = [_GAP.join(cells).rstrip() for cells in zip(*columns.values(), strict=True)]
+        if left_out:
+            names = ", ".join(_UNITS[name][0] for name in left_out)
+            lines.append(f"Left out, for lines to fit: {names}. The table as JSON has them.")
         return "\n".join([*lines, *self.notes])
+
+
+def _fit(columns: dict[str, list[str]], room: int) -> list[str]:
+    """Take columns out until lines fit; returns which."""
+    left_out: list[str] = []
+    for name in _DISPENSABLE:
+        if sum(len(cells[0]) + len(_GAP) for cells in columns.values()) <= room + len(_GAP):
+            break
+        del columns[name]
+        left_out.append(name)
+    return left_out
 
 
 def _cells(row: Row) -> list[Any]:

@@ -289,11 +289,12 @@ def op(
         samples: makes legal calls of this op.
 
     Raises:
-        ValueError: the type is declared twice.
+        ValueError: the type is declared twice. The same declaration may run again, as it does when
+            a notebook's cell does: what is bound afterwards uses the new one.
     """
 
     def decorate(kernel: Kernel) -> OpDef:
-        if type in _registry:
+        if type in _registry and not _same_place(_registry[type].kernel, kernel):
             raise ValueError(f"operator {type} is declared twice")
         keywords = keyword_defaults(kernel)
         infer_keywords = keyword_defaults(infer) if infer else {}
@@ -323,6 +324,12 @@ def op(
         return definition
 
     return decorate
+
+
+def _same_place(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two functions are one declaration that ran twice."""
+    places = {(made.__module__, made.__qualname__) for made in (kernel, other)}
+    return len(places) == 1 and "<locals>" not in kernel.__qualname__
 
 
 def _without_sequences(found: Any) -> Any:

@@ -46,14 +46,13 @@ def data(
     dims = [-1 if dim is None else dim for dim in shape]
     if append_batch_size and all(dim >= 0 for dim in dims):
         dims = [-1, *dims]
-    return LayerHelper("data", name=name).create_global_variable(
-        name=name,
+    return LayerHelper("data", name=name).create_data(
+        name,
         shape=dims,
         dtype=dtype,
         type=type,
         stop_gradient=stop_gradient,
         lod_level=lod_level,
-        is_data=True,
     )
 
 

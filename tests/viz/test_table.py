@@ -104,12 +104,32 @@ def test_csv_json_text_and_picture_hold_the_same_rows(tmp_path):
     assert [row["total"] for row in json.loads(found.json)["rows"]] == [r.total for r in found.rows]
     assert found.save(tmp_path / "ops.csv").read_text() == found.csv
     lines = str(found).splitlines()
-    assert lines[0].split()[:4] == ["name", "role", "device", "calls"]
-    assert lines[1].split()[:5] == ["mul_grad", "backward", "all", "4", "12.0"]
+    assert lines[0].split()[:3] == ["name", "role", "calls"]
+    assert lines[1].split()[:4] == ["mul_grad", "backward", "4", "12.0"]
     assert all(row.name in found.svg for row in found.rows)
     data = found.payload()
     assert data["totals"][data["sort"][0]] == pytest.approx(found.total)
     assert len(data["nodes"]) == len(data["rows"]) == len(found.rows)
+
+
+@pytest.mark.parametrize(
+    ("room", "left_out"),
+    [("200", []), ("110", ["min"]), ("70", ["min", "max", "bytes/call", "role", "GFLOP/s"])],
+)
+def test_text_fits_its_terminal_and_says_what_it_leaves_out(room, left_out, monkeypatch):
+    monkeypatch.setenv("COLUMNS", room)
+    *lines, last = str(table(straggling(2))).splitlines()
+    if left_out:
+        assert last.startswith(f"Left out, for lines to fit: {', '.join(left_out)}.")
+        assert not set(left_out) & set(lines[0].split())
+        assert max(map(len, lines)) <= int(room)
+    else:
+        assert {"min", "max", "role"} <= set(lines[0].split())
+
+
+def test_text_tells_rows_of_devices_apart():
+    assert "device" in str(table(straggling(2), per_device=True)).splitlines()[0]
+    assert "device" not in str(table(straggling(2))).splitlines()[0]
 
 
 def test_an_operator_that_code_does_with_others_counts_their_flops_and_nodes():
