@@ -10,10 +10,23 @@ import numpy as np
 
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["LOD_SUFFIX", "NO_SEQUENCES", "Lod", "lod_name"]
+__all__ = ["LOD_SUFFIX", "NO_SEQUENCES", "ROWS_SUFFIX", "Lod", "lod_name", "rows_name"]
 
 LOD_SUFFIX = "@LOD"
 """Ends the names of slots, and of variables, that hold the offsets of others."""
+
+
+ROWS_SUFFIX = "@ROWS"
+"""Ends the names of slots, and of variables, that hold sequences of lengths that others have."""
+
+
+def rows_name(name: str) -> str:
+    """The name of what is fed beside lengths: as many rows as these are together, in sequences.
+
+    Args:
+        name: of the lengths.
+    """
+    return name + ROWS_SUFFIX
 
 
 def lod_name(name: str) -> str:
@@ -107,7 +120,12 @@ class Lod:
         """
         sizes = [*(size - 1 for size in self.shape[1:]), rows]
         for number, (level, size) in enumerate(zip(self.levels, sizes, strict=False)):
-            if not len(level) or level[0] != 0 or level[-1] != size or (np.diff(level) < 0).any():
+            if (
+                not len(level)
+                or level[0] != 0
+                or level[-1] != size
+                or (level[1:] < level[:-1]).any()
+            ):
                 raise EnforceNotMet(
                     f"level {number} of {self} must begin at 0, never decrease, and end at {size}: "
                     f"there are so many {'sequences below' if self.shape[number + 1 :] else 'rows'}"

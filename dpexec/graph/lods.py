@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from dpexec.core.dtypes import VarType
 from dpexec.core.lod import LOD_SUFFIX, lod_name
 from dpexec.graph.gradient_lods import without_sequences
+from dpexec.graph.unpadding import feed_rows
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.opdef import Slot
@@ -76,6 +77,7 @@ class _Rewriter:
 
     def rewrite(self) -> Sequences:
         block = self._program.global_block()
+        feed_rows(block)
         known = self._block(block, {})
         self._program._changed()
         shown = (block.vars.keys() & known.keys()) - without_sequences(block, known)

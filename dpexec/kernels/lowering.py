@@ -67,6 +67,7 @@ _FAMILIES = (
     "losses",
     "lstm_code",
     "optimizers",
+    "padding",
     "pooling",
     "products",
     "sampled",

@@ -60,7 +60,14 @@ def broadcast_shape(x: Spec, y: Spec, axis: int) -> Shape:
         f"X {x} and Y {y} cannot be broadcast together (axis={axis}): dimensions must be equal "
         "or 1",
     )
-    return tuple(-1 if -1 in (a, b) and max(a, b) <= 1 else max(a, b) for a, b in pairs)
+    return tuple(_joined(a, b) for a, b in pairs)
+
+
+def _joined(a: int, b: int) -> int:
+    """The dimension of the result, which has no rows if one of both has none."""
+    if -1 in (a, b):
+        return -1 if max(a, b) <= 1 else max(a, b)
+    return b if a == 1 else a
 
 
 def infer_elementwise(x: Spec, y: Spec, *, axis: int = -1) -> Spec:

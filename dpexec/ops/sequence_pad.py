@@ -93,7 +93,9 @@ def sequence_pad_grad(xp: Any, x: Any, lod: Lod, d_out: Any) -> Any:
     return d_out.reshape(-1, *x.shape[1:])[places]
 
 
-def _infer_unpad(x: Spec, length: Spec) -> tuple[Spec, Spec]:
+def _infer_unpad(
+    rows: Spec | None, lod: Spec | None, x: Spec, length: Spec
+) -> tuple[Spec, Spec | None]:
     require_integer(length, "Length")
     require(x.rank >= 2, f"X {x} must have two dimensions or more")
     numbers = length.shape[:1] if length.shape[1:] == (1,) else length.shape  # [N, 1]: before 1.7
@@ -101,13 +103,13 @@ def _infer_unpad(x: Spec, length: Spec) -> tuple[Spec, Spec]:
         len(numbers) == 1 and dims_match(numbers[0], x.shape[0]),
         f"Length {length} must have a number for every sequence of X {x}",
     )
-    rows = (-1, *(x.shape[2:] or (1,)))
-    return x.replace(shape=rows, lod_level=1), offsets_spec(length.shape[0])
+    out = x.replace(shape=(rows.shape[0] if rows else -1, *(x.shape[2:] or (1,))), lod_level=1)
+    return out, None if rows else offsets_spec(length.shape[0])
 
 
 @op(
     "sequence_unpad",
-    inputs="X Length",
+    inputs="Length@ROWS? Length@ROWS@LOD? X Length",
     outputs="Out Out@LOD",
     infer=_infer_unpad,
     checks_values=True,
@@ -121,10 +123,11 @@ def _infer_unpad(x: Spec, length: Spec) -> tuple[Spec, Spec]:
         ),
     ],
 )
-def sequence_unpad(xp: Any, x: Any, length: Any) -> tuple[Any, Lod]:
+def sequence_unpad(xp: Any, rows: Any, lod: Lod | None, x: Any, length: Any) -> tuple[Any, Lod]:
     """The first ``Length`` rows of every sequence, one after another.
 
-    Source: Paddle op ``sequence_unpad``.
+    Where ``Length`` is fed, sequences of these lengths are fed, too, so that the number of rows is
+    known before. Source: Paddle op ``sequence_unpad``.
 
     Raises:
         ValueError: there are not so many rows.
@@ -132,8 +135,8 @@ def sequence_unpad(xp: Any, x: Any, length: Any) -> tuple[Any, Lod]:
     lengths, steps = on_host(length).reshape(-1), x.shape[1]
     if ((lengths < 0) | (lengths > steps)).any():
         raise ValueError(f"Length is {lengths.tolist()}, but X has {steps} rows per sequence")
-    rows = x.reshape(-1, *(x.shape[2:] or (1,)))
-    return rows[xp.asarray(_places(lengths, steps))], Lod.of_lengths([lengths])
+    all_rows = x.reshape(-1, *(x.shape[2:] or (1,)))
+    return all_rows[xp.asarray(_places(lengths, steps))], lod or Lod.of_lengths([lengths])
 
 
 @sequence_unpad.grad("X", "Out@GRAD", "Out@GRAD@LOD", outputs="X@GRAD")

@@ -96,11 +96,11 @@ def fed_levels(program: Program, feed: Any) -> Levels:
     """
     known = program.global_block().vars
     levels = {
-        name: len(value.lod())
+        name: len(value._lod)
         for each in (feed if isinstance(feed, (list, tuple)) else [feed])
         if isinstance(each, Mapping)
         for name, value in each.items()
-        if isinstance(value, LoDTensor) and value.lod()
+        if isinstance(value, LoDTensor) and value._lod
         if name in known and not known[name].lod_level
     }
     return tuple(sorted(levels.items()))

@@ -22,6 +22,7 @@ OTHER_SLOTS = {
     ("instance_norm", "Bias"): "its layer may leave it out, which the operator then refuses",
     ("instance_norm", "Scale"): "as its Bias",
     ("save", "kLookupTablePath"): "of parameter servers",
+    ("sequence_unpad", "Length@ROWS"): "which is fed beside lengths, is no variable in Paddle",
     ("while", "Condition"): "a list in Paddle, always of one variable",
     ("while", "StepScopes"): "nothing is kept in them",
 }

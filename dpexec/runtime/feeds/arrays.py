@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import as_var_type, dtype_name, to_numpy
-from dpexec.core.lod import Lod, lod_name
+from dpexec.core.lod import Lod, lod_name, rows_name
 from dpexec.core.places import CUDAPlace
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
@@ -39,8 +39,10 @@ def arrays_of(block: Block, feed: Any) -> dict[str, np.ndarray[Any, Any]]:
         if name not in block.vars:
             raise ValueError(_unknown(block, name))
         array = arrays[name] = _array(block.vars[name], value)
-        if isinstance(value, LoDTensor) and value.lod():
+        if isinstance(value, LoDTensor) and value._lod:
             arrays[lod_name(name)] = _offsets(block.vars[name], value, len(array))
+        if rows_name(name) in block.vars:
+            arrays.update(_rows_of_lengths(name, array))
     return arrays
 
 
@@ -48,13 +50,24 @@ def _unknown(block: Block, name: Any) -> str:
     """What is wrong with a key of a feed that is no name of a variable."""
     if isinstance(name, Variable):
         return f"the keys of a feed are names: {name.name!r}, not the Variable itself"
-    fed = ", ".join(var.name for var in block.vars.values() if var.is_data)
+    fed = ", ".join(var.name for var in block.vars.values() if var.is_data and "@" not in var.name)
     hint = f"this program is fed {fed}" if fed else "the feed names it"
     return f"var {name} not in this block: {hint}"
 
 
+def _rows_of_lengths(name: str, lengths: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Sequences of fed lengths; nobody looks at their rows."""
+    if lengths.size and lengths.min() < 0:
+        raise EnforceNotMet(
+            f"fed Variable {name!r} has the lengths of sequences, which cannot be negative, but "
+            f"received {lengths.ravel().tolist()}"
+        )
+    lod, rows = Lod.of_lengths([lengths.ravel()]), rows_name(name)
+    return {rows: np.zeros((lod.rows, 1), np.int64), lod_name(rows): lod}
+
+
 def _offsets(var: Variable, value: LoDTensor, rows: int) -> Any:
-    lod = Lod(value.lod())
+    lod = Lod(value._lod)
     if lod_name(var.name) not in var.block.vars:
         raise EnforceNotMet(
             f"fed Variable {var.name!r} holds sequences ({lod}), but it is declared without: "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.kept import Kept
+from dpexec.core.lod import ROWS_SUFFIX
 from dpexec.ir.block import Block
 from dpexec.runtime.feeds.splitting import Feeds, even_rows
 
@@ -62,12 +63,13 @@ class Splitter:
     def __init__(self, split: Callable[[Any], Feeds], block: Block) -> None:
         self._split = split
         self._block = block
+        self._by_shape = not any(name.endswith(ROWS_SUFFIX) for name in block.vars)
         self._known: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)
         self._open: Kept[Any, _Cuts] = Kept(_KEYS_KEPT)  # for any number of rows
 
     def __call__(self, feed: Any) -> Feeds:
         """The feeds of all devices; raises what the function raises."""
-        key = _plain_arrays(feed)
+        key = _plain_arrays(feed) if self._by_shape else None
         if key is None:
             return self._split(feed)
         cuts = self._known.get(key) or self._with_other_rows(key)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.lod import Lod, lod_name
+from dpexec.core.lod import ROWS_SUFFIX, Lod, lod_name, rows_name
 from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
@@ -186,7 +186,7 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
 def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
     """Compare arrays with the declarations of the variables that are fed with them."""
     for name, array in values.items():
-        if not isinstance(array, Lod):
+        if not isinstance(array, Lod) and not name.endswith(ROWS_SUFFIX):
             check_array(block.vars[name], array, where)
 
 
@@ -194,7 +194,8 @@ def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
     """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
     if client is None or not isinstance(feed, Mapping):
         return feed, {}
-    return hold(client, feed, _of_batch(block, feed))
+    names = _of_batch(block, feed)
+    return hold(client, feed, [name for name in names if rows_name(name) not in block.vars])
 
 
 def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
