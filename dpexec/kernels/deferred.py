@@ -18,13 +18,18 @@ __all__ = ["add", "copy", "play"]
 def play(p: int) -> int:
     """Run a piece of code.
 
-    Arguments: the address of its description, then words of it that are other ones every time. The
-    description: how many words these are, their positions, the words, rows of the table, the table.
+    Arguments: the address of its description, words that are other ones for other shapes, and then
+    those that are other ones every time. The description: how many words the latter are, their
+    positions, the words, rows of the table, the table, how many words the former are, their
+    positions.
     """
-    piece = count(p, 0)
+    piece, varying = count(p, 0), integers(p, 1)
     positions, words, table = integers(piece, 1), integers(piece, 2), integers(piece, 4)
     for i in range(count(piece, 0)):
-        words[positions[i]] = count(p, 1 + i)
+        words[positions[i]] = count(p, 2 + i)
+    positions = integers(piece, 6)
+    for i in range(count(piece, 5)):
+        words[positions[i]] = varying[i]
     for row in range(0, 2 * count(piece, 3), 2):
         if call(table[row], table[row + 1]) != 0:
             return 1

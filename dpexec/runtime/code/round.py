@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import time
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import to_numpy
-from dpexec.ir.sizes import Counts, Rows, at
+from dpexec.ir.sizes import Counts, Rows, Size
 from dpexec.ir.spec import Spec
-from dpexec.kernels.located import locate
+from dpexec.kernels.located import address, locate
 from dpexec.kernels.lowering import Buffer, Value
 from dpexec.kernels.machine import run
 from dpexec.runtime.binding import aligned
@@ -23,7 +24,7 @@ from dpexec.runtime.code.task import Piece, TaskCode
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
-__all__ = ["Fit", "StretchCode"]
+__all__ = ["Fit", "Fits", "StretchCode"]
 
 
 _Array = np.ndarray[Any, Any]
@@ -73,14 +74,14 @@ class StretchCode:
         return [numbers.get(id(step), -1) for step in self.task.steps]
 
 
-class Fit:
-    """Code for inputs of some shapes, called on the arrays of one round after another.
+class Fits:
+    """The code of a stretch, for inputs of any shapes that differ in numbers it left open.
 
     Args:
         code: the code.
         piece: all of it.
         inputs: the values that come from outside, by name.
-        counts: the numbers of rows that the code left open.
+        counts: numbers of rows that it is to be called for.
         own: names of results that no other operator of the block reads or writes.
     """
 
@@ -92,44 +93,121 @@ class Fit:
         counts: Counts,
         own: Collection[str],
     ) -> None:
-        table, buffers = piece.table, list(code.task.lasting)
-        late = table.late(counts)
+        self.late, table, buffers = piece.table.late, piece.table, list(code.task.lasting)
+        self.dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
+        values, self.own = _values(piece), own
+        self.results = [(v, buffers.index(v.buffer) if v.buffer in buffers else -1) for v in values]
+        filling = [_filling(values, buffer) for buffer in buffers]
+        self.made_dtypes = [dtype for _, dtype in filling]
+        self.made_shapes = Shapes([shape for shape, _ in filling])
+        self.shapes = Shapes([value.shape for value in values])
+        self.sizes = Shapes([[size for _, size in table.sizes]])
+        self.looks = any(value.channels_last for value in values)
+        self.numbers = [number_of for _, number_of in table.numbers]
+        self.operators = [(steps[0].node.name, end - piece.first + 1) for steps, end in piece.steps]
         nowhere = np.zeros(len(buffers), np.int64)
-        words = table.words(counts, late, code.memory.ctypes.data, nowhere)
-        pairs = np.array(_places(piece, list(inputs)), np.int64)
-        self._dtypes = [np.dtype(to_numpy(spec.dtype)) for spec in inputs.values()]
-        self._made = [_form(piece, buffer, counts) for buffer in buffers]
+        words = table.words(counts, table.late(counts), address(code.memory), nowhere)
+        self._lay_out(piece, words, list(inputs), len(buffers))
+        self._kept = code  # words are addresses
+
+    def _lay_out(self, piece: Piece, words: Any, inputs: Sequence[str], made: int) -> None:
+        """Put together what :func:`dpexec.kernels.deferred.play` wants to know."""
+        table, first = piece.table, len(words) + 3  # of the arrays' identities
+        end = first + len(inputs) + made
+        self.words = np.zeros(end, np.int64)
+        start, pairs = address(self.words), np.array(_places(piece, inputs), np.int64)
+        self.words[:first] = *words, len(pairs), start, address(pairs)
+        looking_up = np.array([[locate.address, start + 8 * len(words)]], np.int64)
+        self.table = np.concatenate([looking_up, table.rows(start)])
+        numbers, sizes = ([position for position, _ in t] for t in (table.numbers, table.sizes))
+        self.positions = np.array([*range(first, end), *numbers], np.int64)
+        self.varying = np.array([*sizes, *table.made], np.int64)
+        self.description = np.array(
+            [
+                *(len(self.positions), address(self.positions), start),
+                *(len(self.table), address(self.table)),
+                *(len(self.varying), address(self.varying)),
+            ],
+            np.int64,
+        )
+        self.pack = struct.Struct(f"{2 + len(self.positions)}q").pack_into
+        self._pairs = pairs
+
+
+class Shapes:
+    """Shapes that depend on numbers of rows, computed together.
+
+    Args:
+        shapes: of sizes and integers.
+    """
+
+    def __init__(self, shapes: Sequence[Sequence[Any]]) -> None:
+        sizes = [size for shape in shapes for size in shape]
+        rows = Rows.of(*sizes)
+        self._slopes = np.zeros((len(sizes), 0 if rows is None else len(rows.example)), np.int64)
+        self._offsets = np.zeros(len(sizes), np.int64)
+        for number, size in enumerate(sizes):
+            if isinstance(size, Size):
+                self._slopes[number], self._offsets[number] = size.slopes, size.offset
+            else:
+                self._offsets[number] = size
+        ends = list(itertools.accumulate(map(len, shapes)))
+        self._parts = [slice(end - len(s), end) for end, s in zip(ends, shapes, strict=True)]
+
+    def flat(self, counts: Counts) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """All sizes.
+
+        Args:
+            counts: the numbers of rows.
+        """
+        if not self._slopes.shape[1]:
+            return self._offsets
+        found: np.ndarray[Any, np.dtype[np.int64]] = self._slopes @ np.array(counts) + self._offsets
+        return found
+
+    def at(self, counts: Counts) -> list[tuple[int, ...]]:
+        """The shapes.
+
+        Args:
+            counts: the numbers of rows.
+        """
+        sizes = self.flat(counts).tolist()
+        return [tuple(sizes[part]) for part in self._parts]
+
+
+class Fit:
+    """Code for inputs of some shapes, called on the arrays of one round after another.
+
+    Args:
+        fits: the code for all shapes.
+        counts: the numbers of rows that it left open.
+
+    Raises:
+        TypeError: it needs more memory than for other numbers.
+    """
+
+    def __init__(self, fits: Fits, counts: Counts) -> None:
+        self._late = fits.late(counts)
+        sizes = fits.sizes.flat(counts)
+        self._varying = np.concatenate([sizes, np.array([*map(word_of, self._late)], np.int64)])
+        self._made = list(zip(fits.made_shapes.at(counts), fits.made_dtypes, strict=True))
         self._nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._made)
-        self._results = [_result(value, buffers, self._made, counts) for value in _values(piece)]
+        shapes = fits.shapes.at(counts)
+        self._results = [
+            _result(value, number, shape, self._made)
+            for (value, number), shape in zip(fits.results, shapes, strict=True)
+        ]
         numbers = [number for _, number, _ in self._results]
         self._summable = [
             (number, name)
             for name, number, view in self._results
             if view is None
-            and name in own
+            and name in fits.own
             and numbers.count(number) == 1
             and self._made[number][1] == np.float32
         ]
-        self._first = len(words) + 3  # of the arrays' identities
-        end = self._first + len(inputs) + len(buffers)
-        array = np.zeros(end, np.int64)
-        start = array.ctypes.data
-        array[: self._first] = *words, len(pairs), start, pairs.ctypes.data
-        looking_up = np.array([[locate.address, start + 8 * len(words)]], np.int64)
-        self._table = np.concatenate([looking_up, table.rows(start)])
-        self._numbers = [number_of for _, number_of in table.numbers]
-        places = [*range(self._first, end), *(position for position, _ in table.numbers)]
-        self._positions = np.array(places, np.int64)
-        addresses = self._positions.ctypes.data, start, len(self._table), self._table.ctypes.data
-        description = np.array([len(places), *addresses], np.int64)
-        self._address = description.ctypes.data
-        self._pack = struct.Struct(f"{1 + len(places)}q").pack_into
-        self._words = array
-        self._kept = code, description, pairs, late  # words are addresses
-        self._looks = any(value.channels_last for value in _values(piece))
-        self._operators = [
-            (steps[0].node.name, end - piece.first + 1) for steps, end in piece.steps
-        ]
+        self._fits, self._dtypes = fits, fits.dtypes
+        self._first = address(fits.description), address(self._varying)
 
     def run(self, env: Env, arrays: list[Any], refused: Refused) -> None:
         """Compute what the operators do, or put it off.
@@ -154,15 +232,16 @@ class Fit:
             summed[number].room(*form) if number in summed else np.empty(*form)
             for number, form in enumerate(self._made)
         ]
-        words = [self._address, *map(id, arrays), *map(id, made)]
-        if self._numbers:
-            words += [word_of(number_of(env.shard)) for number_of in self._numbers]
+        fits = self._fits
+        words = [*self._first, *map(id, arrays), *map(id, made)]
+        if fits.numbers:
+            words += [word_of(number_of(env.shard)) for number_of in fits.numbers]
         if env.record is None:
-            deferred.code(self._pack, words, self._nbytes, refused, (arrays, made, self))
-            if self._looks:
+            deferred.code(fits.pack, words, self._nbytes, refused, (arrays, made, self))
+            if fits.looks:
                 deferred.finish()
         else:
-            self._recorded(words[1:], env, arrays, refused)
+            self._recorded(words[2:], env, arrays, refused)
         if summed:
             taken = [(total.take(made[number]), made[number]) for number, total in summed.items()]
             pairs = [pair for pair in taken if pair[0] is not None]
@@ -178,11 +257,13 @@ class Fit:
         """Run one operator after another, and tell what each takes."""
         assert env.record is not None
         env.deferred.finish()  # sums of what is overwritten now
-        self._words[self._positions] = words
+        fits = self._fits
+        fits.words[fits.positions] = words
+        fits.words[fits.varying] = self._varying
         row = 0
-        for name, end in self._operators:
+        for name, end in fits.operators:
             start = time.perf_counter()
-            row = run(self._table, row, end)
+            row = run(fits.table, row, end)
             env.record(name, start, time.perf_counter())
             if row != end:
                 refused(env, arrays)
@@ -200,22 +281,21 @@ def _values(piece: Piece) -> list[Value]:
     return [value for _, value in piece.published if isinstance(value, Value)]
 
 
-def _form(piece: Piece, buffer: Buffer, counts: Counts) -> _Form:
+def _filling(values: Sequence[Value], buffer: Buffer) -> tuple[Sequence[Any], np.dtype[Any]]:
     """Shape and type of the array for a buffer: those of a value that fills it."""
-    for value in _values(piece):
+    for value in values:
         if value.buffer is buffer and value.nbytes == buffer.nbytes and not value.channels_last:
-            return _closed(value, counts)
-    return (at(buffer.nbytes, counts),), np.dtype(np.uint8)
+            return value.shape, value.dtype
+    return (buffer.nbytes,), np.dtype(np.uint8)
 
 
 def _result(
-    value: Value, buffers: Sequence[Buffer], forms: Sequence[_Form], counts: Counts
+    value: Value, number: int, shape: tuple[int, ...], forms: Sequence[_Form]
 ) -> tuple[str, int, Callable[[Sequence[_Array]], _Array] | None]:
     """Name of a value, and the number of the array that it is, or what gives it by all arrays."""
-    shape, dtype = _closed(value, counts)
-    if value.buffer not in buffers:  # it is empty, and no kernel needs it
-        return value.name, -1, lambda made: np.empty(shape, dtype)
-    number = buffers.index(value.buffer)
+    dtype = value.dtype
+    if number < 0:  # it is empty, and no kernel needs it
+        return value.name, number, lambda made: np.empty(shape, dtype)
     if value.channels_last:
         batch, channels, *size = shape
         return (
@@ -228,7 +308,3 @@ def _result(
     if (shape, dtype) == forms[number]:
         return value.name, number, None
     return value.name, number, lambda made: np.ndarray(shape, dtype, made[number])
-
-
-def _closed(value: Value, counts: Counts) -> _Form:
-    return tuple(at(size, counts) for size in value.shape), value.dtype

@@ -33,11 +33,15 @@ from dpexec.kernels import lowering
 from dpexec.runtime.bodies import Plain, Runnable
 from dpexec.runtime.check import array_spec
 from dpexec.runtime.code.passing import passing
-from dpexec.runtime.code.round import Fit, StretchCode
+from dpexec.runtime.code.round import Fit, Fits, StretchCode
 from dpexec.runtime.env import Env
 from dpexec.runtime.steps import Step
 
 __all__ = ["Stretch", "stretches"]
+
+_Shapes = tuple[tuple[int, ...], ...]
+_Runner = Fits | Sequence[Runnable]
+"""Code, or operators and codes of parts of them."""
 
 _FITS_KEPT = 512
 _CODES_KEPT = 32
@@ -124,7 +128,8 @@ class Stretch:
         own = {id(part.op) for part in parts}
         others = [op for op in self._block.ops if id(op) not in own]
         self._own = self.results.difference(*(o.reads for o in others), *(o.writes for o in others))
-        self._codes: Kept[Any, list[tuple[Rows, StretchCode | None]]] = Kept(_CODES_KEPT)
+        self._codes: Kept[Any, list[tuple[Rows, _Runner | None]]] = Kept(_CODES_KEPT)
+        self._axes: dict[tuple[int, ...], list[tuple[int, int] | None]] = {}
         self._fits: Kept[Any, Fit | Sequence[Runnable]] = Kept(_FITS_KEPT)
 
     def run(self, env: Env) -> None:
@@ -166,62 +171,87 @@ class Stretch:
 
     # ---- code for shapes
 
-    @no_cycles_sought()
     def _fitted(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
         """What to run for arrays of these shapes."""
         if not all(_is_plain(a) or n in self._empty for n, a in enumerate(arrays)):
             return self._parts
-        inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
-        found = self._fit(inputs)
-        self._fits[tuple(spec.shape for spec in inputs.values())] = found
+        shapes = tuple([array.shape for array in arrays])
+        self._fits[shapes] = found = self._fit(arrays, shapes)
         return found
 
-    def _fit(self, inputs: Mapping[str, Spec]) -> Fit | Sequence[Runnable]:
-        is_open = {name: self._is_open(name, spec) for name, spec in inputs.items()}
-        counts = tuple(dict.fromkeys(_rows(s) for n, s in inputs.items() if is_open[n]))
+    def _fit(self, arrays: list[Any], shapes: _Shapes) -> Fit | Sequence[Runnable]:
+        open_axes = self._open_axes(tuple(map(len, shapes)))
+        numbers: dict[int, int] = {}
+        form = tuple(
+            [
+                shape
+                if found is None
+                else (
+                    numbers.setdefault(shape[found[0]] - found[1], len(numbers)),
+                    shape[: found[0]],
+                    shape[found[0] + 1 :],
+                )
+                for shape, found in zip(shapes, open_axes, strict=True)
+            ]
+        )
+        counts = tuple(numbers)
         if counts:
-            form = tuple(
-                (counts.index(_rows(spec)), _with_rows(spec, -1).shape)
-                if is_open[name]
-                else spec.shape
-                for name, spec in inputs.items()
-            )
             known = self._codes.setdefault(form, [])
             if not any(counts in rows for rows, _ in known):
-                known.append(self._opened(inputs, is_open, counts))
-            codes = (code for rows, code in known if counts in rows and code is not None)
-            for code in codes:
-                with suppress(TypeError):  # a primitive needs more memory than for other numbers
-                    return self._called(code, inputs, counts)
+                known.append(self._opened(arrays, open_axes, counts))
+            for rows, runner in known:
+                if runner is not None and counts in rows:
+                    with suppress(TypeError):  # a primitive needs more memory than for others
+                        return Fit(runner, counts) if isinstance(runner, Fits) else runner
+        return self._closed(arrays)
+
+    def _open_axes(self, ranks: tuple[int, ...]) -> list[tuple[int, int] | None]:
+        """Of every input the axis whose length the program leaves open, None if there is none.
+
+        With it, by how much that is longer than a number of rows: offsets have one more than there
+        are sequences. A step of a StaticRNN sees a slice under the name of the whole, which has an
+        axis more; what tells a shape (``XShape``) has an axis of 0 in front.
+        """
+        found = self._axes.get(ranks)
+        if found is None:
+            found = self._axes[ranks] = []
+            for number, (name, rank) in enumerate(zip(self._reads, ranks, strict=True)):
+                var, axis = self._block._find_var_recursive(name), int(number in self._empty)
+                if number in self._offsets:
+                    found.append((0, 1))
+                elif var is None or not rank or (*var.shape[-rank:], 0, 0)[axis] != -1:
+                    found.append(None)
+                else:
+                    found.append((axis, 0))
+        return found
+
+    @no_cycles_sought()
+    def _closed(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
+        """What runs arrays of these shapes, and no others."""
+        inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
         try:
-            return self._called(self._code(inputs, None), inputs, ())
+            runner = self._runner(self._code(inputs, None), inputs, ())
         except EnforceNotMet:  # rules of shapes are broken: the operators know what to say
             return self._parts
+        return Fit(runner, ()) if isinstance(runner, Fits) else runner
 
-    def _is_open(self, name: str, spec: Spec) -> bool:
-        """Whether the program leaves the number of rows, or of sequences, open.
-
-        A step of a StaticRNN sees a slice under the name of the whole, which has an axis more.
-        """
-        if spec.kind == VarType.RAW:
-            return True
-        var = self._block._find_var_recursive(name)
-        if var is None or not spec.rank:
-            return False
-        return (*var.shape[-spec.rank :], 0, 0)[_axis(spec)] == -1
-
+    @no_cycles_sought()
     def _opened(
-        self, inputs: Mapping[str, Spec], is_open: Mapping[str, bool], counts: Counts
-    ) -> tuple[Rows, StretchCode | None]:
-        """Code that leaves numbers of rows open; None if somebody needs them."""
+        self, arrays: list[Any], axes: Sequence[tuple[int, int] | None], counts: Counts
+    ) -> tuple[Rows, _Runner | None]:
+        """What leaves numbers of rows open; None if somebody needs them."""
         rows = Rows.about(counts, counts)
         sizes = {count: rows.size(index) for index, count in enumerate(counts)}
-        specs = {
-            name: _with_rows(spec, sizes[_rows(spec)]) if is_open[name] else spec
-            for name, spec in inputs.items()
-        }
+        specs = {}
+        for name, array, found in zip(self._reads, arrays, axes, strict=True):
+            spec = array_spec(array)
+            if found is not None:
+                (axis, more), shape = found, list(spec.shape)
+                shape[axis] = sizes[shape[axis] - more] + more
+                spec = spec.replace(shape=tuple(shape))
+            specs[name] = spec
         try:
-            return rows, self._code(specs, rows)
+            return rows, self._runner(self._code(specs, rows), specs, counts)
         except Exception:  # the closed way says if something is wrong
             return Rows(counts, counts), None
 
@@ -236,13 +266,11 @@ class Stretch:
         ]
         return StretchCode(steps, specs, self.results, rows)
 
-    def _called(
-        self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts
-    ) -> Fit | Sequence[Runnable]:
+    def _runner(self, code: StretchCode, inputs: Mapping[str, Spec], counts: Counts) -> _Runner:
         """What runs code; where not all operators could be put together, parts of them."""
         if code.whole is None:
             return self._divided(code.pieces)
-        return Fit(code, code.whole, inputs, counts, self._own)
+        return Fits(code, code.whole, inputs, counts, self._own)
 
     def _divided(self, pieces: Sequence[int]) -> list[Runnable]:
         """The operators, where not all of them can be put together."""
@@ -259,19 +287,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, Lod):
         return len(value.levels) == 1
     return isinstance(value, np.ndarray) and value.size > 0
-
-
-def _axis(spec: Spec) -> int:
-    """Where the number of rows is: what tells a shape (``XShape``) has an axis of 0 in front."""
-    return int(spec.shape[:1] == (0,))
-
-
-def _rows(spec: Spec) -> Any:
-    """How many rows an array has; of offsets, how many sequences."""
-    return spec.shape[_axis(spec)] - (spec.kind == VarType.RAW)
-
-
-def _with_rows(spec: Spec, rows: Any) -> Spec:
-    axis = _axis(spec)
-    size = rows + (spec.kind == VarType.RAW)
-    return spec.replace(shape=(*spec.shape[:axis], size, *spec.shape[axis + 1 :]))

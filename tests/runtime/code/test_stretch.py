@@ -85,6 +85,58 @@ def test_what_ran_before_changes_no_bits():
             np.testing.assert_array_equal(ours, theirs)
 
 
+def attention(hidden=6):
+    """A decoder that looks at all words of its sequence in every round, and the gradient of x."""
+    x = fluid.data("x", [None, 5], "float32", lod_level=1)
+    x.stop_gradient = False
+    first = layers.fc(layers.sequence_last_step(x), hidden, act="tanh")
+    network = layers.DynamicRNN()
+    with network.block():
+        word, words = network.step_input(x), network.static_input(x)
+        before = network.memory(init=first, need_reorder=True)
+        state = layers.sequence_expand(layers.fc(before, 5), words)
+        weights = layers.sequence_softmax(layers.fc(layers.tanh(words + state), 1))
+        weighted = layers.elementwise_mul(words, layers.reshape(weights, [-1]), axis=0)
+        seen = layers.sequence_pool(weighted, "sum")
+        after, _, _ = layers.gru_unit(layers.fc([seen, word], 3 * hidden), before, 3 * hidden)
+        network.update_memory(before, after)
+        network.output(after)
+    loss = layers.mean(network())
+    return [loss, *fluid.gradients(loss, x)]
+
+
+def test_offsets_of_sequences_are_values_of_code(made):
+    fetch = attention()
+    feeds = [sequences(*lengths) for lengths in ((3, 7, 5), (4, 6), (2, 2, 8, 1), (5, 6, 3))]
+    first = run(fetch, feeds[0])
+    assert all(made)
+    before = len(made)
+    results = run(fetch, *feeds)
+    assert len(made) - before < 2 * before  # batches of other sizes share code
+    for ours, theirs in zip(first[0], results[0], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for found, expected in zip(results, run(fetch, *feeds, native=False), strict=True):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_whole_rounds_of_a_decoder_are_one_stretch():
+    from dpexec.runtime.bodies import Plain
+    from dpexec.runtime.code.stretch import Stretch, stretches
+
+    attention()
+    forward, backward = fluid.default_main_program().blocks[1:3]
+    found = [
+        [
+            part
+            for part in stretches([Plain(op, print, ()) for op in block.ops], ())
+            if isinstance(part, Stretch)
+        ]
+        for block in (forward, backward)
+    ]
+    assert [len(parts) for parts in found] == [1, 2]
+
+
 def test_steps_of_fixed_number(made):
     x = fluid.data("x", [5, None, 4])
     x.stop_gradient = False
