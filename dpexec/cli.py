@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import platform
@@ -236,7 +237,7 @@ def _info(options: argparse.Namespace) -> int:
     print(f"versions      {versions}")
     print(f"CPUs          {info['cpus']} available to this process")
     print(f"CPU_NUM       {'not set' if number is None else number}")
-    print(f"CPU devices   {info['cpu_devices']} replicas by default")
+    print(f"CPU devices   {info['cpu_devices']} by default, a replica on each")
     print(f"scheduler     {4 * info['cpu_devices']} threads for them (num_threads = 0)")
     suffix = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
     print(f"CUDA devices  {info['cuda_devices']}{suffix}")
@@ -255,11 +256,13 @@ def _info(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _quiet_ends() -> Iterator[None]:
-    """End a command without a traceback where its user ended it.
+    """End a command without a traceback where its user ended it, or where letters are missing.
 
     Raises:
         SystemExit: Ctrl-C, or who reads its output has read enough.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not have µ, · or →
     try:
         yield
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """The command line: what it accepts, what it says, what it exits with."""
 
+import io
 import json
 import os
 import subprocess
@@ -134,6 +135,14 @@ def test_whoever_reads_may_have_read_enough(arguments, tmp_path):
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_a_letter_gets_the_rest(monkeypatch):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(cli, "_info", lambda options: print("1 µs · 2 devices") or 0)
+    assert cli.main(["info"]) == 0
+    assert shown.buffer.getvalue() == b"1 ?s ? 2 devices\n"
 
 
 def test_an_interrupted_command_ends_without_a_traceback(monkeypatch):
