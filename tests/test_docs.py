@@ -41,6 +41,17 @@ def test_the_guide_to_sequences_runs():
     assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
 
 
+def test_a_cell_as_the_answers_have_it_may_run_again():
+    text = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    (cell,) = re.findall(r"```python\n(main, startup = .*?)```", text, re.DOTALL)
+    names, built = {"fluid": fluid}, []
+    for _ in range(2):
+        exec(cell, names)
+        built.append([op.type for op in names["main"].global_block().ops])
+        assert [p.name for p in names["main"].all_parameters()] == ["fc_0.w_0", "fc_0.b_0"]
+    assert built[0] == built[1]
+
+
 def test_map_of_the_runtime_names_files_that_are_there():
     text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
     there = {str(path) for path in (ROOT / "dpexec").glob("**/*.py")}
