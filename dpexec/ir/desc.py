@@ -175,7 +175,8 @@ def parse(data: bytes) -> Program:
 
     The format does not say which variables are parameters or fed. Parameters are persistable
     variables that the operators' roles name as trained, and those that forward operators only
-    read; fed are variables that are read, and written by nothing but operators ``feed``.
+    read; these an optimizer that is added leaves as they are, as in Paddle. Fed are variables that
+    are read, and written by nothing but operators ``feed``.
 
     Raises:
         EnforceNotMet: the bytes are damaged.
@@ -296,8 +297,7 @@ def _find_parameters(program: Program) -> None:
         fixed = name in forward and (name not in written or name in statistics)
         known = var.shape and min(var.shape) >= 0
         if var.persistable and known and (name in trained or fixed):
-            trainable = name not in statistics and (name in trained or not trained)
-            block.vars[name] = _parameter(var, trainable)
+            block.vars[name] = _parameter(var, trainable=name in trained)
 
 
 def _parameter(var: Variable, trainable: bool) -> Parameter:
