@@ -42,6 +42,12 @@ def begun(words):
     return layers.sequence_pool(states, "last")
 
 
+def attended(words):
+    mean = layers.sequence_expand(layers.sequence_pool(words, "average"), words)
+    scores = layers.sequence_softmax(layers.fc([words, mean], 1, act="tanh", bias_attr=False))
+    return layers.sequence_pool(layers.elementwise_mul(words, scores, axis=0), "sum")
+
+
 class Training:
     """Trains a net on batches of other lengths."""
 
@@ -80,7 +86,7 @@ class Training:
         return [code for code in engine.local._code.values() if code is not None]
 
 
-@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun])
+@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun, attended])
 def test_steps_are_code_and_compute_what_operators_compute(net):
     training = Training(net, 2)
     expected = Training(net, 2, native=False).losses()
