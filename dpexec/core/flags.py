@@ -16,6 +16,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dpexec.errors import EnforceNotMet, similar
+
 __all__ = ["Flags", "asks_for_equal_runs", "get_flags", "globals", "set_flags"]
 
 # The flags of the build for CPUs. Those that are not public can be seen in core.globals() only.
@@ -94,10 +96,20 @@ class Flags:
     def __len__(self) -> int:
         return len(self._values)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a flag, or another value if there is no such flag."""
+        return self._values.get(name, default)
+
     def __getitem__(self, name: str) -> bool | int | float | str:
+        self._require(name)
         return self._values[name]
 
+    def _require(self, name: str) -> None:
+        if name not in self:
+            raise EnforceNotMet(f"there is no flag {name}{similar(name, self._values)}")
+
     def __setitem__(self, name: str, value: Any) -> None:
+        self._require(name)
         converted = _convert(name, value, type(_DEFAULTS[name]))
         if converted != _DEFAULTS[name] and name not in self._said | _EFFECTIVE:
             self._said.add(name)

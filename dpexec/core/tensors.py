@@ -110,6 +110,11 @@ class LoDTensor:
         self.place = place
         self.touch()
 
+    def _share_data_with(self, other: LoDTensor) -> None:
+        """Hold the array that another tensor holds."""
+        self.array, self.place = other.array, other.place
+        self.touch()
+
     def shape(self) -> list[int]:
         """The dimensions; ``[0]`` while nothing is stored."""
         return list(self._dims) if self.array is None else list(self.array.shape)

@@ -285,4 +285,10 @@ def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:
                 f"Variable {var.name} has been created before. The previous data type is "
                 f"{var.dtype}; the new data type is {as_var_type(dtype)}. They are not matched."
             )
+    level = kwargs.get("lod_level")
+    if level is not None and level != var.lod_level:
+        raise ValueError(
+            f"Variable {var.name} has been created before. The previous lod_level is "
+            f"{var.lod_level}; the new lod_level is {level}. They are not matched."
+        )
     return var

@@ -212,8 +212,14 @@ class Program(Prunable):
         Args:
             throw_on_error: accepted for fluid's sake.
             with_details: add what fluid keeps outside the protobuf (stop_gradient, trainable ...).
+
+        Raises:
+            AssertionError: an argument is no bool.
         """
         from dpexec.ir.printer import program_text
+
+        for name, value in (("throw_on_error", throw_on_error), ("with_details", with_details)):
+            assert isinstance(value, bool), f"{name} must be a bool, but is {type(value)}"
 
         return program_text(self, with_details)
 

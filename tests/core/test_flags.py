@@ -4,6 +4,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core.flags import Flags
+from dpexec.errors import EnforceNotMet
 
 
 @pytest.mark.parametrize("text", ["1", "true", "True", "yes", "y", "t"])
@@ -34,3 +35,12 @@ def test_unknown_and_private_flags_are_refused(name):
         fluid.set_flags({name: True})
     with pytest.raises(ValueError, match=f"Flag {name} cannot get its value"):
         fluid.get_flags(name)
+
+
+def test_flags_that_there_are_not():
+    flags = Flags()
+    assert flags.get("FLAGS_eager_delete_tensor", 7) == 7
+    assert flags.get("FLAGS_eager_delete_tensor_gb") == 0.0
+    for mistake in (lambda: flags["FLAGS_check_nan"], lambda: flags.__setitem__("FLAGS_check", 1)):
+        with pytest.raises(EnforceNotMet, match="there is no flag FLAGS_check"):
+            mistake()

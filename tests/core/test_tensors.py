@@ -65,3 +65,9 @@ def test_tensor_goes_through_a_capsule_with_its_memory():
     twin = fluid.core.from_dlpack(tensor._to_dlpack())
     np.testing.assert_array_equal(np.array(twin), np.arange(6).reshape(2, 3))
     assert np.shares_memory(twin.array, tensor.array)
+
+
+def test_tensors_share_what_they_hold():
+    held, other = tensor([[1.0, 2.0]]), fluid.LoDTensor()
+    other._share_data_with(held)
+    assert other.array is held.array

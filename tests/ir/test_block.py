@@ -96,3 +96,12 @@ def test_operators_show_their_parameters_and_the_line_that_made_them():
     assert op.attr("op_role_var") == []
     assert "test_block.py" in op.attr("op_callstack")[0]
     assert {"op_role_var", "op_callstack", "op_device"} <= set(op.attr_names) == set(op.all_attrs())
+
+
+@pytest.mark.parametrize("change", [{"lod_level": 1}, {"dtype": "int64"}, {"shape": [3]}])
+def test_variables_are_declared_again_only_as_they_are(change):
+    block = fluid.Program().global_block()
+    var = block.create_var(name="v", shape=[2], dtype="float32", persistable=False)
+    assert block.create_var(name="v", shape=[2], lod_level=0) is var
+    with pytest.raises(ValueError, match="v has been created before"):
+        block.create_var(name="v", **change)

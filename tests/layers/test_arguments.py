@@ -165,7 +165,7 @@ def test_wrong_shapes_name_operator_variables_shapes_and_line():
 
 
 def test_unknown_activation_names_the_nearest():
-    with pytest.raises(fluid.core.EnforceNotMet, match=r"relux.*similar: relu"):
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"(?s)relux.*similar: relu"):
         layers.fc(x(), 3, act="relux")
 
 
