@@ -36,7 +36,7 @@ def figures(board: Any) -> str:
         ("loss", number(last)),
         ("steps/s", number(steps)),
         ("samples/s", number(samples)),
-        ("a step takes", seconds_text(board.seconds / count)),
+        ("a step takes", seconds_text(board.step_seconds)),
         ("collectives read", f"{bytes_text(board.bytes / count)} a step"),
     ]
     if board.failed:

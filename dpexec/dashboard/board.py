@@ -52,6 +52,8 @@ class Board:
         loss: points (step, loss), of the fetched variable ``loss_name``.
         steps_a_second: points (seconds since the first report, rate); likewise
             ``samples_a_second`` and ``bytes_a_second``.
+        step_seconds: what a step took of those that the latest report added; the first steps, in
+            which kernels are made, are not in it for ever.
         sample: the latest step that was recorded.
         current: the step that runs, if it takes long.
         memory: (bytes, limit or None) by process; it is set by who shows the board.
@@ -67,7 +69,7 @@ class Board:
         self.trains = False
         self.boxes: list[Box] = []
         self.steps = self.failed = self.samples = self.bytes = 0
-        self.seconds = 0.0
+        self.seconds = self.step_seconds = 0.0
         self.loss = Series()
         self.steps_a_second = Series()
         self.samples_a_second = Series()
@@ -106,11 +108,13 @@ class Board:
 
     def _rates(self, report: Report) -> None:
         elapsed = report["time"] - (self.updated or report["time"])
-        if report["steps"] == self.steps:
+        fresh = report["steps"] - self.steps
+        if not fresh:
             return
+        self.step_seconds = (report["seconds"] - self.seconds) / fresh
         if elapsed > 0:
             x = report["time"] - self.first
-            self.steps_a_second.add(x, (report["steps"] - self.steps) / elapsed)
+            self.steps_a_second.add(x, fresh / elapsed)
             self.samples_a_second.add(x, (report["samples"] - self.samples) / elapsed)
             self.bytes_a_second.add(x, (report["bytes"] - self.bytes) / elapsed)
         self.last_step = report["time"]

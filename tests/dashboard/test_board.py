@@ -28,6 +28,16 @@ def test_rates_are_those_between_two_reports():
     assert board.bytes_a_second.points[0] == (4.0, 20 * 4096 / 4)
 
 
+def test_what_a_step_takes_forgets_that_the_first_ones_were_slow():
+    board = Board()
+    board.apply(report(2, 100.0) | {"seconds": 30.0})  # kernels were made
+    assert board.step_seconds == 15.0
+    board.apply(report(12, 101.0) | {"seconds": 31.0})
+    board.apply(report(12, 102.0) | {"seconds": 31.0})
+    assert board.step_seconds == 0.1
+    assert (board.steps, board.seconds) == (12, 31.0)
+
+
 def test_report_of_another_run_starts_afresh():
     board = full_board()
     board.apply(report(3, 500.0, run="b"))
