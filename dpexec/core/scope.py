@@ -94,6 +94,10 @@ class Scope:
         self._rings: dict[int, Ring] = {}
         self._runs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
+    def __repr__(self) -> str:
+        inside = "" if self._parent is None else " inside another scope"
+        return f"<Scope: {len(self._vars)} variables{inside}>"
+
     def var(self, name: str) -> ScopeVariable:
         """The variable of this scope with this name, made if it is not there."""
         if name not in self._vars:

@@ -111,6 +111,17 @@ class CompiledProgram:
             self._places = [places] if isinstance(places, Place) else list(places)
         return self
 
+    def __repr__(self) -> str:
+        where = "one device"
+        if self._is_data_parallel:
+            strategy = self._build_strategy or BuildStrategy()
+            kinds = ", ".join(sorted({str(place) for place in self._places or ()}))
+            known = f"{len(self._places)} devices ({kinds})" if self._places else "all devices"
+            where = f"{known}, {strategy.reduce_strategy.name}"
+        state = "not run yet" if self._engine is None else "compiled"
+        ops = len(self._program.global_block().ops)
+        return f"<CompiledProgram: {ops} operators on {where}, {state}>"
+
     # ---- compilation, at the first run
 
     def _compile(self, scope: Scope, place: Place, variant: Variant = AS_IT_IS) -> Engine:

@@ -120,6 +120,9 @@ class ParallelExecutor:
         """Number of devices, known from the start."""
         return self._devices
 
+    def __repr__(self) -> str:
+        return f"<ParallelExecutor of {self._compiled_program!r}>"
+
     def drop_local_exe_scopes(self) -> None:
         """Free the temporaries of earlier runs.
 

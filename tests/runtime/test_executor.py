@@ -3,6 +3,7 @@
 import pytest
 
 import dpexec as fluid
+from tests.runtime.nets import Reduce, batches, classifier, strategies
 
 
 def test_a_place_that_is_none():
@@ -49,3 +50,25 @@ def test_warnings_name_the_line_of_the_user(recwarn):
         (__file__, "ExecutionStrategy.num"),
         (__file__, "The current program i"),
     ]
+
+
+def test_what_is_compiled_says_what_and_where():
+    net = classifier(fluid.optimizer.SGD(0.1))
+    scope, exe = fluid.Scope(), fluid.Executor()
+    exe.run(net.startup, scope=scope)
+    assert repr(scope) == f"<Scope: {len(scope.local_var_names())} variables>"
+    assert repr(scope.new_scope()) == "<Scope: 0 variables inside another scope>"
+    ops = len(net.main.global_block().ops)
+    alone = fluid.CompiledProgram(net.main)
+    assert repr(alone) == f"<CompiledProgram: {ops} operators on one device, not run yet>"
+    replicas = fluid.CompiledProgram(net.main).with_data_parallel(net.loss.name)
+    assert repr(replicas).endswith("operators on all devices, AllReduce, not run yet>")
+    build, _ = strategies(Reduce)
+    several = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, build, places=fluid.cpu_places(2)
+    )
+    exe.run(several, batches(1)[0], [net.loss], scope=scope)
+    assert repr(several).endswith("operators on 2 devices (CPUPlace), Reduce, compiled>")
+    with fluid.program_guard(net.main):
+        parallel = fluid.ParallelExecutor(False, loss_name=net.loss.name)
+    assert repr(parallel).startswith("<ParallelExecutor of <CompiledProgram: ")
