@@ -58,8 +58,7 @@ _WHY = {
         "GraphPreviewGenerator Edge Rank crepr graphviz net_drawer"
     ),
     "with one process of several devices, CompiledProgram.with_data_parallel does it": (
-        "SingleProcessMultiThread CollectiveOpBasedOptimizer DistFCConfig LambConfig get_places "
-        "layers.device"
+        "SingleProcessMultiThread CollectiveOpBasedOptimizer DistFCConfig LambConfig layers.device"
     ),
     "an operator for GPUs alone; build it from layers.matmul and layers.gather": "rank_attention",
     "hashed n-grams; use layers.hash and layers.embedding": "search_pyramid_hash",

@@ -67,14 +67,8 @@ class DataLoader:
         assert feed_list is not None, "feed_list should be set: programs are fed by name"
         assert num_workers >= 0, "num_workers should be a non-negative value"
         assert timeout >= 0, "timeout should be a non-negative value"
-        if batch_sampler is None:
-            batch_sampler = BatchSampler(dataset, None, shuffle, batch_size, drop_last)
-        else:
-            assert isinstance(batch_sampler, BatchSampler), "batch_sampler is a BatchSampler"
-            assert (batch_size, shuffle, drop_last) == (1, False, False), (
-                "batch_size/shuffle/drop_last should not be set when batch_sampler is given"
-            )
-        self.dataset, self.batch_sampler = dataset, batch_sampler
+        self.dataset = dataset
+        self.batch_sampler = _sampler(dataset, batch_sampler, batch_size, shuffle, drop_last)
         self.num_workers, self.return_list = num_workers, return_list
         collate = collate_fn or default_collate_fn
         how = collate, num_workers, timeout, worker_init_fn
@@ -82,7 +76,7 @@ class DataLoader:
         capacity = 2 * max(num_workers, 1 if self._alone else len(places))
         self._loader = GeneratorLoader(
             feed_list, capacity, use_buffer_reader, True, return_list
-        ).set_batch_generator(partial(batches_of, dataset, batch_sampler, *how), places)
+        ).set_batch_generator(partial(batches_of, dataset, self.batch_sampler, *how), places)
 
     def __len__(self) -> int:
         """How many batches there are."""
@@ -145,6 +139,18 @@ class DataLoader:
     ) -> DatasetLoader:
         """A loader of a data set of files; see :class:`DatasetLoader`."""
         return DatasetLoader(dataset, places, drop_last)
+
+
+def _sampler(
+    dataset: Dataset, given: BatchSampler | None, batch_size: int, shuffle: bool, drop_last: bool
+) -> BatchSampler:
+    if given is None:
+        return BatchSampler(dataset, None, shuffle, batch_size, drop_last)
+    assert isinstance(given, BatchSampler), f"batch_sampler is a BatchSampler, not {given!r}"
+    assert (batch_size, shuffle, drop_last) == (1, False, False), (
+        "batch_size/shuffle/drop_last should not be set when batch_sampler is given"
+    )
+    return given
 
 
 class PyReader(GeneratorLoader):
