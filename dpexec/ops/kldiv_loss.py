@@ -40,8 +40,8 @@ def kldiv_loss(xp: Any, x: Any, target: Any, *, reduction: str = "mean") -> Any:
     ``batchmean`` divides the sum by the batch size, ``mean`` by the number of elements.
     Source: Paddle op ``kldiv_loss``.
     """
-    positive = target > 0
-    terms = xp.where(positive, target * (xp.log(xp.where(positive, target, 1)) - x), 0)
+    without = target <= 0  # what is not a number is not without: it shows in the loss
+    terms = xp.where(without, 0, target * (xp.log(xp.where(without, 1, target)) - x))
     if reduction == "none":
         return terms
     return (terms.sum() / x.dtype.type(_divisor(x.shape, x.size, reduction))).reshape(1)

@@ -79,3 +79,10 @@ def test_cross_entropy_of_an_impossible_class_is_large_but_finite():
 def test_softmax_of_far_logits_has_no_denormals():
     made = call("softmax", np.array([[0.0, -300.0, 500.0]], np.float32))
     assert made.min() >= np.finfo(np.float32).tiny
+
+
+def test_a_target_that_is_no_number_shows_in_kldiv_loss():
+    """As in Paddle; its gradient shows it anyway."""
+    target = np.array([[np.nan, 0.5, -1.0]])
+    terms = opdef.get("kldiv_loss")(np, np.zeros((1, 3)), target, reduction="none")
+    np.testing.assert_allclose(terms, [[np.nan, 0.5 * np.log(0.5), 0.0]])
