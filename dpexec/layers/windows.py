@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dpexec.checks import check_choice, check_type, check_variable_and_dtype, pair
 from dpexec.initializer import Normal
 from dpexec.ir.variable import Variable
@@ -237,7 +239,7 @@ def pooling(
     check_choice(pool_type, "pool_type", ("max", "avg"), layer)
     check_type(use_cudnn, "use_cudnn", bool, layer)
     check_choice(data_format, "data_format", layouts, layer)
-    if not global_pooling and pool_size == -1:
+    if not global_pooling and np.array_equal(pool_size, -1):
         raise ValueError(f"{layer} needs pool_size unless global_pooling is True")
     algorithm, sides = padding_of(pool_padding, data_format, layer)
     if algorithm == "VALID" and ceil_mode:
