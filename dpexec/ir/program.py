@@ -162,8 +162,11 @@ class Program(Prunable):
         """A copy that shares no objects; values live in the scope under the same names.
 
         Args:
-            for_test: leave out backward and optimizer operators and set ``is_test``.
+            for_test: set ``is_test``, and leave out all operators of training, those of learning
+                rates among them. A program that does not train keeps what it has, such as what
+                ``fluid.gradients`` added.
         """
+        forward_alone = for_test and self._trains()
         made = Program()
         made._seed, made._is_test = self._seed, self._is_test or for_test
         made._appending_grad_times = self._appending_grad_times
@@ -173,15 +176,20 @@ class Program(Prunable):
         made.current_block_idx = self.current_block_idx
         made.blocks = [Block(made, block.idx, block.parent_idx) for block in self.blocks]
         for block, twin in zip(self.blocks, made.blocks, strict=True):
-            _copy_block(block, twin, skip_training=for_test)
-        if for_test:
+            _copy_block(block, twin, forward_alone)
+        if forward_alone:
             made._drop_unused_blocks()
             for block in made.blocks:
                 _drop_unused_vars(block)
-                for op in block.ops:
-                    if "is_test" in op.attrs:
-                        op.attrs["is_test"] = True
+        for op in (op for block in made.blocks for op in block.ops if for_test):
+            if "is_test" in op.attrs:
+                op.attrs["is_test"] = True
         return made
+
+    def _trains(self) -> bool:
+        """Whether it has the gradient of a loss, or updates."""
+        found = (op.role for block in self.blocks for op in block.ops)
+        return any(role == roles.BACKWARD | roles.LOSS or role & roles.OPTIMIZE for role in found)
 
     # ---- Paddle's own format
 
@@ -236,15 +244,14 @@ class Program(Prunable):
         return {**shown, "text/plain": str(self)}
 
 
-def _copy_block(block: Block, made: Block, skip_training: bool) -> None:
+def _copy_block(block: Block, made: Block, forward_alone: bool) -> None:
     made.forward_block_idx = block.forward_block_idx
     for name, var in block.vars.items():
         twin = copy.copy(var)
         twin.block, twin.op = made, None
         made.vars[name] = twin
-    training = roles.BACKWARD | roles.OPTIMIZE | roles.RPC | roles.DIST
     for op in block.ops:
-        if skip_training and op.role & training:
+        if forward_alone and op.role & ~roles.LOSS != roles.FORWARD:
             continue
         twin_op = Operator(
             made,

@@ -96,8 +96,9 @@ def live_nodes(
     """The nodes that run when some devices get no samples.
 
     An idle device skips what depends on fed values, and takes part in the rest: learning-rate
-    schedules, and updates from gradients that the other devices contributed to. Of the body of a
-    ParallelDo it skips everything.
+    schedules, and updates from gradients that the other devices contributed to. Persistable
+    variables that a skipped operator would change keep their values. Of the body of a ParallelDo
+    it skips everything.
 
     Args:
         graph: the graph.
@@ -113,6 +114,7 @@ def live_nodes(
     if not idle_devices and not any(idle_in.values()):
         return list(graph.ops), set()
     fed_names = set(fed)
+    stored = {v.name for v in graph.program.global_block().vars.values() if v.persistable}
     missing = {
         var
         for var in graph.vars
@@ -130,7 +132,12 @@ def live_nodes(
         else:
             skip = bool(lacking) or node.device in without_rows
         if skip:
-            missing.update(node.outputs)
+            left = {
+                (var.device, var.name)
+                for var in sources
+                if var.name in stored and var not in missing
+            }
+            missing.update(var for var in node.outputs if (var.device, var.name) not in left)
         else:
             kept.append(node)
         if node.kind == "split":

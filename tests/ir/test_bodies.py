@@ -93,7 +93,7 @@ def test_text_names_the_block(program):
 
 def test_clone_for_test_leaves_out_bodies_of_training(program):
     block = program.global_block()
-    block.ops[0]._set_attr("op_role", 1)
+    block.ops[0]._set_attr("op_role", 2)
     copy = program.clone(for_test=True)
     assert copy.num_blocks == 1 and not copy.global_block().ops
 

@@ -58,6 +58,15 @@ def test_training_converges_with_one_element_in_a_hundred(devices):
     assert run.state[WEIGHT + "__dgc_k__"] == [int(128 * 160 * (1 - 0.99))]
 
 
+def test_idle_devices_take_part_in_updates():
+    run = train(network(dgc(1, sparsity=[0.999])), [*feeds(1, 12), *feeds(2, 1)], 3)
+    first, *others = (
+        np.array(scope.find_var(WEIGHT).get_tensor())
+        for scope in run.compiled._engine.replicas.scopes
+    )
+    assert all(np.array_equal(first, other) for other in others)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 12])
 def test_devices_exchange_few_elements_and_stay_equal(rows, monkeypatch):
     seen = []
