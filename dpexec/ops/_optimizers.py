@@ -53,6 +53,10 @@ _SCALARS = {"LearningRate": 0.1, "Beta1Pow": 0.729, "Beta2Pow": 0.997002999}
 _SIGNED = {"Param", "Grad", "Velocity", "Moment1", "MeanGrad", "LinearAccumulator"}
 
 
+MISSED = "of rows that are not in ascending order it misses some"
+"""What Paddle does with sparse gradients, in operators that search them for each row."""
+
+
 def drawn(
     r: SampleRng, slots: str, attrs: Mapping[str, Any] | None = None, *, sparse: bool = False
 ) -> Sample:

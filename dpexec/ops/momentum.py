@@ -8,7 +8,7 @@ import numpy as np
 
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
+from dpexec.ops._optimizers import MISSED, dense, drawn, like_inputs, scalar
 
 
 @op(
@@ -42,6 +42,16 @@ from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
         ),
         drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9}),
         drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9}, sparse=True),
+        Sample(
+            {
+                "Param": np.zeros((7, 1)),
+                "Grad": SelectedRows(np.array([5, 1]), 7, np.array([[1.0], [2.0]])),
+                "Velocity": np.zeros((7, 1)),
+                "LearningRate": np.array([0.5]),
+            },
+            {"mu": 0.9},
+            deviates={"ParamOut": MISSED, "VelocityOut": MISSED},
+        ),
         drawn(r, "Param Grad Velocity LearningRate", {"mu": 0.9, "use_nesterov": True}),
         drawn(
             r, "Param Grad Velocity LearningRate", {"mu": 0.9, "use_nesterov": True}, sparse=True
@@ -60,7 +70,8 @@ def momentum(
 ) -> tuple[Any, Any]:
     """``v = mu * v + g; p -= rate * v``, with Nesterov ``p -= rate * (g + mu * v)``.
 
-    A sparse gradient counts as a dense one: velocity decays and moves the other rows too.
+    A sparse gradient counts as a dense one: velocity decays and moves the other rows too. (Paddle
+    itself misses rows of it that are not in ascending order.)
     Source: Paddle op ``momentum``; Sutskever et al. 2013.
     """
     mu = param.dtype.type(mu)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, op
-from dpexec.ops._optimizers import dense, drawn, like_inputs, scalar
+from dpexec.ops._optimizers import MISSED, dense, drawn, like_inputs, scalar
 
 _SLOTS = "Param MeanSquare MeanGrad? LearningRate Grad Moment"
 _DRAWN = _SLOTS.replace("?", "")
@@ -45,6 +46,15 @@ _DRAWN = _SLOTS.replace("?", "")
         ),
         drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6}),
         drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6}, sparse=True),
+        Sample(
+            {
+                **{name: np.zeros((7, 1)) for name in ("Param", "MeanSquare", "Moment")},
+                "Grad": SelectedRows(np.array([5, 1]), 7, np.array([[1.0], [2.0]])),
+                "LearningRate": np.array([0.5]),
+            },
+            {"epsilon": 1.0},
+            deviates=dict.fromkeys(("ParamOut", "MomentOut", "MeanSquareOut"), MISSED),
+        ),
         drawn(r, _DRAWN, {"decay": 0.95, "momentum": 0.1, "epsilon": 1e-6, "centered": True}),
         drawn(
             r,
@@ -71,7 +81,8 @@ def rmsprop(
     """``s = decay*s + (1-decay)*g*g; m = momentum*m + rate*g/sqrt(s + epsilon); p -= m``.
 
     ``centered`` subtracts the square of the running mean of the gradient from ``s`` under the
-    root. A sparse gradient counts as a dense one. Source: Paddle op ``rmsprop``; Hinton 2012.
+    root. A sparse gradient counts as a dense one. (Paddle itself misses rows of it that are not in
+    ascending order.) Source: Paddle op ``rmsprop``; Hinton 2012.
     """
     kind = param.dtype.type
     kept = kind(decay)
