@@ -14,12 +14,16 @@ from dpexec.ops._tables import levels_of, require_table
 
 
 def _infer(x: Spec, lod: Spec | None, *, level: int = 0) -> Spec:
+    """The shape of a table of rows is their number, and that of their sequences' offsets."""
     levels = levels_of(x, lod)  # 0 of who is declared without, but may be fed some
     require(
         0 <= level < (levels or level + 1),
         f"X has {levels} levels of sequences, but level is {level}",
     )
-    return Spec((), kind=VarType.LOD_RANK_TABLE, lod_level=0 if lod is None else level)
+    if lod is None:
+        return Spec((), kind=VarType.LOD_RANK_TABLE)
+    size = (x.shape[0], lod.shape[level]) if level == lod.rank - 1 else ()
+    return Spec(size, kind=VarType.LOD_RANK_TABLE, lod_level=level)
 
 
 @op("lod_rank_table", inputs="X X@LOD", outputs="Out", infer=_infer, no_grad=True)

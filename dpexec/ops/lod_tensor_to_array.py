@@ -73,7 +73,11 @@ def _infer_to_tensor(x: Spec, table: Spec) -> tuple[Spec, Spec | None]:
     require(x.kind == VarType.LOD_TENSOR_ARRAY, f"X must be a LoDTensorArray, but it is {x}")
     require_table(table)
     levels = table.lod_level + 1 + x.lod_level
-    return x.replace(kind=VarType.LOD_TENSOR, lod_level=levels), offsets(levels)
+    out = x.replace(kind=VarType.LOD_TENSOR, lod_level=levels)
+    if levels > 1 or not table.shape:
+        return out, offsets(levels)
+    rows, ends = table.shape
+    return out.replace(shape=(rows, *x.shape[1:])), Spec((ends,), VarType.INT64, VarType.RAW)
 
 
 @op("array_to_lod_tensor", inputs="X RankTable", outputs="Out Out@LOD", infer=_infer_to_tensor)
