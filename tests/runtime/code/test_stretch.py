@@ -137,6 +137,28 @@ def test_whole_rounds_of_a_decoder_are_one_stretch():
     assert [len(parts) for parts in found] == [1, 2]
 
 
+def test_what_follows_a_dynamic_rnn_is_code(monkeypatch):
+    from dpexec.runtime import steps
+
+    on_numpy, run_step = [], steps._run_step
+
+    def noted(step, envs):
+        if step.code is None:
+            on_numpy.append(step.node.name)
+        run_step(step, envs)
+
+    monkeypatch.setattr(steps, "_run_step", noted)
+    hidden, *_ = attention()[0].op.input_arg_names
+    states = fluid.default_main_program().global_block().var(hidden)
+    found = layers.fc(layers.sequence_pool(states, "max"), 3, act="softmax")
+    feeds = [sequences(*lengths) for lengths in ((3, 7, 5), (4, 6), (2, 2, 8, 1))]
+    results = run([found], *feeds)
+    assert "while" in on_numpy
+    assert not {"sequence_pool", "mul", "elementwise_add", "softmax"}.intersection(on_numpy)
+    for (ours,), (theirs,) in zip(results, run([found], *feeds, native=False), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
 def test_steps_of_fixed_number(made):
     x = fluid.data("x", [5, None, 4])
     x.stop_gradient = False
