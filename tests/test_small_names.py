@@ -96,6 +96,18 @@ def test_constants_and_types_are_told():
     assert fluid.unique_name.generate_with_ignorable_key is fluid.unique_name.generate
 
 
+def test_tools_ask_the_core():
+    core, scope = fluid.core, fluid.Scope()
+    kinds = core.VarDesc.VarType
+    assert [core.size_of_dtype(kind) for kind in (kinds.FP32, kinds.INT64)] == [4, 8]
+    assert (core.is_compiled_with_dist(), core.is_compiled_with_brpc()) == (True, False)
+    assert not core.is_compiled_with_mkldnn()
+    scope.var("a").get_tensor().set(np.ones(2, "float32"))
+    assert np.array(core.get_variable_tensor(scope, "a")).tolist() == [1.0, 1.0]
+    with pytest.raises(fluid.core.EnforceNotMet, match="there is no variable b"):
+        core.get_variable_tensor(scope, "b")
+
+
 def test_clips_of_users_are_called():
     class Halved(fluid.clip.GradientClipBase):
         def _static_clip(self, params_grads):

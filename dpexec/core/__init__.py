@@ -2,6 +2,13 @@
 
 from dpexec.core import op_proto_and_checker_maker
 from dpexec.core.dtypes import AttrType, VarDesc, VarType
+from dpexec.core.facts import (
+    get_variable_tensor,
+    is_compiled_with_brpc,
+    is_compiled_with_dist,
+    is_compiled_with_mkldnn,
+    size_of_dtype,
+)
 from dpexec.core.flags import globals
 from dpexec.core.oddities import (  # noqa: F401
     __unittest_throw_exception__,
@@ -39,7 +46,12 @@ __all__ = [
     "VarType",
     "from_dlpack",
     "get_cuda_device_count",
+    "get_variable_tensor",
     "globals",
+    "is_compiled_with_brpc",
     "is_compiled_with_cuda",
+    "is_compiled_with_dist",
+    "is_compiled_with_mkldnn",
     "op_proto_and_checker_maker",
+    "size_of_dtype",
 ]
