@@ -20,13 +20,14 @@ def create_lod_tensor(
     """A tensor of sequences that lie one after another.
 
     Args:
-        data: an array, or a LoDTensor, with the rows of all sequences; or a list with a list of
-            whole numbers for each sequence.
+        data: an array, or a LoDTensor, with the rows of all sequences; or a list with a list for
+            each sequence, of numbers or of equally long lists of them.
         recursive_seq_lens: lengths of the sequences, per level, coarse levels first.
         place: where the tensor lives.
 
     Returns:
-        The tensor; of a list, int64 of shape ``(numbers, 1)``.
+        The tensor; of lists of numbers it is int64 or float64, of shape ``(numbers, 1)``, of
+        deeper ones ``(elements, their length, 1)``.
 
     Raises:
         TypeError: data is none of these.
@@ -47,8 +48,7 @@ def create_lod_tensor(
             f"data and recursive_seq_lens do not match: the lists have the lengths {[lengths]}, "
             f"but recursive_seq_lens is {recursive_seq_lens}"
         )
-        data = np.array(list(itertools.chain.from_iterable(data)), np.int64)
-        data = data.reshape(len(data), -1)
+        data = np.array(list(itertools.chain.from_iterable(data)))[..., np.newaxis]
     elif not isinstance(data, (LoDTensor, np.ndarray)):
         raise TypeError(
             "data should be either a LoDTensor, a Numpy array or a list, but it is a "

@@ -20,6 +20,26 @@ def test_of_lists_of_numbers():
     assert np.array(made).dtype == np.int64
 
 
+@pytest.mark.parametrize(
+    ("data", "shape", "dtype"),
+    [
+        ([[1.5, 2], [3]], [3, 1], "float64"),
+        ([[[1], [2]], [[3]]], [3, 1, 1], "int64"),
+        ([[[1, 2], [3, 4]], [[5, 6]]], [3, 2, 1], "int64"),
+    ],
+)
+def test_of_lists_of_other_things(data, shape, dtype):
+    made = fluid.create_lod_tensor(data, [[2, 1]], CPU)
+    assert (made.shape(), np.array(made).dtype) == (shape, np.dtype(dtype))
+    assert np.array(made).ravel().tolist() == np.ravel(sum(data, [])).tolist()
+
+
+def test_a_tensor_without_sequences_is_valid():
+    made = fluid.create_lod_tensor([[1, 2]], [[2]], CPU)
+    made.set_recursive_sequence_lengths([])
+    assert made.has_valid_recursive_sequence_lengths()
+
+
 def test_of_another_tensor():
     made = fluid.create_lod_tensor([[1, 2, 3], [4, 5]], [[3, 2]], CPU)
     assert fluid.create_lod_tensor(made, [[2, 3]], CPU).lod() == [[0, 2, 5]]

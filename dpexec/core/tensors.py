@@ -154,7 +154,7 @@ class LoDTensor:
         sizes = [len(level) - 1 for level in self._lod[1:]] + [self.shape()[0]]
         return all(
             end == size and level[0] == 0
-            for end, size, level in zip(ends, sizes, self._lod, strict=True)
+            for end, size, level in zip(ends, sizes, self._lod, strict=False)  # or no level
         )
 
     # ---- memory and single elements, as C++ programs see them
