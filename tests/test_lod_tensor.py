@@ -31,7 +31,7 @@ def test_of_lists_of_numbers():
 def test_of_lists_of_other_things(data, shape, dtype):
     made = fluid.create_lod_tensor(data, [[2, 1]], CPU)
     assert (made.shape(), np.array(made).dtype) == (shape, np.dtype(dtype))
-    assert np.array(made).ravel().tolist() == np.ravel(sum(data, [])).tolist()
+    assert np.array(made).ravel().tolist() == np.ravel(data[0] + data[1]).tolist()
 
 
 def test_a_tensor_without_sequences_is_valid():
