@@ -6,6 +6,7 @@ As CuPy calls it, which refuses that while a stream is captured, and as ctypes d
 from __future__ import annotations
 
 import ctypes
+from threading import get_ident
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Cublas:
         beta, C, Ctype, ldc, strideC, batchCount, computeType, algo,
     ):  # fmt: skip
         refuse_captured(self._machine)
-        self.functions.streams[handle] = self._machine.stream()
+        self.functions.streams[get_ident(), handle] = self._machine.stream()
         self.functions.cublasGemmStridedBatchedEx(
             handle, transa, transb, m, n, k, alpha, A, Atype, lda, strideA, B, Btype, ldb, strideB,
             beta, C, Ctype, ldc, strideC, batchCount, computeType, algo,
@@ -62,7 +63,7 @@ class Functions:
         machine: the GPUs.
 
     Attributes:
-        streams: of each handle, which is the number of a device.
+        streams: of each handle, by thread and number of the device, as CuPy has them.
     """
 
     def __init__(self, machine):
@@ -72,7 +73,7 @@ class Functions:
         return 7  # CUBLAS_STATUS_INVALID_VALUE
 
     def cublasSetStream_v2(self, handle, stream):
-        self.streams[handle] = self._machine.stream_at(stream)
+        self.streams[get_ident(), handle] = self._machine.stream_at(stream)
         return 0
 
     def cublasGemmStridedBatchedEx(
@@ -92,7 +93,7 @@ class Functions:
         b, right = self._stack(B, (k, n), ldb, transb, strideB, batchCount, kind)
         c, made = self._stack(C, (m, n), ldc, 0, strideC, batchCount, np.dtype(_TYPES[Ctype]))
         assert self._machine.current.device == handle
-        assert self.streams[handle] is self._machine.stream()
+        assert self.streams[get_ident(), handle] is self._machine.stream()
 
         def multiply():  # in the order of NumPy, whose rows are columns here: so bits are the same
             turned = [rounded(widened(x), bits).swapaxes(1, 2) for x in (b, a)]

@@ -15,56 +15,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core.places import CUDAPlace, array_module, on_device
 from dpexec.runtime.gang.wire import GangError, Tag, into
-from dpexec.runtime.gpu.nccl import TYPES, library
+from dpexec.runtime.gpu.nccl import NcclCall, library
 
 if TYPE_CHECKING:
     from dpexec.runtime.gang.group import Group
 
-__all__ = ["Exchange", "NcclCall"]
+__all__ = ["Exchange"]
 
 _NUMBER = (1 << 32) + 2  # behind those of collectives, of the barrier and of mirrors
 _ID_BYTES = 128
 _LOOK = 5e-5  # seconds between looks at a GPU; a step waits once or twice
 _GRACE = 5.0  # seconds that aborting may take
-
-
-@dataclass(frozen=True)
-class NcclCall:
-    """What this member gives to a sum, and where it gets it.
-
-    Args:
-        kind: ``"broadcast"``, ``"reduce"`` or ``"allReduce"``.
-        given: an array.
-        made: another one, or the same; None if it goes to another member.
-        root: rank of the member that has the value, or gets the sum.
-    """
-
-    kind: str
-    given: Any
-    made: Any
-    root: int
-
-    def enqueue(self, nccl: Any, communicator: Any, stream: int) -> None:
-        """Make the call.
-
-        Args:
-            nccl: the module.
-            communicator: of this member.
-            stream: address of its stream.
-        """
-        where = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
-        what = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
-        if self.kind == "broadcast":
-            communicator.broadcast(*where, *what, self.root, stream)
-        elif self.kind == "reduce":
-            communicator.reduce(*where, *what, nccl.NCCL_SUM, self.root, stream)
-        else:
-            communicator.allReduce(*where, *what, nccl.NCCL_SUM, stream)
 
 
 class Exchange:

@@ -14,10 +14,10 @@ from dpexec.core.places import CUDAPlace, array_module, on_device
 from dpexec.runtime.collectives import add_in_order
 from dpexec.runtime.env import Env
 from dpexec.runtime.gang.buckets import Bucket, Sum
-from dpexec.runtime.gang.nccl import Exchange, NcclCall
+from dpexec.runtime.gang.nccl import Exchange
 from dpexec.runtime.gang.payload import checked
 from dpexec.runtime.gang.wire import Tag
-from dpexec.runtime.gpu.nccl import TYPES
+from dpexec.runtime.gpu.nccl import TYPES, NcclCall
 
 if TYPE_CHECKING:
     from dpexec.runtime.gang.group import Group

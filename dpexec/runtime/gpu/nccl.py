@@ -25,7 +25,7 @@ from dpexec.runtime.env import Env
 from dpexec.runtime.partition import SUMS, Task
 from dpexec.runtime.plan import Plan
 
-__all__ = ["TYPES", "exchanging", "is_chosen", "library"]
+__all__ = ["TYPES", "NcclCall", "exchanging", "is_chosen", "library"]
 
 _KINDS = {*SUMS, "broadcast"}
 TYPES = {
@@ -80,19 +80,47 @@ def exchanging(binding: Binding) -> Binding:
 
 
 @dataclass(frozen=True)
+class NcclCall:
+    """What one GPU gives to a sum, and where it gets it.
+
+    Args:
+        kind: ``"broadcast"``, ``"reduce"`` or ``"allReduce"``.
+        given: an array.
+        made: another one, or the same; None if it goes to another one.
+        root: rank of the GPU that has the value, or gets the sum.
+    """
+
+    kind: str
+    given: Any
+    made: Any
+    root: int
+
+    def enqueue(self, nccl: Any, communicator: Any, stream: int) -> None:
+        """Make the call.
+
+        Args:
+            nccl: the module.
+            communicator: of this GPU.
+            stream: address of its stream.
+        """
+        where = self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
+        what = self.given.size, getattr(nccl, TYPES[self.given.dtype.name])
+        if self.kind == "broadcast":
+            communicator.broadcast(*where, *what, self.root, stream)
+        elif self.kind == "reduce":
+            communicator.reduce(*where, *what, nccl.NCCL_SUM, self.root, stream)
+        else:
+            communicator.allReduce(*where, *what, nccl.NCCL_SUM, stream)
+
+
+@dataclass(frozen=True)
 class _Peer:
-    """What one replica gives to a sum, and where it gets it; None: it gets nothing."""
+    """The call of one replica, and where it is made."""
 
     device: int
     gpu: int
-    given: Any
-    made: Any
+    call: NcclCall
     stream: int
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        """Of both arrays; 0 for none."""
-        return self.given.data.ptr, 0 if self.made is None else self.made.data.ptr
 
 
 class _Exchange:
@@ -125,14 +153,13 @@ class _Exchange:
             for found, peers in calls:
                 for peer in peers:
                     if peer.device in found.targets:
-                        envs[peer.device][found.made] = peer.made
+                        envs[peer.device][found.made] = peer.call.made
 
     def _peers(self, found: NodeSum, envs: Sequence[Env]) -> list[_Peer]:
         """What goes from where to where; ranks are in the order of the devices."""
         name, devices, kept_as, receivers = found
-        like = envs[devices[0]][name]
-        peers = []
-        for device in sorted({*devices, *receivers}):
+        like, (kind, root), peers = envs[devices[0]][name], _kind_of(found), []
+        for device in _ranks(found):
             place = self._places[device]
             assert isinstance(place, CUDAPlace)
             xp = array_module(place)
@@ -143,7 +170,8 @@ class _Exchange:
                 if len(devices) == 1 and gives:
                     made = given  # it keeps what it hands on
                 stream = xp.cuda.get_current_stream().ptr
-            peers.append(_Peer(device, place.device_id, given, made, stream))
+            call = NcclCall(kind, given, made, root)
+            peers.append(_Peer(device, place.device_id, call, stream))
         return peers
 
     def _array(self, xp: Any, device: int, name: str, like: Any) -> Any:
@@ -163,9 +191,9 @@ def _enqueue(cupy: Any, calls: Sequence[tuple[NodeSum, Sequence[_Peer]]]) -> Non
         ranks = [_communicators(cupy, tuple(peer.gpu for peer in peers)) for _, peers in calls]
         nccl.groupStart()
         try:
-            for (found, peers), communicators in zip(calls, ranks, strict=True):
+            for (_, peers), communicators in zip(calls, ranks, strict=True):
                 for peer, communicator in zip(peers, communicators, strict=True):
-                    _call(nccl, communicator, peer, found)
+                    peer.call.enqueue(nccl, communicator, peer.stream)
         finally:
             nccl.groupEnd()
 
@@ -194,18 +222,19 @@ def _is_served(found: NodeSum, envs: Sequence[Env]) -> bool:
     return (len(receivers) == 1 and receivers[0] in devices) or {*receivers} == {*devices}
 
 
-def _call(nccl: Any, communicator: Any, peer: _Peer, found: NodeSum) -> None:
-    devices, receivers = found.sources, found.targets
-    given, made = peer.addresses
-    what = peer.given.size, getattr(nccl, TYPES[peer.given.dtype.name])
-    ranks = sorted({*devices, *receivers})
-    if len(devices) == 1:
-        communicator.broadcast(given, made, *what, ranks.index(devices[0]), peer.stream)
-    elif len(receivers) == 1:
-        root = ranks.index(receivers[0])
-        communicator.reduce(given, made, *what, nccl.NCCL_SUM, root, peer.stream)
-    else:
-        communicator.allReduce(given, made, *what, nccl.NCCL_SUM, peer.stream)
+def _ranks(found: NodeSum) -> list[int]:
+    """The devices that take part, in the order of their ranks."""
+    return sorted({*found.sources, *found.targets})
+
+
+def _kind_of(found: NodeSum) -> tuple[str, int]:
+    """The kind of its calls, and their root."""
+    ranks = _ranks(found)
+    if len(found.sources) == 1:
+        return "broadcast", ranks.index(found.sources[0])
+    if len(found.targets) == 1:
+        return "reduce", ranks.index(found.targets[0])
+    return "allReduce", 0
 
 
 @functools.cache
