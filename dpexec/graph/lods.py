@@ -3,7 +3,8 @@
 Before a program is replicated, a copy of it gets a variable ``x@LOD`` for the offsets of the
 sequences in ``x``. Operators that need offsets have input slots for them, those that make offsets
 have output slots; all others leave them as they are, so that their outputs share the variable of
-an input, but for ``concat``, which lays rows and so their offsets one after another. From here on offsets are values like others, which plans, tasks and fetches follow.
+an input, but for ``concat``, which lays rows and so their offsets one after another. From here on
+offsets are values like others, which plans, tasks and fetches follow.
 """
 
 from __future__ import annotations
