@@ -14,7 +14,10 @@ from dpexec.core.oddities import (  # noqa: F401
     __unittest_throw_exception__,
     _create_loaded_parameter,
     _set_eager_deletion_mode,
+    empty_var_name,
     from_dlpack,
+    grad_var_suffix,
+    kEmptyVarName,
 )
 from dpexec.core.places import (
     CPUPlace,
@@ -44,10 +47,12 @@ __all__ = [
     "Tensor",
     "VarDesc",
     "VarType",
+    "empty_var_name",
     "from_dlpack",
     "get_cuda_device_count",
     "get_variable_tensor",
     "globals",
+    "grad_var_suffix",
     "is_compiled_with_brpc",
     "is_compiled_with_cuda",
     "is_compiled_with_dist",

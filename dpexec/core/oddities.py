@@ -16,8 +16,24 @@ __all__ = [
     "__unittest_throw_exception__",
     "_create_loaded_parameter",
     "_set_eager_deletion_mode",
+    "empty_var_name",
     "from_dlpack",
+    "grad_var_suffix",
+    "kEmptyVarName",
 ]
+
+
+def grad_var_suffix() -> str:
+    """What names of gradients end with."""
+    return "@GRAD"
+
+
+def empty_var_name() -> str:
+    """The name of a gradient that nobody wants."""
+    return "@EMPTY@"
+
+
+kEmptyVarName = empty_var_name
 
 
 def _set_eager_deletion_mode(threshold: float, fraction: float, fast: bool) -> None:

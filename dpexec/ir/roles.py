@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dpexec.core import oddities
 from dpexec.core import op_proto_and_checker_maker as maker
 from dpexec.core.op_proto_and_checker_maker import OpRole
 
@@ -23,8 +24,8 @@ ROLE_VAR = maker.kOpRoleVarAttrName()
 NAME_SCOPE = maker.kOpNameScopeAttrName()
 DEVICE = maker.kOpDeviceAttrName()
 
-GRAD_SUFFIX = "@GRAD"
-EMPTY = "@EMPTY@"
+GRAD_SUFFIX = oddities.grad_var_suffix()
+EMPTY = oddities.empty_var_name()
 """Keeps the place of a gradient that nobody wants, in a list where position counts."""
 
 RECOMPUTED = ".subprog_"
