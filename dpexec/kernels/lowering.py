@@ -66,6 +66,7 @@ _FAMILIES = (
     "linear",
     "losses",
     "lstm_code",
+    "lstmp_code",
     "optimizers",
     "padding",
     "pooling",

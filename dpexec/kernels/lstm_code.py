@@ -20,14 +20,14 @@ from dpexec.kernels.products import matrix_product
 from dpexec.kernels.recurrent import ONCE, Walk
 from dpexec.kernels.shapes import clear
 
-__all__: list[str] = []
+__all__ = ["bias_end", "is_code", "peephole_grad", "state_loop"]
 
 _ZERO = np.float32(0)
 _LOOPS_KEPT = 64  # for memories of different sizes
 
 
 @kernel
-def _peephole_grad(p: int) -> int:
+def peephole_grad(p: int) -> int:
     """The gradient of peepholes.
 
     Arguments: rows, size, cells before, cells, gradient of the gates, that of the bias, whose end
@@ -47,21 +47,26 @@ def _peephole_grad(p: int) -> int:
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def _state_loop(size: int) -> Loop:
-    """The gradient of outputs before the first step, in one step."""
+def state_loop(size: int, width: int) -> Loop:
+    """The gradient of results before the first step, in one step.
+
+    Args:
+        size: number of cells.
+        width: of results.
+    """
     arrays, (counts,) = unknowns(3, 1)
     d_gates, weight, d_first = arrays
-    calls = [product((counts, size, 4 * size), (d_gates, weight, d_first), (4 * size, size))]
+    calls = [product((counts, width, 4 * size), (d_gates, weight, d_first), (4 * size, width))]
     return Loop(calls, len(arrays))
 
 
-def _is_code(x: Value, others: Sequence[Value | None], kinds: tuple[str, str, str]) -> bool:
+def is_code(x: Value, others: Sequence[Value | None], kinds: tuple[str, str, str]) -> bool:
     """Whether there is code for values and activations."""
     usual = kinds == ("sigmoid", "tanh", "tanh")
     return usual and single(x, *others) and bool(x.shape[0] > 0) and multiplies()
 
 
-def _bias_end(code: Code, bias: Value, size: int, use_peepholes: bool) -> tuple[Value, int]:
+def bias_end(code: Code, bias: Value, size: int, use_peepholes: bool) -> tuple[Value, int]:
     """Peepholes, and where they begin in their array."""
     if use_peepholes:
         return bias, 4 * size
@@ -79,7 +84,7 @@ def lstm(
 ) -> Any:  # fmt: skip
     """Input in the order of the steps, all steps, and their results in that of the sequences."""
     kinds = gate_activation, cell_activation, candidate_activation
-    if not _is_code(x, (h0, c0, weight, bias), kinds):
+    if not is_code(x, (h0, c0, weight, bias), kinds):
         return False
     rows, size, sequences = x.shape[0], weight.shape[0], lod.shape[0] - 1
     walk = Walk(code, lod, rows, is_reverse)
@@ -88,7 +93,7 @@ def lstm(
     sums = code.scratch(sequences, 4 * size)
     clear(code, sums, 0.0)
     walk.follow((walk.first(h0, size), states), (walk.first(c0, size), cells))
-    peepholes, begin = _bias_end(code, bias, size, use_peepholes)
+    peepholes, begin = bias_end(code, bias, size, use_peepholes)
     arrays = gates, weight, peepholes, sums, weight, states, cells, active, states  # no projection
     loop, first = forward_loop(size, size, None, begin), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
@@ -107,7 +112,7 @@ def lstm_grad(
 ) -> Any:  # fmt: skip
     """The steps in the opposite order; products for the weight at once for all of them."""
     kinds = gate_activation, cell_activation, candidate_activation
-    if not _is_code(x, (h0, c0, weight, bias, d_hidden), kinds):
+    if not is_code(x, (h0, c0, weight, bias, d_hidden), kinds):
         return False
     rows, size = x.shape[0], weight.shape[0]
     walk = Walk(code, lod, rows, is_reverse)
@@ -116,7 +121,7 @@ def lstm_grad(
     turned_weight, d_gates = code.scratch(4 * size, size), code.scratch(rows, 4 * size)
     code.emit(turn, 4 * size, size, weight, turned_weight)
     sums, d_cell = walk.first(None, size), walk.first(None, size)
-    peepholes, begin = _bias_end(code, bias, size, use_peepholes)
+    peepholes, begin = bias_end(code, bias, size, use_peepholes)
     known = walk.gather(d_hidden), turned_weight, peepholes, sums, d_cell, d_gates
     arrays = gates, active, *known, *[weight] * 4  # there is no projection
     loop = backward_loop(size, size, None, begin)
@@ -125,7 +130,7 @@ def lstm_grad(
         walk.scatter(d_gates, dx)
     if d_h0 is not None:
         d_first = code.scratch(lod.shape[0] - 1, size)
-        _state_loop(size).emit(code, (d_gates, turned_weight, d_first), (ONCE, walk.moving[1]))
+        state_loop(size, size).emit(code, (d_gates, turned_weight, d_first), (ONCE, walk.moving[1]))
         walk.spread(d_first, d_h0)
     if d_c0 is not None:
         walk.spread(d_cell, d_c0)
@@ -137,4 +142,4 @@ def lstm_grad(
         TOTAL.emit(code, d_gates, d_bias, d_gates.shape, [False, True])
     if d_bias is not None and use_peepholes:
         before = walk.before(cells, first_cells)
-        code.emit(_peephole_grad, rows, size, before, cells, d_gates, d_bias)
+        code.emit(peephole_grad, rows, size, before, cells, d_gates, d_bias)

@@ -42,6 +42,17 @@ def begun(words):
     return layers.sequence_pool(states, "last")
 
 
+def projected(words):
+    first = layers.sequence_pool(words, "average")
+    states = {"h_0": layers.fc(first, 2), "c_0": layers.fc(first, 3)}
+    hidden, _ = layers.dynamic_lstmp(layers.fc(words, 12), 12, 2, **states)
+    last, _ = layers.dynamic_lstmp(
+        layers.fc(hidden, 12), 12, 4, use_peepholes=False, is_reverse=True,
+        proj_activation="identity",
+    )  # fmt: skip
+    return layers.sequence_pool(last, "max")
+
+
 def attended(words):
     mean = layers.sequence_expand(layers.sequence_pool(words, "average"), words)
     scores = layers.sequence_softmax(layers.fc([words, mean], 1, act="tanh", bias_attr=False))
@@ -86,7 +97,7 @@ class Training:
         return [code for code in engine.local._code.values() if code is not None]
 
 
-@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun, attended])
+@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun, projected, attended])
 def test_steps_are_code_and_compute_what_operators_compute(net):
     training = Training(net, 2)
     expected = Training(net, 2, native=False).losses()
