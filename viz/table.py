@@ -8,21 +8,20 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from dpexec.trace import Trace
 
+from . import table_figures as figures
 from .critical_path import critical_path
-from .flops import flops
 from .load import as_trace
 from .page_data import ColumnData, TableData, Unit
 from .schedule import Schedule, Slice
+from .table_figures import By
 from .table_svg import render
-from .traffic import moved
 from .units import counted, figure_text
 from .view import View
 
-By = Literal["type", "node", "layer", "task", "role"]
 GROUPINGS: tuple[str, ...] = get_args(By)
 
 _UNITS: dict[str, tuple[str, Unit]] = {
@@ -312,7 +311,7 @@ def _row(
     by: By,
 ) -> Row:
     name, role, device = key
-    times = _times(group, by)
+    times = figures.times(group, by)
     total = sum(times)
     on_path = sum(piece.own for piece in group if piece.id in critical)
     if by == "task":
@@ -336,74 +335,9 @@ def _row(
         min=min(times),
         max=max(times),
         share=total / whole if whole else 0.0,
-        bytes=_bytes(schedule, group),
-        moved=_moved(schedule, group, by),
-        gflops=_gflops(schedule, group, total),
+        bytes=figures.bytes(schedule, group),
+        moved=figures.moved(schedule, group, by),
+        gflops=figures.gflops(schedule, group, total),
         critical=min(1.0, on_path / total) if total else 0.0,
         nodes=tuple(nodes),
     )
-
-
-def _times(group: Sequence[Slice], by: By) -> list[float]:
-    """Seconds of every call; to one of a node belongs what its blocks ran."""
-    if by == "task":
-        return [piece.event.duration for piece in group]
-    call_of: dict[int | None, int] = {}
-    times: dict[int, float] = {}
-    for piece in group:  # outer ones come first
-        call = call_of.get(piece.parent, piece.id) if by == "node" else piece.id
-        call_of[piece.id] = call
-        times[call] = times.get(call, 0.0) + max(0.0, piece.own)
-    return list(times.values())
-
-
-def _bytes(schedule: Schedule, group: Sequence[Slice]) -> float | None:
-    """Bytes per call, as recorded or as the graph says."""
-    total = 0
-    for piece in group:
-        size = piece.event.args.get("bytes")
-        if size is None and schedule.facts is not None and piece.event.node is not None:
-            size = schedule.facts.bytes_of(schedule.nodes_of(piece))
-        if size is None:
-            return None
-        total += size
-    return total / len(group)
-
-
-def _moved(schedule: Schedule, group: Sequence[Slice], by: By) -> float | None:
-    """Bytes that a step moved, as far as it is known; of tasks, in all of their operators."""
-    tasks = by == "task"
-    sizes = schedule.once(("moved", tasks), lambda: _moved_in(schedule, tasks))
-    known = [sizes[piece.id] for piece in group if piece.id in sizes]
-    return sum(known) / len(schedule.counted) if known else None
-
-
-def _moved_in(schedule: Schedule, tasks: bool) -> dict[int, int]:
-    """Bytes by slice, or by the task that it is part of."""
-    found: dict[int, int] = {}
-    for index, sizes in moved(schedule).items():
-        parent = schedule.by_id[index].parent if tasks else None
-        place = index if parent is None else parent
-        found[place] = found.get(place, 0) + sum(sizes.values())
-    return found
-
-
-def _gflops(schedule: Schedule, group: Sequence[Slice], seconds: float) -> float | None:
-    facts = schedule.facts
-    if facts is None or not seconds:
-        return None
-    known: dict[int, float | None] = {}
-    total = 0.0
-    for piece in group:
-        node = piece.event.node
-        if node is None:
-            return None
-        if node not in known:
-            parts = [flops(facts, part) for part in schedule.nodes_of(piece)]
-            products = [part for part in parts if part is not None]
-            known[node] = sum(products) if products else None
-        one = known[node]
-        if one is None:
-            return None
-        total += one
-    return total / seconds / 1e9

@@ -90,30 +90,6 @@ def test_real_checkpoint_is_read(line):
     ]
 
 
-def test_real_inference_model_predicts_the_recorded_values():
-    exe = fluid.Executor(fluid.CPUPlace())
-    program, feeds, targets = fluid.io.load_inference_model(str(SAVED / "inference"), exe)
-    assert feeds == ["x"]
-    x = programs.CASES["fit_a_line"].feeds()[0]["x"]
-    with np.load(SAVED / "values.npz") as values:
-        wanted = values["prediction"]
-    found = exe.run(program, feed={"x": x}, fetch_list=targets)[0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
-def test_a_loaded_inference_model_can_be_saved_again(tmp_path):
-    exe = fluid.Executor(fluid.CPUPlace())
-    program, feeds, targets = fluid.io.load_inference_model(str(SAVED / "inference"), exe)
-    x = programs.CASES["fit_a_line"].feeds()[0]["x"]
-    wanted = exe.run(program, feed={"x": x}, fetch_list=targets)[0]
-    names = fluid.io.save_inference_model(str(tmp_path), feeds, targets, exe, program)
-    assert names == ["save_infer_model/scale_0.tmp_1"]
-    again, feeds, targets = fluid.io.load_inference_model(str(tmp_path), exe)
-    assert feeds == ["x"]
-    found = exe.run(again, feed={"x": x}, fetch_list=targets)[0]
-    np.testing.assert_array_equal(found, wanted)
-
-
 @pytest.mark.parametrize("filename", [None, "tensors.combined"])
 def test_real_files_of_every_kind_are_read_and_written_alike(filename, tmp_path):
     program = saved_cases.tensors(fluid)
@@ -158,38 +134,6 @@ def test_a_real_file_of_half_precision_is_read():
     np.testing.assert_allclose(np.array(found), value, rtol=1e-3)  # the original truncates
 
 
-def test_real_pruned_model_with_two_targets_predicts_the_recorded_values():
-    exe = fluid.Executor(fluid.CPUPlace())
-    image = saved_cases.CASES["vgg"].feeds()[0]["image"]
-    with np.load(SAVED / "pruned.npz") as recorded:
-        wanted = [recorded[name] for name in recorded.files]
-    content = [(SAVED / "pruned" / name).read_bytes() for name in ("net", "params")]
-    for arguments in [(str(SAVED / "pruned"), exe, "net", "params"), (None, exe, *content)]:
-        program, feeds, targets = fluid.io.load_inference_model(*arguments)
-        assert feeds == ["image"]
-        for found, value in zip(exe.run(program, {"image": image}, targets), wanted, strict=True):
-            np.testing.assert_allclose(found, value, rtol=1e-5, atol=1e-6)
-
-
-def test_own_pruned_model_has_the_operators_and_parameters_of_the_real_one(tmp_path):
-    exe = fluid.Executor(fluid.CPUPlace())
-    main, startup, _, targets = saved_cases.classifier(fluid)
-    exe.run(startup)
-    fluid.io.save_inference_model(str(tmp_path), ["image"], targets, exe, main, "net", "params")
-    own, real = (
-        fluid.Program.parse_from_string((folder / "net").read_bytes()).global_block()
-        for folder in (tmp_path, SAVED / "pruned")
-    )
-    assert [described(op) for op in own.ops] == [described(op) for op in real.ops]
-    assert own.vars.keys() == real.vars.keys()
-    sizes = [(folder / "params").stat().st_size for folder in (tmp_path, SAVED / "pruned")]
-    assert sizes[0] == sizes[1]
-
-
-def described(op):
-    return op.type, op.input_arg_names, op.output_arg_names, op.attrs.get("is_test")
-
-
 # ---- own files
 
 
@@ -231,46 +175,6 @@ def test_memory_instead_of_files(line):
     set_to(main, 7)
     fluid.io.load_persistables(exe, None, main, content)
     assert_state(main, recorded())
-
-
-@pytest.mark.parametrize("filename", [None, "all"])
-def test_inference_model_predicts_as_the_program(tmp_path, filename):
-    net = nets.classifier(batch_norm=True, dropout=0.5)
-    exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(net.startup)
-    feeds = nets.batches(4)
-    for feed in feeds:
-        exe.run(net.main, feed=feed, fetch_list=[net.loss])
-    operators = len(net.main.global_block().ops)
-    wanted = exe.run(net.test, feed=feeds[0], fetch_list=[net.prediction])[0]
-    names = fluid.io.save_inference_model(
-        str(tmp_path), ["x"], [net.prediction], exe, net.main, params_filename=filename
-    )
-    assert len(net.main.global_block().ops) == operators
-    with fluid.scope_guard(fluid.Scope()):
-        program, feed_names, targets = fluid.io.load_inference_model(
-            str(tmp_path), exe, params_filename=filename
-        )
-        assert feed_names == ["x"]
-        assert [target.name for target in targets] == names
-        assert not any("grad" in op.type for op in program.global_block().ops)
-        found = exe.run(program, feed={"x": feeds[0]["x"]}, fetch_list=targets)[0]
-    np.testing.assert_array_equal(found, wanted)
-
-
-def test_an_inference_model_is_told_where_its_servers_are_now(tmp_path):
-    main, startup = fluid.Program(), fluid.Program()
-    with fluid.program_guard(main, startup):
-        ids = fluid.data("ids", [None], "int64")
-        rows = [fluid.embedding(ids, [4, 2]) for _ in range(2)]
-    main.global_block().ops[0]._set_attr("epmap", ["127.0.0.1:1"])
-    exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(startup)
-    fluid.io.save_inference_model(str(tmp_path), ["ids"], rows, exe, main)
-    now = ["127.0.0.1:2"]
-    program, _, _ = fluid.io.load_inference_model(str(tmp_path), exe, pserver_endpoints=now)
-    lookups = [op for op in program.global_block().ops if op.has_attr("epmap")]
-    assert [op.attr("epmap") for op in lookups] == [now, []]
 
 
 @pytest.mark.parametrize("mode", [nets.AllReduce, nets.Reduce])
@@ -403,12 +307,3 @@ def test_saving_before_startup_names_the_variable(tmp_path):
     with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0\.\w_0 has no value"):
         fluid.io.save_params(fluid.Executor(fluid.CPUPlace()), str(tmp_path), net.main)
     assert files(tmp_path) == {}
-
-
-def test_states_of_auc_are_warned_of_as_in_the_original(tmp_path):
-    probabilities = fluid.layers.fc(fluid.data("x", [None, 2]), 2, act="softmax")
-    fluid.layers.auc(probabilities, fluid.data("y", [None, 1], "int64"))
-    exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(fluid.default_startup_program())
-    with pytest.warns(UserWarning, match="set the auc states to zeros before saving"):
-        fluid.io.save_inference_model(str(tmp_path), ["x"], [probabilities], exe)
