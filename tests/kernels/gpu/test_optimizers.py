@@ -65,8 +65,10 @@ def test_many_parameters_take_few_launches(count):
 
 
 def flat(values):
+    """All arrays, but for outputs that the operator does not have."""
     values = values if isinstance(values, tuple) else (values,)
-    return [v for value in values for v in (value if isinstance(value, list) else [value])]
+    lists = [value if isinstance(value, list) else [value] for value in values]
+    return [array for arrays in lists for array in arrays if array is not None]
 
 
 def test_what_is_no_optimizer_has_no_update():
