@@ -14,8 +14,8 @@ from dpexec.kernels import lowering
 ON_NUMPY = {
     "once, in startup programs": "gaussian_random uniform_random assign_value seed range",
     "control flow, readers and files": (
-        "conditional_block create_double_buffer_reader create_py_reader feed fetch load load_combine "
-        "py_func read save save_combine"
+        "conditional_block create_double_buffer_reader create_py_reader feed fetch load "
+        "load_combine py_func read save save_combine"
     ),
     "booleans": (
         "allclose equal greater_equal greater_than is_empty less_equal less_than logical_and "
