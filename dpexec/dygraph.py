@@ -31,6 +31,22 @@ _MODULES = {
 }
 """fluid's own modules below this one; here they are all the same."""
 
+_FUNCTIONS = {
+    "declarative",
+    "dygraph_only",
+    "dygraph_to_static_func",
+    "grad",
+    "guard",
+    "load_dygraph",
+    "no_grad",
+    "param_guard",
+    "prepare_context",
+    "save_dygraph",
+    "seed",
+    "to_variable",
+}
+"""fluid's functions here; all other names are of classes."""
+
 __path__: list[str] = []  # imports look for them
 
 
@@ -74,6 +90,8 @@ class _Refused(type):
 
 def __getattr__(name: str) -> ModuleType | _Refused:
     """Any other name of ``fluid.dygraph``."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return sys.modules[__name__] if name in _MODULES else _Refused(name, (), {})
+    if name in _MODULES:
+        return sys.modules[__name__]
+    if name in _FUNCTIONS or name[0].isupper():
+        return _Refused(name, (), {})
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,11 @@ def test_names_can_be_imported_and_derived_from_and_say_so_when_called():
         fluid.dygraph.parallel.Env()
 
 
+def test_other_names_are_not_there():
+    with pytest.raises(AttributeError, match="'dpexec.dygraph' has no attribute 'gard'"):
+        fluid.dygraph.gard  # noqa: B018
+
+
 def test_eager_mode_is_off_and_stays_off():
     fluid.disable_dygraph()
     assert not fluid.dygraph.enabled()

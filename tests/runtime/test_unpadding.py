@@ -106,7 +106,7 @@ def test_all_sequences_may_be_empty():
 
 def test_dask_collections_on_a_cluster_train_alike():
     expected = Training("padded").losses()
-    with distributed.Client(processes=False, n_workers=2, dashboard_address=None) as client:
+    with distributed.Client(processes=False, n_workers=2, dashboard_address=":0") as client:
         training = Training("padded", scheduler=client)
         batches = training.batches(lambda array: da.from_array(array, chunks=-1))
         found = np.concatenate([training.run(batch) for batch in batches])

@@ -95,7 +95,8 @@ def test_sorting_puts_unknown_figures_last():
         found.sorted("speed")
 
 
-def test_csv_json_text_and_picture_hold_the_same_rows(tmp_path):
+def test_csv_json_text_and_picture_hold_the_same_rows(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     found = table(straggling(2))
     rows = list(csv.DictReader(io.StringIO(found.csv)))
     assert [row["name"] for row in rows] == [row.name for row in found.rows]
