@@ -25,7 +25,7 @@ def test_names_can_be_imported_and_derived_from_and_say_so_when_called():
 
 
 def test_other_names_are_not_there():
-    with pytest.raises(AttributeError, match="'dpexec.dygraph' has no attribute 'gard'"):
+    with pytest.raises(AttributeError, match=r"'dpexec\.dygraph' has no attribute 'gard'"):
         fluid.dygraph.gard  # noqa: B018
 
 
