@@ -2,16 +2,28 @@
 
 import contextlib
 import gc
+import random
+import signal
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import dpexec as fluid
+from dpexec.runtime import shards
 from dpexec.trace import live
 from tests.waiting import until
 
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")  # machines may be slow; only what a test asserts decides
+# Tests interrupt what runs. Started in the background of a shell, they would find SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile(
+    "decisive",  # machines may be slow, and only a change of the code may change what tests say
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+)
+settings.load_profile("decisive")
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +32,13 @@ def fresh_programs():
     programs = fluid.program_guard(fluid.Program(), fluid.Program())
     with fluid.unique_name.guard(), programs, fluid.scope_guard(fluid.Scope()):
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_draws(monkeypatch):
+    """What has no seed draws other numbers in every run of a program, the same in every test run."""
+    source = SimpleNamespace(randbits=random.Random(1).getrandbits)
+    monkeypatch.setattr(shards, "secrets", source)
 
 
 @pytest.fixture(autouse=True, scope="module")

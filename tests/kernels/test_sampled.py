@@ -40,7 +40,7 @@ def trained(sampler, native):
 
 @pytest.mark.parametrize("sampler", ["uniform", "log_uniform"])
 def test_code_draws_the_classes_of_numpy(sampler, monkeypatch):
-    monkeypatch.setattr("secrets.randbits", lambda bits: 12345)
+    monkeypatch.setattr("dpexec.runtime.shards.secrets.randbits", lambda bits: 12345)
     for code, numpy in zip(trained(sampler, True), trained(sampler, False), strict=True):
         assert code.dtype == numpy.dtype
         np.testing.assert_allclose(code, numpy, rtol=1e-4, atol=1e-5)
