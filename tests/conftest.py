@@ -36,7 +36,7 @@ def fresh_programs():
 
 @pytest.fixture(autouse=True)
 def same_draws(monkeypatch):
-    """What has no seed draws other numbers in every run of a program, the same in every test run."""
+    """Without a seed, programs draw other numbers in every run; tests always draw the same."""
     source = SimpleNamespace(randbits=random.Random(1).getrandbits)
     monkeypatch.setattr(shards, "secrets", source)
 
