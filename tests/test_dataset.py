@@ -14,6 +14,7 @@ import pytest
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from tests.fixtures import dataset_programs
+from tests.guides import programs
 
 RECORDED = json.loads((Path(__file__).parent / "fixtures" / "datasets.json").read_text())
 NUMBERS = re.compile(r"data: \[(.*)\]")
@@ -276,8 +277,7 @@ def test_what_is_wrong_is_said(model):
 
 
 def test_the_guide_runs(tmp_path, monkeypatch, capsys):
-    guide = (Path(__file__).parents[1] / "docs" / "datasets.md").read_text(encoding="utf-8")
-    generator, training = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    generator, training = programs("docs/datasets.md")
     (tmp_path / "clicks.py").write_text(generator)
     for day in (1, 2):
         (tmp_path / f"day-{day}.txt").write_text("3 1 4 1\n5 9 0\n")

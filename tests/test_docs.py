@@ -1,17 +1,16 @@
 """What the guides name is there."""
 
 import re
-from pathlib import Path
+import tomllib
 
 import pytest
 
-import dpexec as fluid
 from dpexec import dashboard, trace, viz
+from dpexec.cli import main
+from tests.guides import GUIDES, ROOT, commands
 
-ROOT = Path(__file__).parents[1]
-GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}
-each = pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
+each = pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 @each
@@ -27,29 +26,36 @@ def test_functions_exist(guide):
         assert callable(getattr(ROOMS[room], name)), f"{room}.{name}"
 
 
-def test_the_guide_to_sequences_runs():
-    text = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
-    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict = {}
-    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
-        for example in examples:
-            exec(example, names)
-        names["exe"].run(fluid.default_startup_program())
-        run = {"feed": names["batch"], "fetch_list": [names["states"]], "return_numpy": False}
-        (states,) = names["exe"].run(**run)
-    assert 0 < float(names["value"]) < 2
-    assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
+@each
+def test_commands_and_their_options_exist(guide, capsys):
+    for given in commands(guide.read_text(encoding="utf-8"), "dpexec"):
+        with pytest.raises(SystemExit, match="0"):
+            main([*given[:1], "--help"])
+        shown = capsys.readouterr().out
+        assert {word for word in given if word.startswith("--")} <= set(shown.split()), given
 
 
-def test_a_cell_as_the_answers_have_it_may_run_again():
-    text = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
-    (cell,) = re.findall(r"```python\n(main, startup = .*?)```", text, re.DOTALL)
-    names, built = {"fluid": fluid}, []
-    for _ in range(2):
-        exec(cell, names)
-        built.append([op.type for op in names["main"].global_block().ops])
-        assert [p.name for p in names["main"].all_parameters()] == ["fc_0.w_0", "fc_0.b_0"]
-    assert built[0] == built[1]
+@each
+def test_modules_and_their_options_exist(guide):
+    for module, *given in commands(guide.read_text(encoding="utf-8"), "(?:.* )?python -m"):
+        if module in ("venv", "paddle.distributed.launch"):
+            continue  # not ours
+        place = ROOT.joinpath(*module.split("."))
+        path = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
+        assert path.exists(), module
+        source = "".join(file.read_text(encoding="utf-8") for file in path.parent.glob("*.py"))
+        for option in re.findall(r"--\w+", " ".join(given)):
+            assert option in source, f"{module} {option}"
+
+
+@each
+def test_targets_and_extras_exist(guide):
+    text = guide.read_text(encoding="utf-8")
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {target for target, *_ in filter(None, commands(text, "make"))} <= set(targets)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = re.findall(r"(?:\.|dpexec)\[(\w+)\]", text)
+    assert set(extras) <= set(project["optional-dependencies"])
 
 
 def test_map_of_the_runtime_names_files_that_are_there():

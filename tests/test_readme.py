@@ -4,22 +4,19 @@
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
 import dpexec as fluid
 from dpexec import viz
+from tests.guides import ROOT, programs
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def run_program():
     """Run the README's program and return its variables."""
-    (block,) = re.finditer(r"```python\n(.*?)```", README, re.DOTALL)
-    lines_before = README[: block.start(1)].count("\n")
-    program = "\n" * lines_before + block[1]  # so that errors point at the README's lines
+    (program,) = programs("README.md")
     names = {}
     fresh = fluid.program_guard(fluid.Program(), fluid.Program())
     with fresh, fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):

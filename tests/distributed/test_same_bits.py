@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from distributed import Client
 
+import dpexec as fluid
 from tests.distributed.nets import NETS
-from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, train
+from tests.guides import programs
+from tests.runtime.nets import AllReduce, Reduce, assert_same_bits, batches, classifier, train
 
 both_modes = pytest.mark.parametrize("mode", [AllReduce, Reduce], ids=str)
 every_net = pytest.mark.parametrize("name", NETS)
@@ -81,3 +83,14 @@ def test_workers_of_one_process(expected, name, mode, collectives):
     ) as client:
         run = train(*NETS[name](), 3, mode, scheduler=client, collectives=collectives)
     assert_same_bits(run, expected(name, 3))
+
+
+def test_the_guide(pair):
+    (program,) = programs("docs/cluster.md")
+    net, exe = classifier(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup)
+    names = {"fluid": fluid, "main": net.main, "loss": net.loss, "exe": exe, "batch": batches(1)[0]}
+    exec(program.replace("tcp://10.0.0.1:8786", pair.scheduler.address), names)
+    with names["client"]:
+        assert len(names["compiled"].graph.places) == 2
+        exe.close()

@@ -4,16 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dpexec as fluid
 from dpexec.cli import main
+from tests.guides import programs
 
-GUIDE = Path(__file__).parents[2] / "docs" / "fleet.md"
-SCRIPTS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+SCRIPTS = programs("docs/fleet.md")
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Predictors do what those of the real Paddle did with the cases of prediction_cases.py."""
 
 import os
-import re
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,9 @@ import dpexec as fluid
 from dpexec import core
 from tests.fixtures import packing, prediction_cases
 from tests.fixtures.prediction_cases import CASES, LOD, PREDICTION, WEIGHTS, WORDS, X, predictor
+from tests.guides import programs
 
 OUTCOMES = packing.load(os.path.join(PREDICTION, "outcomes.npz"))
-GUIDE = Path(__file__).parents[2] / "docs" / "prediction.md"
 
 
 def assert_same(made, recorded):
@@ -161,9 +159,8 @@ def test_a_gpu_that_is_not_there_is_an_error():
 
 def test_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict = {}
-    for example in examples:
-        exec(example, names)
+    for program in programs("docs/prediction.md"):
+        exec(program, names)
     np.testing.assert_array_equal(names["probabilities"], names["again"])
     assert names["probabilities"].shape == (8, 10)

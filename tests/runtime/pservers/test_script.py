@@ -4,18 +4,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.guides import programs
 from tests.runtime.pservers.runs import free_endpoints
-
-GUIDE = Path(__file__).parents[3] / "docs" / "parameter-servers.md"
 
 
 @pytest.fixture
 def script(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = programs("docs/parameter-servers.md")
     path = tmp_path / "train.py"
     path.write_text(code, encoding="utf-8")
     return path

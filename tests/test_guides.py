@@ -1,0 +1,88 @@
+"""The programs of the guides run, and what is said about them holds.
+
+Scripts of several processes are tested where these are (``incubate``, ``runtime/pservers``), and so
+are clusters, data sets and predictors.
+"""
+
+import numpy as np
+import pytest
+
+import dpexec as fluid
+from dpexec import viz
+from tests.guides import programs
+from tests.runtime.nets import batches, classifier
+
+
+@pytest.fixture
+def trained():
+    """What guides take for granted: a net on two replicas, its batches, an executor."""
+    net, exe = classifier(), fluid.Executor(fluid.CPUPlace())
+    exe.run(net.startup)
+    compiled = fluid.CompiledProgram(net.main).with_data_parallel(
+        net.loss.name, places=fluid.cpu_places(2)
+    )
+    names = {"fluid": fluid, "dpexec": fluid, "np": np, "viz": viz, "exe": exe}
+    names |= {"main": net.main, "loss": net.loss, "compiled": compiled}
+    names |= {"batches": batches(120), "steps": 120, "feed": batches(1)[0]}
+    with fluid.program_guard(net.main, net.startup):
+        yield names
+
+
+def test_sequences():
+    names: dict = {}
+    for program in programs("docs/sequences.md"):
+        exec(program, names)
+    names["exe"].run(fluid.default_startup_program())
+    run = {"feed": names["batch"], "fetch_list": [names["states"]], "return_numpy": False}
+    (states,) = names["exe"].run(**run)
+    assert 0 < float(names["value"]) < 2
+    assert states.lod() == [[0, 3, 5]] and states.shape() == [5, 16]
+
+
+def test_questions(trained, monkeypatch, capsys):
+    monkeypatch.setenv("CPU_NUM", "3")
+    on_all_cores, cell = programs("docs/questions.md")
+    exec(on_all_cores, trained)
+    assert trained["losses"].shape == (3,)
+    assert float(capsys.readouterr().out) == pytest.approx(np.mean(trained["losses"]))
+    for _ in range(2):  # a cell that may run again
+        exec(cell, trained)
+        assert [p.name for p in trained["main"].all_parameters()] == ["fc_0.w_0", "fc_0.b_0"]
+
+
+def test_checkpoints(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (program,) = programs("docs/checkpoints.md")
+    exec(program, trained)
+    assert trained["start"] == 0
+    exec(program, trained)
+    assert (trained["start"], trained["extra"]) == (100, {"epoch": 0})
+
+
+def test_trainers(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "1")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
+    monkeypatch.setenv("CPU_NUM", "2")
+    compiled, exchange, resumed = programs("docs/trainers.md")
+    exec(compiled, trained)
+    exec(resumed, trained | {"trainer_id": 0})
+    given = np.array([1, 3, 2], "float32")
+    with fluid.program_guard(fluid.Program()):
+        trained["value"] = fluid.data("value", [3])
+        exec(exchange, trained)
+        (found,) = trained["exe"].run(feed={"value": given}, fetch_list=[trained["everywhere"]])
+    assert np.array_equal(found, given)
+
+
+def test_viz(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (program,) = programs("docs/viz.md")
+    head, tail = program.split("...  # train\n")
+    exec(head, trained)
+    replicas = fluid.CompiledProgram(trained["main"]).with_data_parallel(
+        trained["loss"].name, exec_strategy=trained["execution"], places=fluid.cpu_places(2)
+    )
+    trained["exe"].run(replicas, feed=trained["feed"], fetch_list=[trained["loss"]])
+    exec(tail, trained | {"replicas": replicas})
+    assert viz.timeline("trace.json").svg == viz.timeline(replicas).svg
