@@ -237,7 +237,7 @@ def batch_norm(
     trainable_statistics: bool,
 ) -> Any:
     """One pass for the statistics and one for the result."""
-    if not _single(x, scale, bias) or momentum_tensor is not None:
+    if not _single(x, scale, bias) or momentum_tensor is not None or x.size == scale.size:
         return False
     sizes = _sizes(x, scale)
     tiles = [code.scratch(sizes[2]) for _ in range(3)]
@@ -279,7 +279,7 @@ def batch_norm_grad(
     trainable_statistics: bool,
 ) -> Any:
     """One pass for the sums and one for the gradient of X."""
-    if not _single(x, scale, d_y):
+    if not _single(x, scale, d_y) or x.size == scale.size:
         return False
     sizes = _sizes(x, scale)
     tiles = [code.scratch(sizes[2]) for _ in range(4)]

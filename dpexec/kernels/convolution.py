@@ -169,7 +169,7 @@ def _mark(images: Value, data_format: str) -> None:
 
 def _takes(made: Convolution, values: Sequence[Value], *ways: str) -> bool:
     """Whether there is code for these ways through a convolution."""
-    if any(value.dtype != "float32" or not value.size for value in values):
+    if made.window.crops or any(v.dtype != "float32" or not v.size for v in values):
         return False
     if not onednn.available():
         return im2col.takes(made.window)

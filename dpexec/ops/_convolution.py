@@ -38,7 +38,7 @@ class Window:
         kernel: height and width of the kernel.
         strides: steps.
         dilations: distances between the elements of the kernel.
-        pads: what is added around the image.
+        pads: what is added around the image, or taken away.
         groups: groups of channels that are convolved apart.
         layout: ``NCHW`` or ``NHWC``, ``NCDHW`` or ``NDHWC``.
     """
@@ -110,8 +110,21 @@ class Window:
         return tuple(n + sum(added) for n, added in zip(self.size, self.pads, strict=True))
 
     @property
+    def crops(self) -> bool:
+        """Whether a padding is negative: it takes pixels away, which no window meets."""
+        return min(map(min, self.pads)) < 0
+
+    @property
+    def _kept(self) -> tuple[slice, ...]:
+        """What of an image lies in the padded one."""
+        pairs = zip(self.size, self.pads, strict=True)
+        return tuple(slice(max(0, -a), n - max(0, -b)) for n, (a, b) in pairs)
+
+    @property
     def _inner(self) -> tuple[slice, ...]:
-        return tuple(slice(a, a + n) for n, (a, _) in zip(self.size, self.pads, strict=True))
+        """Where that lies there."""
+        pairs = zip(self._padded_size, self.pads, strict=True)
+        return tuple(slice(max(0, a), n - max(0, b)) for n, (a, b) in pairs)
 
     def pad(self, xp: Any, images: Any) -> Any:
         """Images as (channels, padded height, padded width, batch)."""
@@ -120,12 +133,17 @@ class Window:
             return xp.ascontiguousarray(turned)
         shape = (turned.shape[0], *self._padded_size, turned.shape[-1])
         padded = xp.zeros(shape, dtype=images.dtype)
-        padded[(slice(None), *self._inner)] = turned
+        padded[(slice(None), *self._inner)] = turned[(slice(None), *self._kept)]
         return padded
 
-    def unpad(self, padded: Any) -> Any:
-        """The inverse of :meth:`pad`, as a view."""
-        return self.images(padded[(slice(None), *self._inner)])
+    def unpad(self, xp: Any, padded: Any) -> Any:
+        """The inverse of :meth:`pad`, as a view where it can be; 0 what was taken away."""
+        inner = padded[(slice(None), *self._inner)]
+        if not self.crops:
+            return self.images(inner)
+        images = xp.zeros((padded.shape[0], *self.size, padded.shape[-1]), dtype=padded.dtype)
+        images[(slice(None), *self._kept)] = inner
+        return self.images(images)
 
     def turned(self, images: Any) -> Any:
         """Images seen as a (channels, height, width, batch) array."""

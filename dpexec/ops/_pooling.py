@@ -29,7 +29,7 @@ class Axis:
         output: number of windows, -1 if unknown.
         kernel: elements of a window; 0 for the unequal windows of adaptive pooling.
         stride: distance of windows.
-        before: padding before the first element.
+        before: padding before the first element; less than 0 for elements without a window.
     """
 
     size: int
@@ -158,7 +158,8 @@ class Pooling:
     def _padded(self, xp: Any, x: Any, fill: float) -> Any:
         if not any(axis.is_padded for axis in self.axes):
             return x
-        pads = [(a.before, max(0, a.reach - a.before - a.size)) for a in self.axes]
+        x = x[(..., *(slice(max(0, -a.before), None) for a in self.axes))]
+        pads = [(max(0, a.before), max(0, a.reach - a.before - a.size)) for a in self.axes]
         return xp.pad(x, [(0, 0)] * (x.ndim - len(pads)) + pads, constant_values=fill)
 
     def maximum(self, xp: Any, x: Any) -> Any:
@@ -218,7 +219,7 @@ class Pooling:
                 xp.multiply(d_out, hit, out=d_place)  # far faster than a masked copy
             else:
                 d_place += d_out * hit
-        return self._cropped(d_padded)
+        return self._cropped(xp, d_padded)
 
     def places(self, xp: Any, x: Any) -> tuple[Any, Any]:
         """The largest element of each window, and its place counted through the whole image."""
@@ -276,7 +277,11 @@ class Pooling:
             for i in range(axis.kernel):
                 wide[(*before, axis.place(i))] += share
             share = wide
-        return self._cropped(share)
+        return self._cropped(xp, share)
 
-    def _cropped(self, padded: Any) -> Any:
-        return padded[(..., *(slice(a.before, a.before + a.size) for a in self.axes))]
+    def _cropped(self, xp: Any, padded: Any) -> Any:
+        inner = padded[(..., *(slice(max(0, a.before), a.before + a.size) for a in self.axes))]
+        if min(a.before for a in self.axes) >= 0:
+            return inner
+        pads = [(max(0, -a.before), 0) for a in self.axes]
+        return xp.pad(inner, [(0, 0)] * (inner.ndim - len(pads)) + pads)

@@ -10,7 +10,7 @@ Pair = tuple[int, int]
 Sizes = tuple[int, ...]
 """A number for each axis of an image (height, width) or a volume (depth, height, width)."""
 Padding = tuple[Pair, ...]
-"""What is added before and after, along each axis."""
+"""What is added before and after, along each axis; less than 0 where something is taken away."""
 
 _CHANNELS_FIRST, _CHANNELS_LAST = ("NCHW", "NCDHW", "AnyLayout"), ("NHWC", "NDHWC")
 
@@ -59,7 +59,8 @@ def padding(
         size: of the image; -1 where unknown.
         kernel: size of the window.
         strides: steps of the window.
-        paddings: a number for each axis, or one for before and one for after it, for ``EXPLICIT``.
+        paddings: a number for each axis, or one for before and one for after it, for ``EXPLICIT``;
+            negative ones take away.
         algorithm: ``EXPLICIT``, ``VALID`` (nothing) or ``SAME`` (outputs of ``ceil(size /
             stride)``, what is odd at the end).
     """
@@ -77,9 +78,8 @@ def padding(
         f"padding_algorithm must be EXPLICIT, SAME or VALID, but is {algorithm}",
     )
     require(
-        len(paddings) in (count, 2 * count) and min(paddings) >= 0,
-        f"paddings must be {count} or {2 * count} numbers that are not negative, but are "
-        f"{list(paddings)}",
+        len(paddings) in (count, 2 * count),
+        f"paddings must be {count} or {2 * count} numbers, but are {list(paddings)}",
     )
     if len(paddings) == count:
         return tuple((both, both) for both in paddings)

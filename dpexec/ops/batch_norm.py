@@ -60,9 +60,16 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(inputs((4, 3, 2, 3), 3), grad=trained),
         Sample(inputs((6, 3), 3), {"data_layout": "NHWC", "momentum": 0.5}, grad=trained),
         Sample(inputs((2, 3, 2, 4), 4), {"data_layout": "NHWC"}, grad=trained),
+        Sample(inputs((1, 3, 1, 1), 3), grad=trained),
+        Sample(inputs((1, 3), 3), {"data_layout": "NHWC"}, grad=trained),
         Sample(inputs((4, 3, 2, 3), 3), {"use_global_stats": True}, grad=trained, deviates=empty),
         Sample(inputs((4, 3, 2, 3), 3), {"is_test": True}, grad=(), deviates=empty),
     ]
+
+
+def is_lone(x: Any, layout: str) -> bool:
+    """Whether every channel has one value, which would be its own mean."""
+    return bool(x.size == x.shape[channel_axis(x.ndim, layout)])
 
 
 def in_planes(x: Any, layout: str) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
@@ -101,13 +108,18 @@ def batch_norm(
     Mean and variance are those of the batch, or the moving ones with ``is_test`` or
     ``use_global_stats``. ``MeanOut`` and ``VarianceOut`` are the moving ones afterwards,
     ``momentum * old + (1 - momentum) * batch``. ``SavedMean`` is the mean that was used and
-    ``SavedVariance`` the *inverse standard deviation*, as in Paddle.
+    ``SavedVariance`` the *inverse standard deviation*, as in Paddle. Where a channel has one value
+    in the batch, it is the result, and nothing is learned from it; what is saved is 0.
     Source: Paddle op ``batch_norm``; Ioffe, Szegedy 2015.
     """
+    is_global = use_global_stats or (is_test and not trainable_statistics)
+    if not is_global and is_lone(x, data_layout):
+        unused = (xp.zeros_like(mean) for _ in range(2))
+        return x.copy(), mean.copy(), variance.copy(), *unused, None
     kind = x.dtype.type
     planes, axes, shape = in_planes(x, data_layout)
     y = xp.empty_like(planes)
-    if use_global_stats or (is_test and not trainable_statistics):
+    if is_global:
         used_mean, used_variance = mean.copy(), variance
         mean_out, variance_out = mean.copy(), variance.copy()
     else:
@@ -150,9 +162,11 @@ def batch_norm_grad(
     trainable_statistics: bool = False,
 ) -> tuple[Any, ...]:
     """Gradient of ``batch_norm``; statistics of the batch depend on ``X``, moving ones do not."""
+    is_global = use_global_stats or (is_test and not trainable_statistics)
+    if not is_global and is_lone(x, data_layout):
+        return d_y.copy(), xp.zeros_like(scale), xp.zeros_like(bias)
     planes, axes, shape = in_planes(x, data_layout)
     d_planes, *_ = in_planes(d_y, data_layout)
-    is_global = use_global_stats or (is_test and not trainable_statistics)
     d_bias = d_planes.sum(axis=axes)
     d_x = planes - saved_mean.reshape(shape)
     work = d_x * d_planes

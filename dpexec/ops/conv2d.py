@@ -110,7 +110,7 @@ def _convolve_grad(
         if d_image is not None:
             d_columns = xp.matmul(matrix.transpose(0, 2, 1), d_made)
             d_padded = window.fold(xp, d_columns, output, part.stop - part.start)
-            d_image[part] = window.unpad(d_padded)
+            d_image[part] = window.unpad(xp, d_padded)
     return d_image, None if d_matrix is None else d_matrix.reshape(weight.shape)
 
 
@@ -227,6 +227,10 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(  # the kernel reaches beyond the image, by less than a step
             {"Input": r.normal((2, 4, 3, 5)), "Filter": r.normal((2, 2, 4, 4))},
             {"strides": [3, 2], "paddings": [0, 1], "dilations": [1, 2], "groups": 2},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 5, 6)), "Filter": r.normal((2, 2, 2, 3))},
+            {"strides": [1, 2], "paddings": [-1, 2, 1, -2]},
         ),
     ]
 

@@ -124,7 +124,7 @@ def _spread(xp: Any, image: Any, weight: Any, window: Window) -> Any:
     out = xp.empty(shape, dtype=image.dtype)
     for part in window.chunks(batch, groups * matrix.shape[2], places):
         spread = xp.matmul(matrix.transpose(0, 2, 1), window.grouped(xp, image[part]))
-        out[part] = window.unpad(window.fold(xp, spread, places, part.stop - part.start))
+        out[part] = window.unpad(xp, window.fold(xp, spread, places, part.stop - part.start))
     return out
 
 
@@ -212,6 +212,10 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"Input": r.normal((2, 3, 3, 3)), "Filter": r.normal((3, 2, 3, 3))},
             {"strides": [2, 2], "output_size": [8, 7]},
+        ),
+        Sample(
+            {"Input": r.normal((2, 2, 3, 3)), "Filter": r.normal((2, 2, 3, 2))},
+            {"strides": [2, 1], "paddings": [-1, 1, 0, -2]},
         ),
     ]
 

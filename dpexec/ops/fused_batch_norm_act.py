@@ -30,7 +30,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         channels |= {slot: r.uniform(0.5, 1.5, (shape[1],)) for slot in ("Scale", "Variance")}
         return Sample({"X": r.normal(shape), **channels}, attrs, grad=("X", "Scale", "Bias"))
 
-    return [sample(4, 3, 2, 3), sample(6, 3), sample(4, 2, 3, momentum=0.5)]
+    return [sample(4, 3, 2, 3), sample(6, 3), sample(1, 3), sample(4, 2, 3, momentum=0.5)]
 
 
 def _with_attributes_of(one: OpDef, kernel: Any) -> Any:

@@ -19,13 +19,21 @@ Ints = Sequence[int]
 
 
 def _counts(size: Any, kernel: int, padding: int, stride: int) -> Any:
-    """Positions of a window along one axis."""
-    return (size + padding - kernel) // stride + 1
+    """Positions of a window along one axis.
+
+    Rounded towards zero, as in Paddle: a window that is larger than the image by less than the
+    stride has a position, and what it meets beyond the image is 0.
+    """
+    room = size + padding - kernel
+    return np.where(room < 0, -(-room // stride), room // stride) + 1
 
 
 def _grid(size: Sequence[Any], kernels: Ints, paddings: Ints, strides: Ints) -> list[Any]:
     """Positions along height and width."""
-    return [_counts(size[i], kernels[i], paddings[i] + paddings[i + 2], strides[i]) for i in (0, 1)]
+    return [
+        _counts(size[i], kernels[i], paddings[i] + paddings[i + 2], strides[i]).tolist()
+        for i in (0, 1)
+    ]
 
 
 def _infer(
@@ -45,7 +53,7 @@ def _infer(
     )
     grid = _grid(x.shape[2:], kernels, paddings, strides)
     require(
-        all(n > 0 or size < 0 for n, size in zip(grid, x.shape[2:], strict=True)),
+        all(n >= 0 or size < 0 for n, size in zip(grid, x.shape[2:], strict=True)),
         f"windows of {list(kernels)} do not fit images {x} with paddings {list(paddings)}",
     )
     rows = -1 if sizes is not None or min(x.shape[2:]) < 0 else product((x.shape[0], *grid))
@@ -53,12 +61,13 @@ def _infer(
     return x.replace(shape=(rows, width), lod_level=1), offsets_spec(x.shape[0])
 
 
-def _unfolding(kernels: Ints, paddings: Ints, strides: Ints) -> dict[str, Ints]:
-    """What ``unfold`` calls the same windows."""
+def _unfolding(size: Ints, kernels: Ints, paddings: Ints, strides: Ints) -> dict[str, Ints]:
+    """What ``unfold`` calls the same windows: with a position at least, and all of it padded."""
+    beyond = [max(0, kernels[i] - size[i] - paddings[i] - paddings[i + 2]) for i in (0, 1)]
     return {
         "kernel_sizes": kernels,
         "strides": strides,
-        "paddings": paddings,
+        "paddings": [*paddings[:2], paddings[2] + beyond[0], paddings[3] + beyond[1]],
         "dilations": [1, 1],
     }
 
@@ -78,6 +87,8 @@ def _sample(r: Any, kernels: Ints, strides: Ints, paddings: Ints, **more: Any) -
         _sample(r, [2, 2], [1, 1], [0, 0, 0, 0]),
         _sample(r, [3, 1], [2, 2], [1, 0, 0, 2]),
         _sample(r, [2, 3], [3, 2], [1, 1, 1, 1]),
+        _sample(r, [5, 2], [3, 1], [0, 0, 0, 0]),
+        _sample(r, [3, 8], [1, 2], [1, 0, 0, 2]),
         Sample(
             {"X": r.normal((2, 1, 4, 5)), "Y": np.array([[8.0, 9.0], [3.0, 6.0]])},
             {"kernels": [2, 2], "strides": [1, 1], "paddings": [0] * 4, "out_stride": [2, 2]},
@@ -120,8 +131,8 @@ def im2sequence(
         counts = np.stack(_grid(small.T, kernels, paddings, strides), axis=1)
         if (counts > grid).any() or (counts < 0).any():
             raise ValueError(f"Y is {real.tolist()}, but images have {list(x.shape[2:])} pixels")
-    columns = unfold(xp, x, **_unfolding(kernels, paddings, strides))
-    columns = columns.reshape(*columns.shape[:2], *grid)
+    columns = unfold(xp, x, **_unfolding(x.shape[2:], kernels, paddings, strides))
+    columns = columns.reshape(*columns.shape[:2], *(max(n, 1) for n in grid))
     rows = [
         image[:, :h, :w].reshape(len(image), -1).T
         for image, (h, w) in zip(columns, counts.tolist(), strict=True)
@@ -140,8 +151,10 @@ def im2sequence_grad(
     paddings: Ints = (0, 0, 0, 0),
 ) -> Any:
     """Every element of a window added at its pixel."""
+    if not d_out.size:
+        return xp.zeros_like(x)
     d_columns = d_out.reshape(len(x), -1, d_out.shape[1]).transpose(0, 2, 1)
-    return unfold_grad(xp, x, d_columns, **_unfolding(kernels, paddings, strides))
+    return unfold_grad(xp, x, d_columns, **_unfolding(x.shape[2:], kernels, paddings, strides))
 
 
 @im2sequence.grad_maker

@@ -177,8 +177,8 @@ def _infer_group(
     check_epsilon(epsilon, largest=1.0)
     channels = x.shape[_channel_axis(x.rank, data_layout)]
     require(
-        groups >= 1 and (channels < 0 or channels % groups == 0),
-        f"the channels of X {x} do not divide into {groups} groups",
+        groups >= 1 and (channels < 0 or groups <= channels),
+        f"groups must be between 1 and the channels of X {x}, but is {groups}",
     )
     _check_channels(x, channels, Scale=scale, Bias=bias)
     statistics = x.replace(shape=(x.shape[0], groups), lod_level=0)
@@ -196,6 +196,21 @@ def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) ->
     if _channel_axis(len(shape), layout) != 1:
         planes = xp.ascontiguousarray(planes.transpose(0, 2, 1))
     return planes.reshape(shape)
+
+
+def _grouped(channels: int, groups: int) -> list[tuple[slice, int]]:
+    """Channels, and in how many groups of one size they are: the last group may be smaller.
+
+    Where small groups leave none for the last ones, as of 5 channels in 4 groups, these are empty.
+    """
+    size = -(-channels // groups)
+    full = channels // size
+    rest = [(slice(full * size, channels), 1)] if channels % size else []
+    return [(slice(0, full * size), full), *rest]
+
+
+def _beside(xp: Any, parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=1)
 
 
 @op(
@@ -217,6 +232,14 @@ def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) ->
             {"X": r.normal((2, 4, 2, 2)), "Scale": r.normal((4,)), "Bias": r.normal((4,))},
             {"groups": 4, "epsilon": 0.5},
         ),
+        Sample(
+            {"X": r.normal((2, 5, 2, 2)), "Scale": r.away_from(0, (5,)), "Bias": r.normal((5,))},
+            {"groups": 2},
+        ),
+        Sample(
+            {"X": r.normal((2, 3, 2, 5)), "Scale": r.away_from(0, (5,)), "Bias": r.normal((5,))},
+            {"groups": 4, "data_layout": "NHWC"},
+        ),
     ],
 )
 def group_norm(
@@ -231,19 +254,25 @@ def group_norm(
 ) -> tuple[Any, Any, Any]:
     """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` for every group of channels.
 
-    ``Mean`` and ``Variance`` are ``(batch, groups)``.
+    ``Mean`` and ``Variance`` are ``(batch, groups)``, and 0 for groups without channels.
     Source: Paddle op ``group_norm``; Wu, He 2018.
     """
-    planes = _channels_first(x, data_layout)
-    y, mean, variance = standardized(xp, planes.reshape(x.shape[0] * groups, -1), epsilon)
-    y = y.reshape(planes.shape)
+    planes, batch = _channels_first(x, data_layout), x.shape[0]
+    parts, statistics = [], xp.zeros((2, batch, groups), x.dtype)
+    first = 0
+    for channels, n in _grouped(planes.shape[1], groups):
+        rows = planes[:, channels].reshape(batch * n, -1)
+        normal, *found = standardized(xp, rows, epsilon)
+        parts.append(normal.reshape(batch, -1, planes.shape[2]))
+        for made, kept in zip(found, statistics, strict=True):
+            kept[:, first : first + n] = made.reshape(batch, n)
+        first += n
+    y = _beside(xp, parts)
     if scale is not None:
         y *= scale[:, None]
     if bias is not None:
         y += bias[:, None]
-    statistics = (x.shape[0], groups)
-    y = _channels_back(xp, y, x.shape, data_layout)
-    return y, mean.reshape(statistics), variance.reshape(statistics)
+    return _channels_back(xp, y, x.shape, data_layout), statistics[0], statistics[1]
 
 
 def _infer_group_grad(
@@ -293,9 +322,19 @@ def group_norm_grad(
     if needs[1]:
         d_scale = (d_planes * normal).sum(axis=(0, 2))
     if needs[0]:
-        rows = (y.shape[0] * groups, -1)
-        d_rows = (d_planes.copy() if scale is None else d_planes * scale[:, None]).reshape(rows)
-        inverse = inverse_deviation(xp, variance, epsilon).reshape(-1, 1)
-        d_rows = standardized_grad(d_rows, normal.reshape(rows), inverse)
-        d_x = _channels_back(xp, d_rows.reshape(d_planes.shape), y.shape, data_layout)
+        scaled = d_planes.copy() if scale is None else d_planes * scale[:, None]
+        d_x = _group_grad(xp, scaled, normal, inverse_deviation(xp, variance, epsilon))
+        d_x = _channels_back(xp, d_x, y.shape, data_layout)
     return d_x, d_scale, d_bias
+
+
+def _group_grad(xp: Any, d_planes: Any, normal: Any, inverse: Any) -> Any:
+    """The gradient of what became ``normal``; overwrites both."""
+    parts, first = [], 0
+    for channels, n in _grouped(normal.shape[1], inverse.shape[1]):
+        column = inverse[:, first : first + n].reshape(-1, 1)
+        d_rows, rows = (a[:, channels].reshape(len(column), -1) for a in (d_planes, normal))
+        d_rows = standardized_grad(d_rows, rows, column)
+        parts.append(d_rows.reshape(normal.shape[0], -1, normal.shape[2]))
+        first += n
+    return _beside(xp, parts)

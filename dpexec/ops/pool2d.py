@@ -134,6 +134,14 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"adaptive": True, "ksize": [2, 3], "pooling_type": "avg"},
         ),
         Sample(
+            {"X": r.distinct((1, 2, 6, 5))},
+            {"pooling_type": "max", "ksize": [2, 2], "strides": [1, 2], "paddings": [-2, 1, 1, -1]},
+        ),
+        Sample(
+            {"X": r.normal((1, 2, 6, 5))},
+            {"pooling_type": "avg", "ksize": [3, 2], "strides": [2, 1], "paddings": [-1, 0, 1, -2]},
+        ),
+        Sample(
             {"X": np.array([[[[1.0, 2.0], [3.0, 4.0]]]])},
             {
                 "pooling_type": "max", "ksize": [2, 2], "strides": [2, 2],

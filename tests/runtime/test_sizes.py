@@ -134,6 +134,7 @@ NETS = {
         ("dense", 2, AllReduce),
         ("dense", 3, Reduce),
         ("dropout", 2, AllReduce),
+        ("batch_norm", 1, AllReduce),
         ("batch_norm", 2, Reduce),
         ("images", 2, AllReduce),
         ("sequences", 1, AllReduce),

@@ -88,7 +88,7 @@ def batch_norm_of(type: str) -> Callable[..., Any] | None:
     """What computes ``batch_norm``, ``fused_batch_norm_act`` or a gradient; None for others.
 
     It returns None for what it does not take: other types than float32, a momentum that is a
-    tensor.
+    tensor, channels of one value.
 
     Args:
         type: of the operator.
@@ -109,7 +109,9 @@ def _forward(
     result: PerElement = RESULT,
 ) -> Any:  # fmt: skip
     form = Channels.of(x, data_layout)
-    if form is None or momentum_tensor is not None or not single(scale, bias, mean, variance):
+    if form is None or form.count == 1 or momentum_tensor is not None:
+        return None
+    if not single(scale, bias, mean, variance):
         return None
     x = xp.ascontiguousarray(x)
     if use_global_stats or (is_test and not trainable_statistics):
@@ -137,7 +139,7 @@ def _gradient(
     use_global_stats: bool = False, trainable_statistics: bool = False,
 ) -> Any:  # fmt: skip
     form, active = Channels.of(x, data_layout), [] if y is None else [y]
-    if form is None or not single(scale, mean, inverse, d_y, *active):
+    if form is None or form.count == 1 or not single(scale, mean, inverse, d_y, *active):
         return None
     sums, gradient = (_RELU_SUMS, _RELU_GRADIENT) if active else (GRADIENT_SUMS, GRADIENT)
     x, d_y, *active = (xp.ascontiguousarray(array) for array in (x, d_y, *active))

@@ -200,6 +200,8 @@ def _windows(x: Any, layout: str, attrs: dict[str, Any]) -> Pooling | None:
     if x.dtype != "float32" or not 0 < x.size < _LARGEST:
         return None
     pooling = Pooling.of(size_of(x.shape, layout), **given)
+    if any(axis.before < 0 for axis in pooling.axes):
+        return None
     window = prod(axis.kernel or -(-axis.size // axis.output) + 1 for axis in pooling.axes)
     return pooling if window <= _LARGEST_WINDOW else None
 
