@@ -21,6 +21,7 @@ from dpexec.ir.opdef import (
     SampleRng,
     Spec,
     op,
+    passes_on,
     require,
     same_as,
 )
@@ -28,26 +29,67 @@ from dpexec.ops._by_executor import executor_op
 
 __all__: list[str] = []
 
-_NONE: Mapping[int, Ring] = {}
+_declare = functools.partial(op, inputs="X", outputs="Out", checks_values=True)
+_COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+"""What puts two values together, by kind of reduction, in the order of ``reduce_type``."""
 
 
-def _find(rings: Mapping[int, Ring], number: int, share: float) -> Ring:
-    if share != 1.0:
-        raise InvalidOp(
-            "it puts values of trainers together that run the program with Executor.run, and here "
-            "several devices or trainers share a batch, which sum up gradients by themselves"
-        )
-    ring = ring_at(rings, number)
-    if ring is None:
-        raise InvalidOp(
-            f"nobody set up ring {number}: run the startup program with c_comm_init, as "
-            "fluid.transpiler.collective makes it, in this scope"
-        )
-    return ring
+class _Trainers:
+    """The trainers of a ring, as an operator meets them.
 
+    Args:
+        number: of the ring.
+        rings: those of this process.
+        share: of the batch on this device.
+        names: of the operator's variables, by slot.
 
-def _gather(ring: Ring, x: Any, senders: Sequence[int], names: Mapping[str, Any]) -> list[Any]:
-    return ring.gather(x, senders, f"the collective of {names.get('Out', ['a value'])[0]}")
+    Raises:
+        InvalidOp: several devices share the batch, or nobody set up the ring.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        rings: Mapping[int, Ring] | None = None,
+        share: float = 1.0,
+        names: Mapping[str, list[str]] | None = None,
+    ) -> None:
+        if share != 1.0:
+            raise InvalidOp(
+                "it puts values of trainers together that run the program with Executor.run, and "
+                "here several devices or trainers share a batch, which sum up gradients by "
+                "themselves"
+            )
+        ring = ring_at(rings or {}, number)
+        if ring is None:
+            raise InvalidOp(
+                f"nobody set up ring {number}: run the startup program with c_comm_init, as "
+                "fluid.transpiler.collective makes it, in this scope"
+            )
+        self._ring = ring
+        self.rank, self.size = ring.rank, ring.size
+        self._text = f"the collective of {(names or {}).get('Out', ['a value'])[0]}"
+
+    def gather(self, x: Any, senders: Sequence[int]) -> list[Any]:
+        """The values of some of them."""
+        return self._ring.gather(x, senders, self._text)
+
+    def reduce(self, xp: Any, kind: str, x: Any) -> Any:
+        """The values of all, put together in their order."""
+        parts = self.gather(x, range(self.size))
+        return functools.reduce(getattr(xp, _COMBINE[kind]), parts[1:], parts[0].copy())
+
+    def spread(self, x: Any, root: int) -> Any:
+        """The value of one, for all."""
+        if not 0 <= root < self.size:
+            raise InvalidOp(f"there is no trainer {root} (root), only {self.size}")
+        return self.gather(x, [root])[0].copy()
+
+    def must_be(self, nranks: int) -> None:
+        """Refuse another number of them."""
+        if self.size != nranks:
+            raise InvalidOp(f"it is for {nranks} trainers (nranks), but there are {self.size}")
 
 
 def _samples(**attrs: Any) -> Callable[[SampleRng], list[Sample]]:
@@ -57,44 +99,27 @@ def _samples(**attrs: Any) -> Callable[[SampleRng], list[Sample]]:
 # ---- reductions
 
 
-def _all_reduce(xp: Any, kind: str, ring: Ring, x: Any, names: Mapping[str, Any]) -> Any:
-    """The values of all members, put together in their order."""
-    combine = {"sum": xp.add, "prod": xp.multiply, "max": xp.maximum, "min": xp.minimum}[kind]
-    parts = _gather(ring, x, range(ring.size), names)
-    return functools.reduce(combine, parts[1:], parts[0].copy())
-
-
-def _declare(kind: str, meaning: str) -> OpDef:
-    def kernel(
-        xp: Any,
-        x: Any,
-        *,
-        rings: Mapping[int, Ring] = _NONE,
-        share: float = 1.0,
-        names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-        ring_id: int = 0,
-    ) -> Any:
-        return _all_reduce(xp, kind, _find(rings, ring_id, share), x, names)
+def _declare_reduction(kind: str, meaning: str) -> OpDef:
+    @passes_on(_Trainers)
+    def kernel(xp: Any, x: Any, *, ring_id: int = 0, **met: Any) -> Any:
+        return _Trainers(ring_id, **met).reduce(xp, kind, x)
 
     kernel.__doc__ = (
         f"The {meaning} of ``x`` over the trainers. Source: Paddle op ``c_allreduce_{kind}``."
     )
-    return op(
+    return _declare(
         f"c_allreduce_{kind}",
-        inputs="X",
-        outputs="Out",
         infer=same_as("X"),
         attrs={"use_calc_stream": False},
         no_grad=kind != "sum",
-        checks_values=True,
         samples=_samples(),
     )(kernel)
 
 
-c_allreduce_sum = _declare("sum", "sum")
-_declare("prod", "product")
-_declare("max", "largest value")
-_declare("min", "smallest value")
+c_allreduce_sum = _declare_reduction("sum", "sum")
+_declare_reduction("prod", "product")
+_declare_reduction("max", "largest value")
+_declare_reduction("min", "smallest value")
 
 
 @c_allreduce_sum.grad_maker
@@ -105,101 +130,56 @@ def c_allreduce_sum_grad(context: GradContext) -> list[GradOp]:
     return [GradOp("c_allreduce_sum", inputs, outputs, context.op.plain_attrs())]
 
 
-@op(
+@_declare(
     "allreduce",
-    inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     attrs={"sync_mode": False},
     no_grad=True,
-    checks_values=True,
     samples=_samples(reduce_type=0),
 )
-def allreduce(
-    xp: Any,
-    x: Any,
-    *,
-    rings: Mapping[int, Ring] = _NONE,
-    share: float = 1.0,
-    names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-    reduce_type: int = 0,
-) -> Any:
+@passes_on(_Trainers)
+def allreduce(xp: Any, x: Any, *, reduce_type: int = 0, **met: Any) -> Any:
     """``x`` over the trainers of ring 0, put together. Source: Paddle op ``allreduce``.
 
     Args:
         xp: the array library.
         x: any array.
-        rings: those of this process.
-        share: of the batch on this device.
-        names: of the variables, by slot.
         reduce_type: 0 sum, 1 product, 2 largest, 3 smallest value.
+        met: whom it meets.
     """
-    kind = ("sum", "prod", "max", "min")[reduce_type]
-    return _all_reduce(xp, kind, _find(rings, 0, share), x, names)
+    return _Trainers(0, **met).reduce(xp, tuple(_COMBINE)[reduce_type], x)
 
 
 # ---- one for all
 
 
-def _spread(ring: Ring, x: Any, root: int, names: Mapping[str, Any]) -> Any:
-    if not 0 <= root < ring.size:
-        raise InvalidOp(f"there is no trainer {root} (root), only {ring.size}")
-    return _gather(ring, x, [root], names)[0].copy()
-
-
-@op(
+@_declare(
     "c_broadcast",
-    inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     attrs={"use_calc_stream": False},
     no_grad=True,
-    checks_values=True,
     samples=_samples(root=0),
 )
-def c_broadcast(
-    xp: Any,
-    x: Any,
-    *,
-    rings: Mapping[int, Ring] = _NONE,
-    share: float = 1.0,
-    names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-    ring_id: int = 0,
-    root: int = 0,
-) -> Any:
+@passes_on(_Trainers)
+def c_broadcast(xp: Any, x: Any, *, ring_id: int = 0, root: int = 0, **met: Any) -> Any:
     """``x`` of trainer ``root``, for all. Source: Paddle op ``c_broadcast``."""
-    return _spread(_find(rings, ring_id, share), x, root, names)
+    return _Trainers(ring_id, **met).spread(x, root)
 
 
-@op(
+@_declare(
     "broadcast",
-    inputs="X",
-    outputs="Out",
     infer=same_as("X"),
     attrs={"sync_mode": False},
     no_grad=True,
-    checks_values=True,
     samples=_samples(root=0),
 )
-def broadcast(
-    xp: Any,
-    x: Any,
-    *,
-    rings: Mapping[int, Ring] = _NONE,
-    share: float = 1.0,
-    names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-    root: int = 0,
-) -> Any:
+@passes_on(_Trainers)
+def broadcast(xp: Any, x: Any, *, root: int = 0, **met: Any) -> Any:
     """``x`` of trainer ``root`` of ring 0, for all. Source: Paddle op ``broadcast``."""
-    return _spread(_find(rings, 0, share), x, root, names)
+    return _Trainers(0, **met).spread(x, root)
 
 
 # ---- one after another, and parts of sums
-
-
-def _check_size(ring: Ring, nranks: int) -> None:
-    if ring.size != nranks:
-        raise InvalidOp(f"it is for {nranks} trainers (nranks), but there are {ring.size}")
 
 
 def _infer_gathered(x: Spec, *, nranks: int = 1) -> Spec:
@@ -208,29 +188,18 @@ def _infer_gathered(x: Spec, *, nranks: int = 1) -> Spec:
     return x.replace(shape=(rows * nranks if rows >= 0 else rows, *x.shape[1:]))
 
 
-@op(
+@_declare(
     "c_allgather",
-    inputs="X",
-    outputs="Out",
     infer=_infer_gathered,
     attrs={"use_calc_stream": False},
-    checks_values=True,
     samples=_samples(nranks=1),
 )
-def c_allgather(
-    xp: Any,
-    x: Any,
-    *,
-    rings: Mapping[int, Ring] = _NONE,
-    share: float = 1.0,
-    names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-    ring_id: int = 0,
-    nranks: int = 1,
-) -> Any:
+@passes_on(_Trainers)
+def c_allgather(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met: Any) -> Any:
     """``x`` of all trainers, one below the other. Source: Paddle op ``c_allgather``."""
-    ring = _find(rings, ring_id, share)
-    _check_size(ring, nranks)
-    return xp.concatenate(_gather(ring, x, range(nranks), names))
+    trainers = _Trainers(ring_id, **met)
+    trainers.must_be(nranks)
+    return xp.concatenate(trainers.gather(x, range(nranks)))
 
 
 @c_allgather.grad_maker
@@ -250,31 +219,20 @@ def _infer_scattered(x: Spec, *, nranks: int = 1) -> Spec:
     return x.replace(shape=(rows // nranks if rows >= 0 else rows, *x.shape[1:]))
 
 
-@op(
+@_declare(
     "c_reducescatter",
-    inputs="X",
-    outputs="Out",
     infer=_infer_scattered,
     attrs={"use_calc_stream": False},
     no_grad=True,
-    checks_values=True,
     samples=_samples(nranks=1),
 )
-def c_reducescatter(
-    xp: Any,
-    x: Any,
-    *,
-    rings: Mapping[int, Ring] = _NONE,
-    share: float = 1.0,
-    names: Mapping[str, Any] = _NONE,  # type: ignore[assignment]
-    ring_id: int = 0,
-    nranks: int = 1,
-) -> Any:
+@passes_on(_Trainers)
+def c_reducescatter(xp: Any, x: Any, *, ring_id: int = 0, nranks: int = 1, **met: Any) -> Any:
     """The rows of this trainer of the sum of ``x``. Source: Paddle op ``c_reducescatter``."""
-    ring = _find(rings, ring_id, share)
-    _check_size(ring, nranks)
+    trainers = _Trainers(ring_id, **met)
+    trainers.must_be(nranks)
     rows = len(x) // nranks
-    return _all_reduce(xp, "sum", ring, x, names)[ring.rank * rows : (ring.rank + 1) * rows]
+    return trainers.reduce(xp, "sum", x)[trainers.rank * rows : (trainers.rank + 1) * rows]
 
 
 # ---- what has nothing to do here
