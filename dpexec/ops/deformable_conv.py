@@ -169,34 +169,26 @@ def _check(
     return image.replace(shape=(image.shape[0], weight.shape[0], *window.output), lod_level=0)
 
 
-def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
-    def split(arrays: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-        image, offset, *mask, weight = arrays
-        return image, offset, mask[0] if mask else None, weight
+def _with_mask(given: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+    """Image, offset, mask or None, and weight."""
+    image, offset, *mask, weight = given
+    return image, offset, mask[0] if mask else None, weight
 
+
+def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
     @passes_on(_window)
-    def infer(
-        *specs: Spec,
-        groups: int = 1,
-        deformable_groups: int = 1,
-        **attrs: Any,
-    ) -> Spec:
-        image, offset, mask, weight = split(specs)
+    def infer(*specs: Spec, groups: int = 1, deformable_groups: int = 1, **attrs: Any) -> Spec:
+        image, offset, mask, weight = _with_mask(specs)
         window = _window(image, weight, **attrs)
         return _check(image, offset, mask, weight, window, (groups, deformable_groups))
 
     @passes_on(_window)
     def kernel(
-        xp: Any,
-        *arrays: Any,
-        groups: int = 1,
-        deformable_groups: int = 1,
-        **attrs: Any,
+        xp: Any, *arrays: Any, groups: int = 1, deformable_groups: int = 1, **attrs: Any
     ) -> Any:
-        image, offset, mask, weight = split(arrays)
+        image, offset, mask, weight = _with_mask(arrays)
         window = _window(image, weight, **attrs)
-        alike = (groups, deformable_groups)
-        return _convolve(xp, image, offset, mask, weight, window, alike)
+        return _convolve(xp, image, offset, mask, weight, window, (groups, deformable_groups))
 
     kernel.__doc__ = doc
     slots = ["Input", "Offset", "Mask", "Filter"] if masked else ["Input", "Offset", "Filter"]
@@ -205,23 +197,17 @@ def _declare(name: str, masked: bool, doc: str, samples: Any) -> OpDef:
         inputs=slots,
         outputs="Output",
         infer=infer,
-        attrs={
-            "im2col_step": 64, "strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1],
-        },
+        attrs={"im2col_step": 64, "strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1]},
         samples=samples,
-    )(kernel)  # fmt: skip
+    )(kernel)
 
     @definition.grad(*slots, "Output@GRAD", dense=True)
     @passes_on(_window)
     def kernel_grad(
-        xp: Any,
-        *arrays: Any,
-        groups: int = 1,
-        deformable_groups: int = 1,
-        **attrs: Any,
+        xp: Any, *arrays: Any, groups: int = 1, deformable_groups: int = 1, **attrs: Any
     ) -> tuple[Any, ...]:
         """To pixels by their weights, to offsets by the slopes, to filters by the columns."""
-        image, offset, mask, weight = split(arrays[:-1])
+        image, offset, mask, weight = _with_mask(arrays[:-1])
         window = _window(image, weight, **attrs)
         alike = (groups, deformable_groups)
         made = _convolve_grad(xp, image, offset, mask, weight, arrays[-1], window, alike)

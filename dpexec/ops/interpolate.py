@@ -16,6 +16,8 @@ from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.ops._shapes import integers, require_float
 from dpexec.ops._windows import has_channels_last, image_shape, size_of
 
+_INPUTS = ("X", "OutSize?", "SizeTensor?[]", "Scale?")
+
 _Taps = list[tuple[Any, Any]]
 """Indices into an axis and weights, for each element of the result."""
 
@@ -186,17 +188,19 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
     kernel.__doc__ = doc
     definition = op(
         method + "_interp",
-        inputs="X OutSize? SizeTensor?[] Scale?",
+        inputs=_INPUTS,
         outputs="Out",
         infer=_infer,
         attrs={"interp_method": "bilinear"},
         samples=samples,
     )(kernel)
 
-    @definition.grad(
-        "X", "OutSize?", "SizeTensor?[]", "Scale?", "Out@GRAD", outputs="X@GRAD",
-        dense=True,
-    )  # fmt: skip
+    _declare_gradient(definition, method)
+    return definition
+
+
+def _declare_gradient(definition: OpDef, method: str) -> None:
+    @definition.grad(*_INPUTS, "Out@GRAD", outputs="X@GRAD", dense=True)
     def kernel_grad(
         xp: Any,
         x: Any,
@@ -215,8 +219,6 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
         for i, taps in enumerate(_axis_taps(old, new, method, align_corners, align_mode)):
             d_out = _resized_grad(xp, d_out, first + i, old[i], taps)
         return xp.ascontiguousarray(d_out)
-
-    return definition
 
 
 def _samples(method: str) -> Callable[[SampleRng], list[Sample]]:

@@ -93,46 +93,32 @@ def _declare(
     return definition
 
 
+def _call(kind: str, x: Any, ksize: list[int], strides: Sequence[int] = (), **attrs: Any) -> Sample:
+    if strides:
+        attrs["strides"] = list(strides)
+    return Sample({"X": x}, {"pooling_type": kind, "ksize": ksize, **attrs})
+
+
 def _samples(r: SampleRng) -> list[Sample]:
     return [
-        Sample(
-            {"X": r.distinct((2, 3, 4, 6))},
-            {"pooling_type": "max", "ksize": [2, 2], "strides": [2, 2]},
+        _call("max", r.distinct((2, 3, 4, 6)), [2, 2], [2, 2]),
+        _call(
+            "max", r.distinct((2, 2, 7, 6)), [3, 2], [2, 1], paddings=[1, 0, 0, 1], ceil_mode=True
         ),
-        Sample(
-            {"X": r.distinct((2, 2, 7, 6))},
-            {
-                "pooling_type": "max", "ksize": [3, 2], "strides": [2, 1],
-                "paddings": [1, 0, 0, 1], "ceil_mode": True,
-            },
+        _call(
+            "avg", r.normal((2, 7, 6, 2)), [3, 3], [2, 2], paddings=[1, 1], data_format="NHWC"
         ),
-        Sample(
-            {"X": r.normal((2, 7, 6, 2))},
-            {
-                "pooling_type": "avg", "ksize": [3, 3], "strides": [2, 2], "paddings": [1, 1],
-                "data_format": "NHWC",
-            },
+        _call(
+            "avg", r.normal((2, 2, 7, 6)), [3, 3], [2, 2],
+            paddings=[1, 1], exclusive=False, ceil_mode=True,
         ),
-        Sample(
-            {"X": r.normal((2, 2, 7, 6))},
-            {
-                "pooling_type": "avg", "ksize": [3, 3], "strides": [2, 2], "paddings": [1, 1],
-                "exclusive": False, "ceil_mode": True,
-            },
-        ),
-        Sample(
-            {"X": r.normal((2, 3, 4, 5))},
-            {"pooling_type": "avg", "ksize": [2, 2], "global_pooling": True},
-        ),
+        _call("avg", r.normal((2, 3, 4, 5)), [2, 2], global_pooling=True),
         Sample(
             {"X": r.distinct((2, 3, 5, 7))},
             {"pooling_type": "max", "adaptive": True, "ksize": [2, 3]},
             deviates={"*": "the operator forgets adaptive; no layer writes this"},
         ),
-        Sample(
-            {"X": r.normal((2, 3, 5, 7))},
-            {"adaptive": True, "ksize": [2, 3], "pooling_type": "avg"},
-        ),
+        _call("avg", r.normal((2, 3, 5, 7)), [2, 3], adaptive=True),
         Sample(
             {"X": r.distinct((1, 2, 6, 5))},
             {"pooling_type": "max", "ksize": [2, 2], "strides": [1, 2], "paddings": [-2, 1, 1, -1]},
@@ -149,71 +135,46 @@ def _samples(r: SampleRng) -> list[Sample]:
             },
             expected={"Out": np.array([[[[4.0]]]])},
         ),
-        *(
-            Sample(
-                # Steps of a half make equal maxima frequent, which finite differences do not like.
-                {"X": np.round(r.normal((2, 2, 7, 6)) * 2) / 2},
-                {"pooling_type": kind, "ksize": [3, 3], "strides": [2, 2], **attrs},
-                smooth=kind == "avg",
-            )
-            for kind in ("max", "avg")
-            for attrs in (
-                {"paddings": [0, 1, 1, 2]},
-                {"padding_algorithm": "SAME"},
-                {"paddings": [1, 1], "ceil_mode": True},
-                {"global_pooling": True, "paddings": [0, 0]},
-            )
-        ),
-        Sample(
-            {"X": r.distinct((2, 6, 5, 3))},
-            {"pooling_type": "max", "ksize": [2, 2], "strides": [2, 2], "data_format": "NHWC"},
-        ),
-        Sample(
-            {"X": r.normal((2, 3, 4, 6))},
-            {"pooling_type": "avg", "ksize": [2, 3], "adaptive": True},
-        ),
-        *(
-            Sample(
-                {"X": r.distinct((2, 3, 5, 2))},
-                {"pooling_type": kind, "ksize": [6, 3], "strides": [2, 2], "exclusive": False},
-            )
-            for kind in ("max", "avg")
-        ),
-        Sample(
-            {"X": r.normal((2, 3, 5, 2))},
-            {"pooling_type": "avg", "ksize": [7, 3], "strides": [2, 3], "ceil_mode": True},
-        ),
+        *_samples_with_ties(r),
+        _call("max", r.distinct((2, 6, 5, 3)), [2, 2], [2, 2], data_format="NHWC"),
+        _call("avg", r.normal((2, 3, 4, 6)), [2, 3], adaptive=True),
+        _call("max", r.distinct((2, 3, 5, 2)), [6, 3], [2, 2], exclusive=False),
+        _call("avg", r.distinct((2, 3, 5, 2)), [6, 3], [2, 2], exclusive=False),
+        _call("avg", r.normal((2, 3, 5, 2)), [7, 3], [2, 3], ceil_mode=True),
     ]  # fmt: skip
+
+
+def _samples_with_ties(r: SampleRng) -> list[Sample]:
+    """Steps of a half make equal maxima frequent, which finite differences do not like."""
+    return [
+        Sample(
+            {"X": np.round(r.normal((2, 2, 7, 6)) * 2) / 2},
+            {"pooling_type": kind, "ksize": [3, 3], "strides": [2, 2], **attrs},
+            smooth=kind == "avg",
+        )
+        for kind in ("max", "avg")
+        for attrs in (
+            {"paddings": [0, 1, 1, 2]},
+            {"padding_algorithm": "SAME"},
+            {"paddings": [1, 1], "ceil_mode": True},
+            {"global_pooling": True, "paddings": [0, 0]},
+        )
+    ]
 
 
 def _volume_samples(r: SampleRng) -> list[Sample]:
     return [
-        Sample(
-            {"X": r.distinct((2, 2, 4, 4, 6))},
-            {"pooling_type": "max", "ksize": [2, 2, 2], "strides": [2, 2, 2]},
+        _call("max", r.distinct((2, 2, 4, 4, 6)), [2, 2, 2], [2, 2, 2]),
+        _call(
+            "avg", r.normal((2, 5, 4, 3, 2)), [3, 2, 2], [2, 1, 1],
+            paddings=[1, 0, 1], data_format="NDHWC", exclusive=False,
         ),
-        Sample(
-            {"X": r.normal((2, 5, 4, 3, 2))},
-            {
-                "pooling_type": "avg", "ksize": [3, 2, 2], "strides": [2, 1, 1],
-                "paddings": [1, 0, 1], "data_format": "NDHWC", "exclusive": False,
-            },
+        _call(
+            "max", r.distinct((1, 2, 5, 4, 3)), [3, 2, 2], [2, 1, 2],
+            paddings=[1, 0, 0, 1, 1, 0], ceil_mode=True,
         ),
-        Sample(
-            {"X": r.distinct((1, 2, 5, 4, 3))},
-            {
-                "pooling_type": "max", "ksize": [3, 2, 2], "strides": [2, 1, 2],
-                "paddings": [1, 0, 0, 1, 1, 0], "ceil_mode": True,
-            },
-        ),
-        Sample(
-            {"X": r.normal((2, 2, 3, 4, 2))},
-            {"pooling_type": "avg", "ksize": [2, 2, 2], "global_pooling": True},
-        ),
-        Sample(
-            {"X": r.normal((2, 2, 3, 5, 4))},
-            {"adaptive": True, "ksize": [2, 3, 2], "pooling_type": "avg"},
-        ),
+        _call("avg", r.normal((2, 2, 3, 4, 2)), [2, 2, 2], global_pooling=True),
+        _call("avg", r.normal((2, 2, 3, 5, 4)), [2, 3, 2], adaptive=True),
     ]  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""Files and functions fit in the head."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def body_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Lines of every function, without its signature and its documentation."""
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            documented = ast.get_docstring(node, clean=False) is not None
+            if body := node.body[documented:]:
+                yield node.name, (body[-1].end_lineno or 0) - body[0].lineno + 1
+        elif isinstance(node, ast.stmt):
+            yield from body_lengths(node)  # methods; what a function defines is a part of it
+
+
+def test_files_have_400_lines_at_most():
+    paths = [path for room in ("dpexec", "viz", "tests") for path in (ROOT / room).rglob("*.py")]
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert {path: length for path, length in lengths.items() if length > 400} == {}
+
+
+def test_functions_have_40_lines_at_most():
+    paths = [path for room in ("dpexec", "viz") for path in (ROOT / room).rglob("*.py")]
+    read = (path.read_text(encoding="utf-8") for path in paths)
+    long = [
+        (path, name, length)
+        for path, source in zip(paths, read, strict=True)
+        for name, length in body_lengths(ast.parse(source))
+        if length > 40
+    ]
+    assert long == []
