@@ -130,9 +130,15 @@ class Operator:
     @property
     def reads(self) -> list[str]:
         """What the operator depends on: needs, what bodies may write or not, what it adds to."""
-        if not self.bodies and "before" not in self.definition.kernel_arguments:
-            return self.input_arg_names
-        return list(dict.fromkeys([*self.needs, *self.writes]))
+        added_to = self.writes if self.bodies else self.continued
+        return list(dict.fromkeys([*self.needs, *added_to])) if added_to else self.needs
+
+    @property
+    def continued(self) -> list[str]:
+        """What the kernel adds to: its first output, if it asks for what that held before."""
+        definition = self.definition
+        asks = "before" in definition.kernel_arguments
+        return self.outputs.get(definition.outputs[0].name, []) if asks else []
 
     @property
     def writes(self) -> list[str]:

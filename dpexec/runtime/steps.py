@@ -186,7 +186,7 @@ def _arguments_of_env(
     asked = op.definition.kernel_arguments
     found: dict[str, Callable[[Env], Any]] = {}
     if "before" in asked:
-        written = op.output_arg_names[0]
+        written = next(iter(op.continued), "")
         own = written in op.block.vars  # not one of that name around
         found["before"] = lambda env: env.get(written) if own else env.find(written)
     if "body" in asked:
