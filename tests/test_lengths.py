@@ -8,12 +8,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def body_lengths(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Lines of every function, without its signature and its documentation."""
+    """Lines of every function, without its signature and documentation; 0 for tables."""
     for node in getattr(tree, "body", ()):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             documented = ast.get_docstring(node, clean=False) is not None
-            if body := node.body[documented:]:
-                yield node.name, (body[-1].end_lineno or 0) - body[0].lineno + 1
+            match node.body[documented:]:
+                case [] | [ast.Return(ast.List() | ast.Dict())]:
+                    yield node.name, 0
+                case [first, *_] as body:
+                    yield node.name, (body[-1].end_lineno or 0) - first.lineno + 1
         elif isinstance(node, ast.stmt):
             yield from body_lengths(node)  # methods; what a function defines is a part of it
 
