@@ -10,12 +10,15 @@ without numba all of them do.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping
 
-__all__ = ["available", "libraries", "require", "require_halves"]
+from dpexec.core.interrupts import Uninterrupted
+
+__all__ = ["available", "libraries", "load", "require", "require_halves"]
 
 
 @functools.cache
@@ -40,8 +43,19 @@ def _version(package: str) -> str:
     return importlib.metadata.version(package)
 
 
+def load() -> None:
+    """Load what makes machine code; called before modules are imported that need it.
+
+    If an import of numba is broken off, no later one succeeds.
+    """
+    with Uninterrupted():
+        importlib.import_module("dpexec.kernels.machine")
+
+
 def require(wanted: Mapping[str, str]) -> None:
     """Refuse to go on in a process that cannot compute, to the last bit, what others compute.
+
+    Where it can, what makes machine code is loaded.
 
     Args:
         wanted: the libraries of the process that sent the program.
@@ -57,6 +71,7 @@ def require(wanted: Mapping[str, str]) -> None:
             "install the same versions here (dpexec[fast]), or set "
             "BuildStrategy.native_kernels = False"
         )
+    load()
 
 
 def require_halves() -> None:

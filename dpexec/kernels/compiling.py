@@ -3,6 +3,10 @@
 What numba does before it compiles (it imports all that it can compile) takes 0.4 seconds and 27 MB,
 and as much again where SciPy is installed. Loading needs nothing of it, so it is left out as long
 as everything is on disk; whatever has to be compiled brings it about.
+
+Nothing of it may be broken off. LLVM and Python hand objects over to each other, and notice so
+after the call: an interrupt in between lets both free the same object, and the process dies at
+once or later. An interrupt while LLVM asks Python for code from disk is lost, and so is the code.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from numba.core import sigutils
 from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.core.runtime import rtsys
+
+from dpexec.core.interrupts import Uninterrupted
 
 __all__ = ["KEEP", "callback", "entry"]
 
@@ -88,7 +94,8 @@ def callback(function: Callable[..., Any], signature: str) -> Any:
     )
     if KEEP:
         made._cache = _Kept(function)
-    made.compile()
+    with Uninterrupted():
+        made.compile()
     return made
 
 
@@ -103,7 +110,8 @@ def entry(signature: str) -> Callable[[Callable[..., Any]], Any]:
         made: Any = numba.njit(nogil=True)(function)
         if KEEP:
             made._cache = _Kept(function)
-        made.compile(signature)
+        with Uninterrupted():
+            made.compile(signature)
         made.disable_compile()
         return made
 

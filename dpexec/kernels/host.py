@@ -7,10 +7,27 @@ have, or a block runs them (:mod:`dpexec.kernels.calls`).
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
+from dpexec import kernels
+
 __all__ = ["host_kernel_of"]
+
+_LSTM, _GRU = ("lstm", {"loops": "LOOPS"}), ("gru", {"loops": "LOOPS"})
+_ADDED_UP = ("sequences", {"sums": "sums"})
+_NEIGHBOURS = ("contexts", {"neighbours": "CONTEXTS"})
+_ROWS = ("embedding", {"added": "added_rows"})
+_FOUND: dict[str, tuple[str, dict[str, str]]] = {
+    **dict.fromkeys(("lstm", "lstm_grad", "lstmp", "lstmp_grad"), _LSTM),
+    **dict.fromkeys(("gru", "gru_grad"), _GRU),
+    "sequence_pool": ("sequences", {"sums": "sums", "maxima": "maxima"}),
+    **dict.fromkeys(("sequence_expand_grad", "sequence_expand_as_grad"), _ADDED_UP),
+    **dict.fromkeys(("sequence_conv", "sequence_conv_grad"), _NEIGHBOURS),
+    **dict.fromkeys(("lookup_table_grad", "lookup_table_v2_grad"), _ROWS),
+}
+"""By type of operator, the module with its kernels, and which of them its arguments are."""
 
 
 def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,28 +37,10 @@ def host_kernel_of(type: str, general: Callable[..., Any]) -> Callable[..., Any]
         type: of the operator.
         general: its kernel for all arrays.
     """
-    if type in ("lstm", "lstm_grad", "lstmp", "lstmp_grad"):
-        from dpexec.kernels import lstm
-
-        return functools.partial(general, loops=lstm.LOOPS)
-    if type in ("gru", "gru_grad"):
-        from dpexec.kernels import gru
-
-        return functools.partial(general, loops=gru.LOOPS)
-    if type == "sequence_pool":
-        from dpexec.kernels import sequences
-
-        return functools.partial(general, sums=sequences.sums, maxima=sequences.maxima)
-    if type in ("sequence_expand_grad", "sequence_expand_as_grad"):
-        from dpexec.kernels import sequences
-
-        return functools.partial(general, sums=sequences.sums)
-    if type in ("sequence_conv", "sequence_conv_grad"):
-        from dpexec.kernels import contexts
-
-        return functools.partial(general, neighbours=contexts.CONTEXTS)
-    if type in ("lookup_table_grad", "lookup_table_v2_grad"):
-        from dpexec.kernels import embedding
-
-        return functools.partial(general, added=embedding.added_rows)
-    return general
+    if type not in _FOUND:
+        return general
+    name, arguments = _FOUND[type]
+    kernels.load()
+    module = importlib.import_module(f"dpexec.kernels.{name}")
+    own = {argument: getattr(module, kernel) for argument, kernel in arguments.items()}
+    return functools.partial(general, **own)

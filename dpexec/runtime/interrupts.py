@@ -13,11 +13,17 @@ from typing import Any
 __all__ = ["InterruptGate"]
 
 
+_TORN = (
+    "interrupted again, in the middle of updates: some variables may have the values of this step, "
+    "and others those of the one before"
+)
+
+
 class InterruptGate:
     """Guards one step; a context manager around it.
 
     Works where Python delivers KeyboardInterrupt: on the main thread, with Python's own handler.
-    A second Ctrl-C is not held back.
+    A second Ctrl-C is not held back; where it stops updates, it says so.
 
     Attributes:
         between_tasks: the main thread works on tasks together with others: then it must not leave
@@ -36,10 +42,10 @@ class InterruptGate:
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
-        if self._pending:
+        if self._pending and kind is not KeyboardInterrupt:
             raise KeyboardInterrupt
 
     def begin_updates(self) -> None:
@@ -64,6 +70,8 @@ class InterruptGate:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         self._claims.append("stop")
         at_once = self._claims[0] == "stop" and not self.between_tasks
+        if self._pending and self._claims[0] == "update":
+            raise KeyboardInterrupt(_TORN)
         if at_once or self._pending:
             raise KeyboardInterrupt
         self._pending = True

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.interrupts import Uninterrupted
 from dpexec.core.kept import Kept
 from dpexec.core.places import available_cpus
 from dpexec.ir.program import Program
@@ -287,8 +288,7 @@ class LocalRunner:
         if code.needs_numbers:
             code.number(shards())
         try:
-            with InterruptGate() as gate:
-                gate.begin_updates()  # one call: an interrupt waits until the step is complete
+            with Uninterrupted():  # code ends by itself, and the step is whole
                 if not crew.run(code.schedule):
                     code.note(None)
                     code.check_begun()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpexec import kernels
 from dpexec.core.dtypes import to_numpy
 from dpexec.core.random import RandomStream
 from dpexec.core.selected_rows import SelectedRows
@@ -207,6 +208,7 @@ def _body(op: Operator, module_of: ModuleOf, checked: bool, native: bool) -> Bod
 
     if module_of(op) is not np or checked or not native:  # who looks at results needs them all
         return Body(op, bind)
+    kernels.load()
     from dpexec.runtime.code.deferred import DeferredCalls
     from dpexec.runtime.code.stretch import stretches
 

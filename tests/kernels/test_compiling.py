@@ -69,3 +69,52 @@ def test_numbers_of_another_file_count_as_part_of_what_is_compiled():
         exec("def kernel(x):\n    return times(x)", names)
         stamps.add(compiling._stamp(names["kernel"]))
     assert len(stamps) == 3
+
+
+INTERRUPTED = """
+import gc
+import signal
+import sys
+from llvmlite.binding import ffi
+from dpexec import kernels
+
+class Pressing:
+    def find_spec(self, name, *more):
+        if name == "numba.core.types.misc":
+            signal.raise_signal(signal.SIGINT)
+
+def interrupted(function, *arguments):
+    try:
+        function(*arguments)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+sys.meta_path.insert(0, Pressing())
+assert interrupted(kernels.load)
+del sys.meta_path[0]
+kernels.load()
+from dpexec.kernels.compiling import callback
+
+def more(word):
+    return word + 1
+
+def call(self, *arguments):
+    with self._lock:
+        found = self._cfn(*arguments)
+        signal.raise_signal(signal.SIGINT)  # as if it had come while LLVM worked
+        return found
+
+usual = ffi._lib_fn_wrapper.__call__
+for _ in range(2):  # the second time it comes from disk
+    ffi._lib_fn_wrapper.__call__ = call
+    assert interrupted(callback, more, "int64(int64)")
+    ffi._lib_fn_wrapper.__call__ = usual
+    gc.collect()
+    assert callback(more, "int64(int64)").ctypes(41) == 42
+"""
+
+
+def test_interrupts_break_off_nothing_that_could_not_be_done_again(tmp_path):
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    subprocess.run([sys.executable, "interrupted.py"], check=True, cwd=tmp_path)

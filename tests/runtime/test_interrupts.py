@@ -4,14 +4,17 @@ import importlib.util
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
+from dask._task_spec import Task, TaskRef
 
 import dpexec as fluid
 from dpexec import kernels
 from dpexec.runtime import steps
 from dpexec.runtime.interrupts import InterruptGate
+from dpexec.runtime.schedulers.prepared import PreparedGraph, Threads
 from tests.runtime.nets import AllReduce, Reduce, batches, classifier, persistables, strategies
 
 LIMIT = 40
@@ -52,6 +55,45 @@ def test_interrupt_during_the_updates_waits_for_their_end():
 def test_second_interrupt_is_not_held_back():
     gate = InterruptGate()
     assert step(gate, gate.begin_updates, press_ctrl_c, press_ctrl_c, press_ctrl_c) == 2
+
+
+def test_second_interrupt_says_that_it_stops_updates():
+    gate = InterruptGate()
+
+    def update():
+        with gate:
+            gate.begin_updates()
+            press_ctrl_c()
+            press_ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt, match="in the middle of updates"):
+        update()
+
+
+def test_nobody_works_on_a_run_any_more_when_an_interrupt_has_ended_it():
+    helping, left = threading.Event(), threading.Event()
+
+    def help():
+        helping.set()
+        pressing.join()
+        time.sleep(0.2)
+        left.set()
+
+    def work():
+        (help if threading.current_thread() is not threading.main_thread() else helping.wait)()
+
+    def press():
+        helping.wait()
+        time.sleep(0.1)  # until the caller waits for the other thread
+        press_ctrl_c()
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    graph: dict[str, Task] = {name: Task(name, work) for name in "ab"}
+    graph["end"] = Task("end", lambda *_: None, *map(TaskRef, "ab"))
+    with pytest.raises(KeyboardInterrupt):
+        PreparedGraph(graph, "end").run(Threads(1))
+    assert left.is_set()
 
 
 def test_own_signal_handler_stays():

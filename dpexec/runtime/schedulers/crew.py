@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpexec.kernels import crew
-from dpexec.runtime.schedulers.prepared import Threads
+from dpexec.runtime.schedulers.prepared import Threads, nap
 
 if TYPE_CHECKING:
     from dpexec.kernels.crew import Schedule
@@ -56,7 +56,7 @@ class Crew:
             self._call_for_help()
             began = time.perf_counter()
             while not crew.lead(self._address, schedule.address, _PATIENCE):
-                _nap(began)
+                nap(began)
         except BaseException:
             schedule.stop()
             self._board[0] = 0
@@ -67,7 +67,7 @@ class Crew:
     def _let_end(self) -> None:
         began = time.perf_counter()
         while self._board[1]:
-            _nap(began)
+            nap(began)
 
     def _call_for_help(self) -> None:
         while self._idle:
@@ -83,7 +83,7 @@ class Crew:
         self.idents[number] = threading.get_ident()
         began = time.perf_counter()
         while crew.attend(self._address, number, _PATIENCE):
-            _nap(began)
+            nap(began)
         self._idle.append(number)
         if self._board[0]:  # a run began, perhaps before it could see that this thread is idle
             self._call_for_help()
@@ -98,8 +98,3 @@ class _Attendance:
 
     def work(self) -> None:
         self._crew.attend(self._number)
-
-
-def _nap(since: float) -> None:
-    """Sleep for a fraction of the time that this thread has waited already."""
-    time.sleep(min(1e-3, max(2e-5, (time.perf_counter() - since) / 8)))

@@ -20,7 +20,7 @@ from dask.order import order
 
 from dpexec.runtime.schedulers.helping import Helping
 
-__all__ = ["Helpable", "PreparedGraph", "Threads"]
+__all__ = ["Helpable", "PreparedGraph", "Threads", "nap"]
 
 
 class Helpable(Protocol):
@@ -40,10 +40,10 @@ class Threads:
     def __init__(self, number: int) -> None:
         self.number = number
         self.runs: SimpleQueue[Helpable | None] = SimpleQueue()
+        weakref.finalize(self, _end, self.runs, number)
         for index in range(number):
             name = f"dpexec_{index}"
             threading.Thread(target=_help, args=(self.runs,), name=name, daemon=True).start()
-        weakref.finalize(self, _end, self.runs, number)
 
 
 def _help(runs: SimpleQueue[Helpable | None]) -> None:
@@ -55,6 +55,15 @@ def _help(runs: SimpleQueue[Helpable | None]) -> None:
 def _end(runs: SimpleQueue[Helpable | None], number: int) -> None:
     for _ in range(number):
         runs.put(None)
+
+
+def nap(since: float) -> None:
+    """Sleep for a fraction of the time that this thread has waited already.
+
+    Args:
+        since: when it began to wait, by ``time.perf_counter``.
+    """
+    time.sleep(min(1e-3, max(2e-5, (time.perf_counter() - since) / 8)))
 
 
 class PreparedGraph:
@@ -99,8 +108,8 @@ class PreparedGraph:
 class _Run:
     """One run of a graph.
 
-    The thread that started it must not be interrupted outside of tasks: a lost count would let the
-    others wait for ever. The caller takes care of that (:class:`InterruptGate`).
+    An interrupt outside of tasks loses a count, so nobody goes on after it: the thread that started
+    the run only waits until the others have left their tasks, whose memory the next run works in.
     """
 
     def __init__(self, graph: PreparedGraph, threads: Threads | None) -> None:
@@ -111,15 +120,37 @@ class _Run:
         self.waits_for = list(graph.waits_for)
         self.ready = list(graph.roots)  # in order, so it is a heap
         self.running = 0
+        self.helping = 0
         self.error: BaseException | None = None
         self.caller_waits = False
         self.caller: SimpleQueue[None] = SimpleQueue()
 
     def finish(self) -> Any:
         """Work and wait until nothing is left to do."""
+        try:
+            return self._finish()
+        except BaseException as error:
+            self._fail(error)
+            self._let_end()
+            raise
+
+    def _let_end(self) -> None:
+        began = time.perf_counter()
+        while self.helping:
+            nap(began)
+
+    def work(self) -> None:
+        """Run tasks on a helping thread as long as some are ready."""
+        with self.lock:
+            self.helping += 1
+        self._work()
+        with self.lock:
+            self.helping -= 1
+
+    def _finish(self) -> Any:
         self._call_for_help(len(self.ready) - 1)
         while True:
-            self.work()
+            self._work()
             with self.lock:
                 if not self.running:
                     break
@@ -129,8 +160,7 @@ class _Run:
             raise self.error
         return self.values[self.graph.tasks[self.graph.result].key]
 
-    def work(self) -> None:
-        """Run tasks as long as some are ready."""
+    def _work(self) -> None:
         number = self._take()
         while number is not None:
             task = self.graph.tasks[number]

@@ -1,0 +1,53 @@
+"""Ctrl-C waits where it would leave something half done.
+
+Python raises KeyboardInterrupt between two bytecodes of the main thread, wherever that is.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+__all__ = ["Uninterrupted"]
+
+
+class Uninterrupted:
+    """A block that interrupts do not break off: the first one comes through at its end.
+
+    What runs inside must end by itself, and soon. It holds for SIGINT on the main thread, where
+    alone interrupts are raised, and for any handler of it: Python's, that of asyncio, the user's.
+    Blocks may lie in each other.
+
+    Example:
+        >>> parameters = {"w": 1.0, "b": 1.0}
+        >>> with Uninterrupted():
+        ...     parameters["w"] -= 0.5
+        ...     parameters["b"] -= 0.5
+    """
+
+    __slots__ = ("_before", "_frame", "_waits")
+
+    def __init__(self) -> None:
+        self._before: Any = None  # the handler that is told at the end
+        self._waits = False
+        self._frame: FrameType | None = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):  # else nothing is raised here
+                signal.signal(signal.SIGINT, self._wait)
+                self._before = before
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            return
+        signal.signal(signal.SIGINT, self._before)
+        if self._waits:
+            self._before(signal.SIGINT, self._frame)
+
+    def _wait(self, number: int, frame: FrameType | None) -> None:
+        if not self._waits:
+            self._waits, self._frame = True, frame
