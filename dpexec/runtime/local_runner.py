@@ -195,6 +195,8 @@ class LocalRunner:
 
     def _collect(self, plan: Plan, merged: bool) -> list[Any]:
         """The fetches, on the host."""
+        for device, name, home in plan.fetched_elsewhere:
+            self.envs[device][name] = self.envs[home][name]
         return collect(self.envs, plan.fetch, plan.active, merged)
 
     @functools.cached_property

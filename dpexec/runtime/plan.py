@@ -111,6 +111,13 @@ class Plan(Drawable):
         return frozenset(name for _, name in (*self.commits, *self.overwritten))
 
     @functools.cached_property
+    def fetched_elsewhere(self) -> list[tuple[int, str, int]]:
+        """(device, name, other): the new value of what the devices share is with the other."""
+        made = {(v.device, v.name) for n in self.nodes for v in n.outputs if v.kind == "var"}
+        homes = [(home, name) for home, name in self.commits if name in self.fetch]
+        return [(d, name, h) for h, name in homes for d in self.active if (d, name) not in made]
+
+    @functools.cached_property
     def width(self) -> int:
         """How many tasks can run at the same time, as far as there are processors."""
         level: dict[int, int] = {}

@@ -80,3 +80,29 @@ def test_widths_that_depend_on_values_and_differ_cannot_be_merged(return_numpy):
     with pytest.raises(fluid.core.EnforceNotMet, match=r"has shapes \[2, 2\], \[2, 4\] on the dev"):
         call(return_numpy=return_numpy)
     assert [part.shape for part in call(return_merged=False)[0]] == [(2, 2), (2, 4)]
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("checked", [False, True])
+def test_replicas_that_share_a_parameter_give_its_new_value(checked, devices):
+    """Also where the update makes a new array instead of overwriting the shared one."""
+    x = fluid.data("x", [None, 2])
+    loss = fluid.layers.mean(fluid.layers.fc(x, 2, param_attr="w", bias_attr="b"))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    strategy = fluid.BuildStrategy()
+    strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    strategy.enable_inplace = checked  # values that are checked are not overwritten before
+    compiled = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss.name, build_strategy=strategy, places=[fluid.CPUPlace()] * devices
+    )
+    feed, flag = {"x": np.ones((6, 2), "float32")}, "FLAGS_check_nan_inf"
+    fluid.set_flags({flag: checked})
+    try:
+        found = executor.run(compiled, feed, ["w", "b"], return_merged=False)
+    finally:
+        fluid.set_flags({flag: False})
+    for name, values in zip("wb", found, strict=True):
+        kept = np.array(fluid.global_scope().find_var(name).get_tensor())
+        np.testing.assert_array_equal(values, [kept] * devices)
