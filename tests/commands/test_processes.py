@@ -37,8 +37,11 @@ def test_who_failed_because_of_another_is_not_to_blame(capfd):
     assert sorted(capfd.readouterr().err.splitlines()) == ["[0] why", "[1] why"]
 
 
-def test_if_nobody_else_fails_the_first_is_named(capfd):
-    processes = [start(0, fails(OTHER_FAILED, after=0.3)), start(1, fails(OTHER_FAILED))]
+def test_if_nobody_else_fails_the_first_is_named(capfd, tmp_path):
+    said = str(tmp_path / "said")
+    first = f"open({said!r}, 'w').close()\n" + fails(OTHER_FAILED)
+    second = f"import os, time\nwhile not os.path.exists({said!r}): time.sleep(0.01)\n"
+    processes = [start(0, second + fails(OTHER_FAILED, after=0.3)), start(1, first)]
     assert run_together(processes) == Failure("trainer 1", OTHER_FAILED, ("why",))
 
 

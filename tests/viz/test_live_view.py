@@ -16,6 +16,7 @@ from dpexec.dashboard.board import Board
 from dpexec.trace import live as watching
 from tests.dashboard.reports import BOXES, full_board, report
 from tests.dashboard.test_monitor import Trainer
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -161,14 +162,18 @@ def notebook(monkeypatch):
 
 def test_live_view_follows_training_twice_a_second_at_most(notebook):
     trainer = Trainer()
+
+    def train_until_shown():
+        trainer.step()
+        return len(notebook.shown) >= 4
+
     start = time.monotonic()
     with live(trainer.compiled) as view:
         assert "Nothing trains yet" in notebook.shown[0]
-        while time.monotonic() - start < 1.2:
-            trainer.step()
+        until(train_until_shown)
         assert repr(view) == "<LiveView: following>"
     most = 2 * (time.monotonic() - start) + 2  # the first and the last one are extra
-    assert 3 <= len(notebook.shown) <= most
+    assert len(notebook.shown) <= most
     assert "operators in 5 tasks" in notebook.shown[-1]
     assert "device 1" in notebook.shown[-1] and "forward + backward" in notebook.shown[-1]
     assert not watching.watchers()
