@@ -161,5 +161,96 @@ def sequence_conv_grad(
         code.emit(_contexts_grad, *sizes, lod, d_found, dx)
 
 
+@kernel
+def _ahead(p: int) -> int:
+    """The weighted sums of rows and of those to come of their sequences.
+
+    Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, weights, sums.
+    """
+    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
+    x, weight, out = floats(p, 4), floats(p, 5), floats(p, 6)
+    for sequence in range(count(p, 0)):
+        end = offsets[sequence + 1]
+        for row in range(offsets[sequence], end):
+            o = row * width
+            for j in range(width):
+                out[o + j] = x[o + j] * weight[j]
+            for step in range(1, min(steps, end - row)):
+                i, w = (row + step) * width, step * width
+                for j in range(width):
+                    out[o + j] += x[i + j] * weight[w + j]
+    return 0
+
+
+@kernel
+def _ahead_of_rows(p: int) -> int:
+    """The gradient of the rows of such sums.
+
+    Arguments: sequences, width of rows, how many there are in a sum, offsets, gradient of sums,
+    weights, gradient of rows.
+    """
+    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
+    d_out, weight, dx = floats(p, 4), floats(p, 5), floats(p, 6)
+    for sequence in range(count(p, 0)):
+        first = offsets[sequence]
+        for row in range(first, offsets[sequence + 1]):
+            i = row * width
+            for j in range(width):
+                dx[i + j] = d_out[i + j] * weight[j]
+            for step in range(1, min(steps, row - first + 1)):
+                o, w = (row - step) * width, step * width
+                for j in range(width):
+                    dx[i + j] += d_out[o + j] * weight[w + j]
+    return 0
+
+
+@kernel
+def _ahead_of_weights(p: int) -> int:
+    """The gradient of the weights of such sums.
+
+    Arguments: sequences, width of rows, how many there are in a sum, offsets, rows, gradient of
+    sums, gradient of weights.
+    """
+    width, steps, offsets = count(p, 1), count(p, 2), integers(p, 3)
+    x, d_out, d_weight = floats(p, 4), floats(p, 5), floats(p, 6)
+    for j in range(steps * width):
+        d_weight[j] = _ZERO
+    for sequence in range(count(p, 0)):
+        end = offsets[sequence + 1]
+        for row in range(offsets[sequence], end):
+            o = row * width
+            for step in range(min(steps, end - row)):
+                i, w = (row + step) * width, step * width
+                for j in range(width):
+                    d_weight[w + j] += x[i + j] * d_out[o + j]
+    return 0
+
+
+@lowering("row_conv")
+def row_conv(code: Code, x: Value, lod: Value | None, weight: Value, out: Value) -> Any:
+    """One pass, if X has sequences."""
+    if lod is None or not single(x, weight):
+        return False
+    steps, width = weight.shape
+    code.emit(in_bounds, lod.shape[0] - 1, lod, x.shape[0])
+    code.emit(_ahead, lod.shape[0] - 1, width, steps, lod, x, weight, out)
+
+
+@lowering("row_conv_grad")
+def row_conv_grad(
+    code: Code, x: Value, lod: Value | None, weight: Value, d_out: Value, dx: Value | None,
+    d_weight: Value | None,
+) -> Any:  # fmt: skip
+    """A pass for each gradient."""
+    if lod is None or not single(x, weight, d_out):
+        return False
+    steps, width = weight.shape
+    sizes = lod.shape[0] - 1, width, steps, lod
+    if dx is not None:
+        code.emit(_ahead_of_rows, *sizes, d_out, weight, dx)
+    if d_weight is not None:
+        code.emit(_ahead_of_weights, *sizes, x, d_out, d_weight)
+
+
 CONTEXTS = Contexts(_of_rows, _gradient)
 """As :data:`dpexec.ops._contexts.ON_ARRAYS`, which does what there are no kernels for."""

@@ -32,7 +32,7 @@ import numpy as np
 
 from dpexec.kernels.layouts import turn
 from dpexec.kernels.machine import Kernel
-from dpexec.kernels.values import Buffer, Constant, Late, Sparse, Value
+from dpexec.kernels.values import Buffer, Constant, Late, Offsets, Sparse, Value
 
 __all__ = [
     "Buffer",
@@ -40,6 +40,7 @@ __all__ = [
     "Constant",
     "Late",
     "Lowering",
+    "Offsets",
     "Sparse",
     "Value",
     "find",
@@ -67,6 +68,7 @@ _FAMILIES = (
     "losses",
     "lstm_code",
     "lstmp_code",
+    "offsets",
     "optimizers",
     "padding",
     "pooling",

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dpexec.kernels.generate import single
-from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.lowering import Code, Offsets, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
 from dpexec.kernels.sequences import in_bounds
 from dpexec.kernels.shapes import clear
@@ -106,10 +106,10 @@ def sequence_pad_grad(code: Code, x: Value, lod: Value, d_out: Value, dx: Value)
 @lowering("sequence_unpad")
 def sequence_unpad(
     code: Code, rows: Value | None, lod: Value | None, x: Value, length: Value, out: Value,
-    made: None,
+    made: Offsets | None,
 ) -> Any:  # fmt: skip
-    """One pass, if lengths are fed."""
-    if lod is None or not single(x):
+    """One pass, if lengths are fed, or those of other sequences."""
+    if lod is None or made is not None or not single(x):
         return False
     code.emit(in_bounds, x.shape[0], lod, out.shape[0])
     code.emit(_unpad, *_sizes(x), lod, x, out)

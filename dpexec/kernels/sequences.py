@@ -11,13 +11,13 @@ from dpexec.core.lod import Lod
 from dpexec.kernels.calls import run_call
 from dpexec.kernels.generate import single
 from dpexec.kernels.located import address
-from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.lowering import Code, Offsets, Value, lowering
 from dpexec.kernels.machine import Kernel, count, floats, integers, kernel, number, words
 from dpexec.kernels.math import apart, exp, inline, largest
 from dpexec.kernels.softmax import add_up, dot
 from dpexec.ops import _sequences as on_arrays
 
-__all__ = ["in_bounds", "maxima", "sums"]
+__all__ = ["copy_offsets", "in_bounds", "maxima", "sums"]
 
 _KINDS = "SUM", "AVERAGE", "SQRT", "MAX", "FIRST", "LAST"
 _SUM, _AVERAGE, _SQRT, _MAX, _FIRST, _LAST = range(6)
@@ -79,6 +79,15 @@ def _maxima(p: int) -> int:
 def in_bounds(p: int) -> int:
     """Refuse offsets that go beyond the rows. Arguments: sequences, offsets, rows."""
     return 1 if integers(p, 1)[count(p, 0)] > count(p, 2) else 0
+
+
+@kernel
+def copy_offsets(p: int) -> int:
+    """Copy offsets. Arguments: how many, offsets, result."""
+    offsets, out = integers(p, 1), integers(p, 2)
+    for i in range(count(p, 0)):
+        out[i] = offsets[i]
+    return 0
 
 
 @inline
@@ -162,11 +171,11 @@ def _choices(p: int) -> int:
 
 @lowering("sequence_pool")
 def sequence_pool(
-    code: Code, x: Value, lod: Value, out: Value, index: Value | None, coarser: None,
-    *, pooltype: str, pad_value: float,
+    code: Code, x: Value, lod: Value, out: Value, index: Value | None,
+    coarser: Offsets | None, *, pooltype: str, pad_value: float,
 ) -> Any:  # fmt: skip
     """One pass over the rows, one over the results."""
-    if not single(x):
+    if coarser is not None or not single(x):
         return False
     sizes, kind = (lod.shape[0] - 1, math.prod(x.shape[1:])), _KINDS.index(pooltype)
     code.emit(in_bounds, sizes[0], lod, x.shape[0])
@@ -282,6 +291,28 @@ def sequence_expand_grad(
 ) -> Any:  # fmt: skip
     """One pass, if X has no sequences."""
     if x_lod is not None or not _repeats(x, lod, ref_level) or not single(d_out):
+        return False
+    code.emit(_sums, x.shape[0], math.prod(x.shape[1:]), lod, d_out, dx)
+
+
+@lowering("sequence_expand_as")
+def sequence_expand_as(
+    code: Code, x: Value, y: Value, lod: Value, out: Value, made: Offsets
+) -> Any:
+    """One pass."""
+    if not _repeats(x, lod, -1):
+        return False
+    code.emit(in_bounds, x.shape[0], lod, out.shape[0])
+    code.emit(copy_offsets, lod.shape[0], lod, made)
+    code.emit(_repeat, x.shape[0], math.prod(x.shape[1:]), lod, x, out)
+
+
+@lowering("sequence_expand_as_grad")
+def sequence_expand_as_grad(
+    code: Code, x: Value, y: Value, lod: Value, d_out: Value, dx: Value
+) -> Any:
+    """One pass."""
+    if not _repeats(x, lod, -1) or not single(d_out):
         return False
     code.emit(_sums, x.shape[0], math.prod(x.shape[1:]), lod, d_out, dx)
 

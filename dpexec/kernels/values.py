@@ -11,7 +11,7 @@ import numpy as np
 
 from dpexec.ir.sizes import Counts
 
-__all__ = ["Buffer", "Constant", "Late", "Sparse", "Value"]
+__all__ = ["Buffer", "Constant", "Late", "Offsets", "Sparse", "Value"]
 
 
 @dataclass(eq=False)
@@ -81,6 +81,11 @@ class Value:
     def parts(self) -> tuple[Value, ...]:
         """All arrays: this one."""
         return (self,)
+
+
+@dataclass(eq=False)
+class Offsets(Value):
+    """Offsets of sequences of one level that code computes; outside of code they are a ``Lod``."""
 
 
 @dataclass(eq=False)

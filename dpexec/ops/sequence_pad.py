@@ -104,7 +104,8 @@ def _infer_unpad(
         f"Length {length} must have a number for every sequence of X {x}",
     )
     out = x.replace(shape=(rows.shape[0] if rows else -1, *(x.shape[2:] or (1,))), lod_level=1)
-    return out, None if rows else offsets_spec(length.shape[0])
+    shared = rows and (lod is None or lod.rank == 1)
+    return out, None if shared else offsets_spec(length.shape[0])
 
 
 @op(
@@ -126,8 +127,9 @@ def _infer_unpad(
 def sequence_unpad(xp: Any, rows: Any, lod: Lod | None, x: Any, length: Any) -> tuple[Any, Lod]:
     """The first ``Length`` rows of every sequence, one after another.
 
-    Where ``Length`` is fed, sequences of these lengths are fed, too, so that the number of rows is
-    known before. Source: Paddle op ``sequence_unpad``.
+    Where ``Length`` is fed, sequences of these lengths are fed, too, and where ``sequence_pad``
+    made it, its sequences have them; so the number of rows is known before. Source: Paddle op
+    ``sequence_unpad``.
 
     Raises:
         ValueError: there are not so many rows.
@@ -136,7 +138,7 @@ def sequence_unpad(xp: Any, rows: Any, lod: Lod | None, x: Any, length: Any) -> 
     if ((lengths < 0) | (lengths > steps)).any():
         raise ValueError(f"Length is {lengths.tolist()}, but X has {steps} rows per sequence")
     all_rows = x.reshape(-1, *(x.shape[2:] or (1,)))
-    return all_rows[xp.asarray(_places(lengths, steps))], lod or Lod.of_lengths([lengths])
+    return all_rows[xp.asarray(_places(lengths, steps))], Lod.of_lengths([lengths])
 
 
 @sequence_unpad.grad("X", "Out@GRAD", "Out@GRAD@LOD", outputs="X@GRAD")

@@ -30,6 +30,8 @@ def copied(value):
 
 def arrays(value):
     """What a value consists of."""
+    if isinstance(value, Lod):
+        return value.levels
     return [value.row_array, value.value] if isinstance(value, SelectedRows) else [value]
 
 

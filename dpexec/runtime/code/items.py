@@ -136,7 +136,7 @@ class Items:
             if not array.flags.c_contiguous:
                 raise NotCodeError
             self.computed[device][name] = code.made[name], [array]
-        for name, value, arrays in code.sparse:
+        for name, value, arrays in code.others:
             self.computed[device][name] = value, arrays
         self.kept.append(code)
 

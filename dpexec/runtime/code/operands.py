@@ -12,7 +12,7 @@ from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
-from dpexec.kernels.lowering import Buffer, Sparse, Value
+from dpexec.kernels.lowering import Buffer, Offsets, Sparse, Value
 from dpexec.runtime.steps import overwrites
 
 __all__ = ["Brought", "Operands"]
@@ -111,11 +111,12 @@ class Operands:
         dtype = np.dtype(to_numpy(spec.dtype))
         if spec.kind == VarType.SELECTED_ROWS and name in self._limits:
             return Sparse.like(spec.shape, dtype, self._limits[name], name, own)
-        if spec.kind == VarType.RAW and spec.rank and not own:  # offsets: the finest level
-            return Value(spec.shape[-1:], dtype, None, name)
-        if spec.kind != VarType.LOD_TENSOR:
+        if spec.kind == VarType.RAW and spec.rank and (spec.rank == 1 or not own):
+            value: Value = Offsets(spec.shape[-1:], dtype, None, name)  # the finest level
+        elif spec.kind == VarType.LOD_TENSOR:
+            value = Value(spec.shape, dtype, None, name)
+        else:
             return None
-        value = Value(spec.shape, dtype, None, name)
         if own:
             value.buffer = Buffer(value.nbytes)
         return value

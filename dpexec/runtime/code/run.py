@@ -15,7 +15,7 @@ from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.kernels import machine
 from dpexec.kernels.located import address
-from dpexec.kernels.lowering import Sparse, Value
+from dpexec.kernels.lowering import Offsets, Sparse, Value
 from dpexec.runtime.bodies import BodyError
 from dpexec.runtime.code.table import CodeTable, word_of
 from dpexec.runtime.env import Env
@@ -24,7 +24,7 @@ from dpexec.runtime.steps import Step
 if TYPE_CHECKING:
     from dpexec.runtime.code.task import Piece, TaskCode
 
-__all__ = ["CodeMemory", "CodeRun", "plain", "result_of", "word_of"]
+__all__ = ["CodeMemory", "CodeRun", "is_array", "plain", "result_of", "word_of"]
 
 
 class CodeMemory:
@@ -170,8 +170,8 @@ class CodeRun:
         self.made = piece.made
         self.place = place
         self.published = [(name, value, place.arrays(value)) for name, value in piece.published]
-        self.dense = [(name, a[0]) for name, v, a in self.published if isinstance(v, Value)]
-        self.sparse = [(name, v, a) for name, v, a in self.published if isinstance(v, Sparse)]
+        self.dense = [(name, a[0]) for name, v, a in self.published if is_array(v)]
+        self.others = [(name, v, a) for name, v, a in self.published if not is_array(v)]
 
     def step(self, drops: tuple[str, ...]) -> Step:
         """The step that runs it."""
@@ -216,7 +216,7 @@ class CodeRun:
             self._refused(row, env)
         for name, array in self.dense:
             env[name] = np.asarray(array, order="C")
-        for name, value, arrays in self.sparse:
+        for name, value, arrays in self.others:
             env[name] = result_of(value, arrays)
 
     def values(self) -> Iterator[tuple[str, int, int]]:
@@ -262,8 +262,15 @@ def _part(found: SelectedRows, value: Value) -> Any:
     return array
 
 
+def is_array(value: Value | Sparse) -> bool:
+    """Whether the env gets the memory itself in which code computes a value."""
+    return isinstance(value, Value) and not isinstance(value, Offsets)
+
+
 def result_of(value: Value | Sparse, arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     """What the env gets for a value that code computed."""
+    if isinstance(value, Offsets):
+        return Lod([arrays[0].copy()])  # which never changes
     if isinstance(value, Value):
         return arrays[0]
     rows, array, count = arrays

@@ -20,10 +20,9 @@ from dpexec.core.kept import Kept
 from dpexec.core.tensors import LoDTensor
 from dpexec.ir.sizes import Counts
 from dpexec.kernels.crew import Schedule
-from dpexec.kernels.lowering import Value
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.code.items import NotCodeError, items_of
-from dpexec.runtime.code.run import plain, result_of, word_of
+from dpexec.runtime.code.run import is_array, plain, result_of, word_of
 from dpexec.runtime.code.sizes import SizeWriter
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.replicas import Replicas
@@ -225,7 +224,7 @@ class CodeStep:
             envs.append(Env())
             for name in self.plan.fetch:
                 value, arrays = computed.get(name, (None, []))
-                if isinstance(value, Value):
+                if value is not None and is_array(value):
                     envs[-1][name] = arrays[0]
         return envs
 

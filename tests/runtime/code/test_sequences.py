@@ -59,6 +59,24 @@ def attended(words):
     return layers.sequence_pool(layers.elementwise_mul(words, scores, axis=0), "sum")
 
 
+def rearranged(words):
+    """Sequences whose offsets code makes."""
+    mean = layers.sequence_expand_as(layers.sequence_pool(words, "average"), words)
+    both = layers.sequence_concat([layers.fc(words, 4), layers.fc(mean, 4), layers.fc(words, 4)])
+    ahead = layers.row_conv(both, 2)
+    return layers.sequence_pool(layers.sequence_softmax(layers.sequence_reshape(ahead, 1)), "max")
+
+
+def padded(words):
+    """Sequences that come back from rows of one length."""
+    rows, lengths = layers.sequence_pad(words, layers.fill_constant([1], "float32", 0.5), 9)
+    rows = layers.fc(rows, 3, num_flatten_dims=2, act="tanh")
+    return layers.sequence_pool(layers.sequence_unpad(rows, lengths), "sqrt")
+
+
+NETS = [pooled, convolved, remembered, begun, projected, attended, rearranged, padded]
+
+
 class Training:
     """Trains a net on batches of other lengths."""
 
@@ -97,7 +115,7 @@ class Training:
         return [code for code in engine.local._code.values() if code is not None]
 
 
-@pytest.mark.parametrize("net", [pooled, convolved, remembered, begun, projected, attended])
+@pytest.mark.parametrize("net", NETS)
 def test_steps_are_code_and_compute_what_operators_compute(net):
     training = Training(net, 2)
     expected = Training(net, 2, native=False).losses()
@@ -111,3 +129,23 @@ def test_schedulers_and_threads_change_no_bit(net):
     found = [Training(net, 2, **way).losses() for way in ways]
     for losses in found[1:]:
         np.testing.assert_array_equal(losses, found[0])
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_offsets_that_code_makes_are_fetched(devices):
+    main = fluid.Program()
+    with fluid.program_guard(main):
+        x = fluid.data("x", [None, 2], lod_level=1)
+        twice = layers.sequence_concat([x, layers.scale(x, 2.0)])
+        wide = layers.sequence_reshape(twice, 1)
+    program = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * devices)
+    exe, found = fluid.Executor(fluid.CPUPlace()), []
+    for lengths in LENGTHS:
+        rows = np.ones((sum(lengths), 2), "float32")
+        fed = {"x": fluid.create_lod_tensor(rows, [lengths], fluid.CPUPlace())}
+        found.append(exe.run(program, fed, [twice, wide], return_numpy=False))
+    assert program._engine.local._code
+    for lengths, (both, narrow) in zip(LENGTHS, found, strict=True):
+        assert both.recursive_sequence_lengths() == [[2 * n for n in lengths]]
+        assert narrow.recursive_sequence_lengths() == [[4 * n for n in lengths]]
+        assert np.array(both).sum() == 6 * sum(lengths)
