@@ -76,6 +76,8 @@ from dpexec.framework import (
 from dpexec.input import embedding, one_hot
 from dpexec.io import load, load_program_state, save, set_program_state
 from dpexec.ir.desc import ProgramDesc
+from dpexec.ir.node_graph import Graph
+from dpexec.ir.nodes import IrNode
 from dpexec.ir.views import BlockView, OperatorView
 from dpexec.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from dpexec.parallel_executor import ParallelExecutor
@@ -176,6 +178,7 @@ __all__ = [
 # fluid.core has these names, too; core itself imports nothing that lies above it.
 vars(core).update({name: getattr(inference, name) for name in inference.__all__})
 vars(core).update(ProgramDesc=ProgramDesc, BlockDesc=BlockView, OpDesc=OperatorView)
+vars(core).update(Graph=Graph, Node=IrNode)
 
 if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
     explain_missing_names(__name__, __all__)

@@ -52,7 +52,7 @@ _WHY = {
         "math_op_patch monkey_patch_variable"
     ),
     "graphs and passes are those of dpexec.graph and dpexec.passes": (
-        "Graph IrGraph IrNode IrOpNode IrVarNode Node Pass get_pass generate_control_dev_var_name"
+        "Pass get_pass generate_control_dev_var_name"
     ),
     "dpexec.viz draws programs, graphs and traces": (
         "GraphPreviewGenerator Edge Rank crepr graphviz net_drawer"

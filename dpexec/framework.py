@@ -18,6 +18,10 @@ from dpexec.core.places import (
 )
 from dpexec.ir.block import Block
 from dpexec.ir.guards import device_guard, name_scope
+from dpexec.ir.ir_graph import IrGraph as IrGraph
+from dpexec.ir.nodes import IrNode as IrNode
+from dpexec.ir.nodes import IrOpNode as IrOpNode
+from dpexec.ir.nodes import IrVarNode as IrVarNode
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import (
     Program,

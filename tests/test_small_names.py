@@ -162,7 +162,7 @@ def test_modules_lie_where_fluid_has_them(module, name):
     ("module", "name", "why"),
     [
         ("fluid.contrib", "HDFSClient", "for fsspec"),
-        ("fluid.framework", "IrGraph", "dpexec.graph and dpexec.passes"),
+        ("fluid.core", "get_pass", "dpexec.graph and dpexec.passes"),
         ("fluid.contrib.layers", "rank_attention", "for GPUs alone"),
         ("fluid.layers.control_flow", "WhileGuard", "built by layers"),
     ],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core.dtypes import AttrType
 from dpexec.errors import EnforceNotMet
 
-__all__ = ["FIELDS", "attribute_type"]
+if TYPE_CHECKING:
+    from dpexec.ir.program import Program
+
+__all__ = ["FIELDS", "attribute_type", "copied", "plain"]
 
 FIELDS = {
     AttrType.INT: "i",
@@ -86,3 +89,21 @@ def attribute_type(value: Any, name: str = "", op_type: str = "") -> AttrType:
     raise EnforceNotMet(
         f"attribute {name or '?'} of {op_type or 'an operator'} cannot be {value!r}"
     )
+
+
+def plain(value: Any, default: Any) -> Any:
+    """An attribute as a program stores it: lists, Python's own numbers, floats where declared."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    return value
+
+
+def copied(value: Any, program: Program) -> Any:
+    """A copy of an attribute; blocks become those of ``program``."""
+    if isinstance(value, list):
+        return [copied(item, program) for item in value]
+    return program.blocks[value.idx] if hasattr(value, "parent_idx") else value

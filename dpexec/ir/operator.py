@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from dpexec.core.dtypes import AttrType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
-from dpexec.ir.attributes import attribute_type
+from dpexec.ir.attributes import attribute_type, copied, plain
 from dpexec.ir.callsite import CallSite, user_callsite
 from dpexec.ir.views import OperatorView
 
@@ -55,9 +54,22 @@ class Operator:
         self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
         self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
         defaults = opdef.get(type).attrs if type else {}
-        given = {name: _plain(value, defaults.get(name)) for name, value in attrs.items()}
+        given = {name: plain(value, defaults.get(name)) for name, value in attrs.items()}
         self.attrs: dict[str, Any] = {**defaults, **given} if fill_defaults else given
         self.callsite = callsite or user_callsite()
+
+    def twin(self, block: Block) -> Operator:
+        """A copy; blocks among its attributes become those of the same number.
+
+        Args:
+            block: that the copy belongs to, of this or of another program.
+        """
+        made = copy.copy(self)
+        made.block = block
+        made.inputs = {slot: list(names) for slot, names in self.inputs.items()}
+        made.outputs = {slot: list(names) for slot, names in self.outputs.items()}
+        made.attrs = {name: copied(value, block.program) for name, value in self.attrs.items()}
+        return made
 
     @property
     def desc(self) -> OperatorView:
@@ -346,17 +358,6 @@ class Operator:
         return self.to_string()
 
     __repr__ = __str__
-
-
-def _plain(value: Any, default: Any) -> Any:
-    """An attribute as a program stores it: lists, Python's own numbers, floats where declared."""
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    return value
 
 
 def op_error(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.guards import current_device, current_name_scope
-from dpexec.ir.operator import Operator
 from dpexec.ir.prune import Prunable
 from dpexec.ir.variable import Parameter, Variable
 
@@ -253,28 +252,11 @@ def _copy_block(block: Block, made: Block, forward_alone: bool) -> None:
     for op in block.ops:
         if forward_alone and op.role & ~roles.LOSS != roles.FORWARD:
             continue
-        twin_op = Operator(
-            made,
-            op.type,
-            op.inputs,
-            op.outputs,
-            {name: _copy_value(value, made.program) for name, value in op.attrs.items()},
-            op.callsite,
-            False,
-        )
+        twin_op = op.twin(made)
         made.ops.append(twin_op)
         for name in op.output_arg_names:
             if name in made.vars:
                 made.vars[name].op = twin_op
-
-
-def _copy_value(value: Any, program: Program) -> Any:
-    """A copy of an attribute; blocks become those of ``program``."""
-    if isinstance(value, Block):
-        return program.blocks[value.idx]
-    if isinstance(value, list):
-        return [_copy_value(item, program) for item in value]
-    return value
 
 
 def _drop_unused_vars(block: Block) -> None:

@@ -12,6 +12,7 @@ from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.scope import Scope
 from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
+from dpexec.ir.node_graph import Graph
 from dpexec.ir.operator import op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Variable
@@ -34,23 +35,25 @@ class CompiledProgram:
     """A snapshot of a program, to be run by :class:`Executor`.
 
     Args:
-        program_or_graph: the program; operators appended later are not executed.
+        program_or_graph: the program, or ``IrGraph.graph``; operators appended later are not
+            executed.
         build_strategy: how to build the graph.
 
     Raises:
-        TypeError: not a Program.
+        TypeError: neither of them.
     """
 
     def __init__(
-        self, program_or_graph: Program, build_strategy: BuildStrategy | None = None
+        self, program_or_graph: Program | Graph, build_strategy: BuildStrategy | None = None
     ) -> None:
-        if not isinstance(program_or_graph, Program):
-            raise TypeError(
-                f"CompiledProgram takes a Program, but received {type(program_or_graph)}"
-            )
-        self._original = program_or_graph
-        self._remote = remote_of(program_or_graph)
-        self._program = program_or_graph.clone() if self._remote is None else self._remote.local
+        program = program_or_graph
+        if isinstance(program, Graph):
+            program = program.to_program()
+        if not isinstance(program, Program):
+            raise TypeError(f"CompiledProgram takes a Program or a Graph, but received {program!r}")
+        self._original = program
+        self._remote = remote_of(program)
+        self._program = program.clone() if self._remote is None else self._remote.local
         self._build_strategy = build_strategy
         self._exec_strategy: ExecutionStrategy | None = None
         self._is_data_parallel = False
