@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Check", "looking_later", "require_between", "require_range"]
+__all__ = ["Check", "looking_later", "require_between"]
 
 
 @dataclass(frozen=True)
@@ -59,22 +59,6 @@ def looking_later() -> Iterator[list[Check]]:
         yield _later.checks
     finally:
         _later.checks = outer
-
-
-def require_range(xp: Any, numbers: Any, low: int, high: int, message: str) -> None:
-    """Refuse numbers outside a range.
-
-    Args:
-        xp: ``numpy`` or ``cupy``.
-        numbers: integers.
-        low: the least that is allowed.
-        high: what all must be below.
-        message: of the error, with a place for the number.
-
-    Raises:
-        ValueError: one is outside; of a GPU's perhaps later, see :func:`looking_later`.
-    """
-    require_between(xp, numbers, low, high - 1, message)
 
 
 def require_between(xp: Any, numbers: Any, low: float, high: float, message: str) -> None:

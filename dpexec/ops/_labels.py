@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType
-from dpexec.core.ranges import require_range
+from dpexec.core.ranges import require_between
 from dpexec.ir.opdef import Spec, require
 from dpexec.ops._shapes import same_dims
 
@@ -50,7 +50,7 @@ def require_classes(xp: Any, labels: Any, classes: int) -> None:
         ValueError: a label is none.
     """
     message = f"Label value >= 0 and < {classes} expected, but got {{}}"
-    require_range(xp, labels, 0, classes, message)
+    require_between(xp, labels, 0, classes - 1, message)
 
 
 def _may_hold(numbers: Any, number: int) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.ranges import require_range
+from dpexec.core.ranges import require_between
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Spec, require
 from dpexec.ops._shapes import require_integer
@@ -27,7 +27,7 @@ def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
     Raises:
         ValueError: one is negative or not below ``height``.
     """
-    require_range(xp, rows, 0, height, f"{name}: expected >= 0 and < {height}, but got {{}}")
+    require_between(xp, rows, 0, height - 1, f"{name}: expected >= 0 and < {height}, but got {{}}")
 
 
 def require_row_numbers(rows: Spec, name: str) -> int:

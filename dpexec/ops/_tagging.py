@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.lod import Lod
-from dpexec.core.ranges import require_range
+from dpexec.core.ranges import require_between
 from dpexec.ir.opdef import Spec, dims_match, require
 from dpexec.ops._sequences import offsets_or_lengths, on_host
 from dpexec.ops._shapes import require_float, require_integer, require_same_dtype, same_dims
@@ -92,7 +92,7 @@ def checked_tags(xp: Any, label: Any, tags: int) -> Any:
         ValueError: one is negative, or there is none of this number.
     """
     message = f"Label: expected tags >= 0 and < {tags}, but got {{}}"
-    require_range(xp, label, 0, tags, message)
+    require_between(xp, label, 0, tags - 1, message)
     return label.reshape(-1)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
-from dpexec.core.ranges import require_range
+from dpexec.core.ranges import require_between
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._shapes import integer, require_integer
 
@@ -30,7 +30,7 @@ def _infer_column(
 
 def _vectors(xp: Any, x: Any, depth: int, dtype: int, allow_out_of_range: bool) -> Any:
     if not allow_out_of_range:
-        require_range(xp, x, 0, depth, f"X: expected >= 0 and < {depth}, but got {{}}")
+        require_between(xp, x, 0, depth - 1, f"X: expected >= 0 and < {depth}, but got {{}}")
     return (x[..., None] == xp.arange(depth)).astype(to_numpy(dtype))
 
 
