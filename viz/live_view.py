@@ -85,7 +85,7 @@ class LiveView:
         last = False
         try:
             while not last:
-                last = self._stopped.wait(interval)
+                last = self._stopped.wait(interval) or self._source.gone
                 self._process.send(self._source.report())
                 content = self._process.receive()
                 if content is not None:
@@ -122,7 +122,8 @@ def live(executor: Any = None) -> LiveView:
         executor: A ParallelExecutor or CompiledProgram; None shows whatever trains.
 
     Returns:
-        The view; close it, or leave its `with` block, to end it.
+        The view; close it, or leave its `with` block, to end it. It also ends when nobody has the
+        executor any more, as when a cell is run again that makes one and shows it.
 
     Raises:
         RuntimeError: IPython is not installed, or this is no notebook.

@@ -45,8 +45,9 @@ class Uninterrupted:
         if self._before is None:
             return
         signal.signal(signal.SIGINT, self._before)
+        frame, self._frame = self._frame, None  # it may know this block
         if self._waits:
-            self._before(signal.SIGINT, self._frame)
+            self._before(signal.SIGINT, frame)
 
     def _wait(self, number: int, frame: FrameType | None) -> None:
         if not self._waits:

@@ -16,7 +16,8 @@ class LocalSource:
     """What an executor of this process does, or whatever trains in it.
 
     Args:
-        executor: a ``ParallelExecutor`` or ``CompiledProgram``; None follows what trains.
+        executor: a ``ParallelExecutor`` or ``CompiledProgram``, which is watched, but not kept;
+            None follows what trains.
 
     Raises:
         TypeError: an executor of another kind.
@@ -35,7 +36,7 @@ class LocalSource:
         if hasattr(client, "dashboard_link"):
             link = str(client.dashboard_link).removesuffix("/status")
             raise ValueError(f"it trains on a cluster, whose dashboard has the page: {link}/dpexec")
-        self._compiled = compiled
+        self._compiled = None if compiled is None else weakref.ref(compiled)
         self._told: weakref.WeakKeyDictionary[Monitor, Told] = weakref.WeakKeyDictionary()
         self._pages = 0
         self.close = weakref.finalize(self, HUB.leave, HUB.join())
@@ -50,8 +51,14 @@ class LocalSource:
     def _monitor(self) -> Monitor | None:
         if self._compiled is None:
             return HUB.latest()
-        engine = self._compiled._engine
+        compiled = self._compiled()
+        engine = None if compiled is None else compiled._engine
         return None if engine is None else engine.observers.counter
+
+    @property
+    def gone(self) -> bool:
+        """Whether there will be nothing new: nobody has the executor any more."""
+        return self._compiled is not None and self._compiled() is None
 
     def show(self, pages: int) -> None:
         """Training is shown on some pages from now on, which may ask for what steps cost to record.

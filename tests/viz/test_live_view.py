@@ -196,6 +196,21 @@ def test_live_view_whose_process_ends_is_missed_once_and_training_goes_on(notebo
     view.close()
 
 
+def test_live_view_ends_when_nobody_has_the_executor_any_more(notebook):
+    trainer = Trainer()
+    trainer.step()
+    view = live(trainer.compiled)
+    process = view._process
+    until(lambda: len(notebook.shown) > 1)
+    assert repr(view) == "<LiveView: following>"
+    del trainer
+    gc.collect()
+    until(lambda: repr(view) == "<LiveView: closed>")
+    view.close()
+    assert process._process.returncode is not None
+    assert not watching.watchers()
+
+
 def test_live_in_a_script_says_what_to_do(notebook, monkeypatch):
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: None)
     with pytest.raises(RuntimeError, match=r"this is none; elsewhere use dpexec\.dashboard\.serve"):
