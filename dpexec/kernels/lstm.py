@@ -8,46 +8,39 @@ from typing import Any
 import numpy as np
 
 from dpexec.kernels.calls import multiplies, product, transposed_product
+from dpexec.kernels.generate import compiled
 from dpexec.kernels.located import address
 from dpexec.kernels.loop import Loop, further, place, unknowns
-from dpexec.kernels.machine import count, floats, kernel
-from dpexec.kernels.math import apart, sigmoid, tanh
+from dpexec.kernels.machine import Kernel
 from dpexec.ops._lstm import Kept, LstmCell, Projection, run, run_back
 from dpexec.ops._recurrent import Loops
 from dpexec.ops._steps import Steps
 
 __all__ = ["LOOPS", "backward_loop", "forward_loop"]
 
-_ONE = np.float32(1)
 _LOOPS_KEPT = 64  # for memories of different sizes
 _Array = np.ndarray[Any, Any]
 
 
+_FORWARD = """\
 @apart
-def _forward_rows(
-    rows: int,
-    size: int,
-    new: Any,
-    taken: Any,
-    kept: Any,
-    shown: Any,
-    sums: Any,
-    before: Any,
-    peepholes: Any,
-    cell: Any,
-    active: Any,
-    hidden: Any,
-) -> None:
+def rows_{name}(
+    rows, size, new, taken, kept, shown, sums, before, peepholes, cell, active, hidden
+):
     for row in range(rows):
         g, s = row * 4 * size, row * size
         for j in range(size):
             c = before[s + j]
-            a = tanh(new[g + j] + sums[g + j])
-            i = sigmoid(taken[g + j] + sums[g + size + j] + c * peepholes[j])
-            f = sigmoid(kept[g + j] + sums[g + 2 * size + j] + c * peepholes[size + j])
+            a = new[g + j] + sums[g + j]
+            a = {candidate}
+            i = taken[g + j] + sums[g + size + j] + c * peepholes[j]
+            i = {taken}
+            f = kept[g + j] + sums[g + 2 * size + j] + c * peepholes[size + j]
+            f = {kept}
             c = a * i + c * f
-            o = sigmoid(shown[g + j] + sums[g + 3 * size + j] + c * peepholes[2 * size + j])
-            t = tanh(c)
+            o = shown[g + j] + sums[g + 3 * size + j] + c * peepholes[2 * size + j]
+            o = {shown}
+            t = {state}
             new[g + j] = a
             taken[g + j] = i
             kept[g + j] = f
@@ -56,133 +49,130 @@ def _forward_rows(
             active[s + j] = t
             hidden[s + j] = o * t
 
-
-@kernel
-def _forward(p: int) -> int:
-    """A step.
-
-    Arguments: sequences, cells, the four gates, what the step before adds to them, cells before,
-    peepholes, cells, their activations, outputs.
-    """
-    _forward_rows(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-        floats(p, 9),
-        floats(p, 10),
-        floats(p, 11),
+def {name}(p):
+    rows_{name}(
+        count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4), floats(p, 5),
+        floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9), floats(p, 10), floats(p, 11),
     )
     return 0
+"""
+"""A step.
 
+Arguments: sequences, cells, the four gates, what the step before adds to them, cells before,
+peepholes, cells, their activations, outputs.
+"""
 
+_BACKWARD = """\
 @apart
-def _backward_rows(
-    rows: int,
-    size: int,
-    gates: Any,
-    before: Any,
-    active: Any,
-    peepholes: Any,
-    d_result: Any,
-    sums: Any,
-    d_cell: Any,
-    d_new: Any,
-    d_taken: Any,
-    d_kept: Any,
-    d_shown: Any,
-) -> None:
+def rows_{name}(
+    rows, size, gates, before, active, peepholes, d_result, sums, d_cell, d_new, d_taken, d_kept,
+    d_shown
+):
     for row in range(rows):
         g, s = row * 4 * size, row * size
         for j in range(size):
             a, i = gates[g + j], gates[g + size + j]
             f, o = gates[g + 2 * size + j], gates[g + 3 * size + j]
             t, d = active[s + j], d_result[s + j] + sums[s + j]
-            d_o = d * t * o * (_ONE - o)
-            d_c = d_cell[s + j] + d * o * (_ONE - t * t) + d_o * peepholes[2 * size + j]
-            d_i = d_c * a * i * (_ONE - i)
-            d_f = d_c * before[s + j] * f * (_ONE - f)
-            d_new[g + j] = d_c * i * (_ONE - a * a)
+            d_o = d * t * {shown}
+            d_c = d_cell[s + j] + d * o * {state} + d_o * peepholes[2 * size + j]
+            d_i = d_c * a * {taken}
+            d_f = d_c * before[s + j] * {kept}
+            d_new[g + j] = d_c * i * {candidate}
             d_taken[g + j] = d_i
             d_kept[g + j] = d_f
             d_shown[g + j] = d_o
             d_cell[s + j] = d_c * f + d_i * peepholes[j] + d_f * peepholes[size + j]
 
-
-@kernel
-def _backward(p: int) -> int:
-    """The gradient of a step.
-
-    Arguments: sequences, cells, gates, cells before, activations of cells, peepholes, gradient of
-    the results, what later steps add to it, gradient of the cells, gradients of the four gates.
-    """
-    _backward_rows(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-        floats(p, 7),
-        floats(p, 8),
-        floats(p, 9),
-        floats(p, 10),
-        floats(p, 11),
+def {name}(p):
+    rows_{name}(
+        count(p, 0), count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4), floats(p, 5),
+        floats(p, 6), floats(p, 7), floats(p, 8), floats(p, 9), floats(p, 10), floats(p, 11),
         floats(p, 12),
     )
     return 0
+"""
+"""The gradient of a step.
 
+Arguments: sequences, cells, gates, cells before, activations of cells, peepholes, gradient of the
+results, what later steps add to it, gradient of the cells, gradients of the four gates.
+"""
 
-@apart
-def _project_rows(n: int, activated: int, result: Any) -> None:
-    if activated:
-        for i in range(n):
-            result[i] = tanh(result[i])
-
-
-@kernel
-def _project(p: int) -> int:
-    """Activate what a step's outputs were projected to.
-
-    Arguments: sequences, numbers of each, whether there is an activation, what it overwrites.
-    """
-    _project_rows(count(p, 0) * count(p, 1), count(p, 2), floats(p, 3))
+_PROJECT = """\
+def {name}(p):
+    result = floats(p, 2)
+    for i in range(count(p, 0) * count(p, 1)):
+        y = result[i]
+        result[i] = {shown}
     return 0
+"""
+"""Activate what a step's outputs were projected to.
 
+Arguments: sequences, numbers of each, what is overwritten.
+"""
 
+_PROJECT_BACK = """\
 @apart
-def _project_back_rows(n: int, activated: int, result: Any, sums: Any, d_result: Any) -> None:
+def rows_{name}(n, result, sums, d_result):
     for i in range(n):
-        slope = _ONE - result[i] * result[i] if activated else _ONE
-        d_result[i] = (d_result[i] + sums[i]) * slope
+        y = result[i]
+        d_result[i] = (d_result[i] + sums[i]) * {shown}
 
-
-@kernel
-def _project_back(p: int) -> int:
-    """The gradient of what a step's outputs are projected to, before its activation.
-
-    Arguments: as for the projection; what later steps add to the gradient of the results, that
-    gradient, which is overwritten.
-    """
-    n = count(p, 0) * count(p, 1)
-    _project_back_rows(n, count(p, 2), floats(p, 3), floats(p, 4), floats(p, 5))
+def {name}(p):
+    rows_{name}(count(p, 0) * count(p, 1), floats(p, 2), floats(p, 3), floats(p, 4))
     return 0
+"""
+"""The gradient of what a step's outputs are projected to, before its activation.
+
+Arguments: as for the projection; what later steps add to the gradient of the results, that
+gradient, which is overwritten.
+"""
+
+Kinds = tuple[str, str, str]
+"""Activations of gates, of cells and of candidates."""
+
+_FUNCTIONS = {
+    "sigmoid": "sigmoid({0})",
+    "tanh": "tanh({0})",
+    "relu": "max({0}, zero)",
+    "identity": "{0}",
+}
+_SLOPES = {
+    "sigmoid": "{0} * (one - {0})",
+    "tanh": "(one - {0} * {0})",
+    "relu": "(one if {0} > zero else zero)",
+    "identity": "one",
+}
+
+
+@functools.cache
+def _step(forward: bool, kinds: Kinds) -> Kernel:
+    """The kernel of a step, or of its gradient."""
+    gate, state, candidate = ((_FUNCTIONS if forward else _SLOPES)[kind] for kind in kinds)
+    name = "_".join(["lstm" if forward else "lstm_back", *kinds])
+    source = (_FORWARD if forward else _BACKWARD).format(
+        name=name,
+        candidate=candidate.format("a"),
+        taken=gate.format("i"),
+        kept=gate.format("f"),
+        shown=gate.format("o"),
+        state=state.format("c" if forward else "t"),
+    )
+    return compiled(name, source)
+
+
+@functools.cache
+def _projection(forward: bool, kind: str) -> Kernel:
+    """The kernel of a projection's activation, or of its gradient."""
+    name = f"lstm_project_{kind}" if forward else f"lstm_project_back_{kind}"
+    shown = (_FUNCTIONS if forward else _SLOPES)[kind].format("y")
+    return compiled(name, (_PROJECT if forward else _PROJECT_BACK).format(name=name, shown=shown))
 
 
 def _takes(unit: LstmCell, gates: _Array, projection: Projection | None) -> bool:
     """Whether the kernels compute what is asked for."""
-    usual = (unit.gate, unit.state, unit.candidate) == ("sigmoid", "tanh", "tanh")
-    bounds = unit.clip
-    if projection is not None:
-        usual &= projection.kind in ("tanh", "identity")
-        bounds += projection.clip
-    return usual and bounds == 0 and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
+    bounds = unit.clip + (0 if projection is None else projection.clip)
+    return bounds == 0 and gates.dtype == np.float32 and len(gates) > 0 and multiplies()
 
 
 def _peepholes(unit: LstmCell, size: int) -> _Array:
@@ -203,13 +193,14 @@ def _previous(first: _Array, states: _Array, starts: _Array) -> _Array:
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def forward_loop(size: int, width: int, activated: bool | None, first: int = 0) -> Loop:
+def forward_loop(size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0) -> Loop:
     """The steps of a memory, for :func:`_all_steps`.
 
     Args:
         size: number of cells.
         width: of results.
-        activated: whether projections are activated; None: results are outputs.
+        projects: activation of projections; None: results are outputs.
+        kinds: activations.
         first: where peepholes begin in their array.
     """
     arrays, (counts, starts, results, before) = unknowns(9, 4)
@@ -218,27 +209,31 @@ def forward_loop(size: int, width: int, activated: bool | None, first: int = 0) 
     calls = [
         product((counts, 4 * size, width), (results, weight, sums), (width, 4 * size)),
         (
-            _forward,
+            _step(True, kinds),
             (
                 *(counts, size, *_quarters(gates, starts, size), sums, before, peepholes),
                 *(place(array, starts, size) for array in made),
             ),
         ),
     ]
-    if activated is not None:
+    if projects is not None:
         hidden, here = place(made[-1], starts, size), place(result, starts, width)
         calls += [
             product((counts, width, size), (hidden, projection, here), (size, width)),
-            (_project, (counts, width, activated, here)),
         ]
+        if projects != "identity":
+            calls.append((_projection(True, projects), (counts, width, here)))
     return Loop(calls, len(arrays))
 
 
-def _form(size: int, projection: Projection | None) -> tuple[int, int, bool | None]:
+def _form(
+    unit: LstmCell, size: int, projection: Projection | None
+) -> tuple[int, int, str | None, Kinds]:
     """What a loop depends on."""
+    kinds = unit.gate, unit.state, unit.candidate
     if projection is None:
-        return size, size, None
-    return size, projection.weight.shape[1], projection.kind == "tanh"
+        return size, size, None, kinds
+    return size, projection.weight.shape[1], projection.kind, kinds
 
 
 def _all_steps(
@@ -263,7 +258,7 @@ def _all_steps(
     results = _previous(nothing if h0 is None else h0, result, steps.starts)
     before = _previous(nothing if c0 is None else c0, cells, steps.starts)
     arrays = gates, weight, peepholes, sums, projects, result, cells, active, hidden
-    forward_loop(*_form(size, projection)).run(
+    forward_loop(*_form(unit, size, projection)).run(
         tuple(map(address, arrays)),
         (steps.counts, steps.starts, results, before),
         left_out=1 if h0 is None else 0,
@@ -272,7 +267,9 @@ def _all_steps(
 
 
 @functools.lru_cache(_LOOPS_KEPT)
-def backward_loop(size: int, width: int, activated: bool | None, first: int = 0) -> Loop:
+def backward_loop(
+    size: int, width: int, projects: str | None, kinds: Kinds, first: int = 0
+) -> Loop:
     """The steps back of a memory, for :func:`_all_steps_back`; arguments as for the steps."""
     arrays, (counts, starts, before) = unknowns(12, 3)
     gates, active, d_results, weight, bias, sums, d_cell, d_gates, *projected = arrays
@@ -280,16 +277,16 @@ def backward_loop(size: int, width: int, activated: bool | None, first: int = 0)
     results, projection, d_hidden, nothing = projected
     d_here, d_result = place(d_gates, starts, 4 * size), place(d_results, starts, width)
     calls, d_output, later = [], d_result, sums
-    if activated is not None:
+    if projects is not None:
         here = place(results, starts, width)
         calls = [
-            (_project_back, (counts, width, activated, here, sums, d_result)),
+            (_projection(False, projects), (counts, width, here, sums, d_result)),
             product((counts, size, width), (d_result, projection, d_hidden), (width, size)),
         ]
         d_output, later = d_hidden, nothing
     calls += [
         (
-            _backward,
+            _step(False, kinds),
             (
                 *(counts, size, place(gates, starts, 4 * size), before),
                 *(place(active, starts, size), peepholes, d_output),
@@ -321,7 +318,7 @@ def _all_steps_back(
     arrays = [kept.gates, kept.active, d_results, turned, peepholes, sums, d_cell, d_gates]
     projects = weight if projection is None else np.ascontiguousarray(projection.weight.T)
     arrays += [kept.results, projects, np.empty_like(nothing), nothing]
-    backward_loop(*_form(size, projection)).run(
+    backward_loop(*_form(unit, size, projection)).run(
         tuple(map(address, arrays)),
         (steps.counts, steps.starts, before),
         backwards=True,

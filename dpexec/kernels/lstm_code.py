@@ -60,10 +60,9 @@ def state_loop(size: int, width: int) -> Loop:
     return Loop(calls, len(arrays))
 
 
-def is_code(x: Value, others: Sequence[Value | None], kinds: tuple[str, str, str]) -> bool:
-    """Whether there is code for values and activations."""
-    usual = kinds == ("sigmoid", "tanh", "tanh")
-    return usual and single(x, *others) and bool(x.shape[0] > 0) and multiplies()
+def is_code(x: Value, others: Sequence[Value | None]) -> bool:
+    """Whether there is code for values."""
+    return single(x, *others) and bool(x.shape[0] > 0) and multiplies()
 
 
 def bias_end(code: Code, bias: Value, size: int, use_peepholes: bool) -> tuple[Value, int]:
@@ -84,7 +83,7 @@ def lstm(
 ) -> Any:  # fmt: skip
     """Input in the order of the steps, all steps, and their results in that of the sequences."""
     kinds = gate_activation, cell_activation, candidate_activation
-    if not is_code(x, (h0, c0, weight, bias), kinds):
+    if not is_code(x, (h0, c0, weight, bias)):
         return False
     rows, size, sequences = x.shape[0], weight.shape[0], lod.shape[0] - 1
     walk = Walk(code, lod, rows, is_reverse)
@@ -95,7 +94,7 @@ def lstm(
     walk.follow((walk.first(h0, size), states), (walk.first(c0, size), cells))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
     arrays = gates, weight, peepholes, sums, weight, states, cells, active, states  # no projection
-    loop, first = forward_loop(size, size, None, begin), int(h0 is None)
+    loop, first = forward_loop(size, size, None, kinds, begin), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
     walk.scatter(states, hidden)
     walk.scatter(cells, cell)
@@ -112,7 +111,7 @@ def lstm_grad(
 ) -> Any:  # fmt: skip
     """The steps in the opposite order; products for the weight at once for all of them."""
     kinds = gate_activation, cell_activation, candidate_activation
-    if not is_code(x, (h0, c0, weight, bias, d_hidden), kinds):
+    if not is_code(x, (h0, c0, weight, bias, d_hidden)):
         return False
     rows, size = x.shape[0], weight.shape[0]
     walk = Walk(code, lod, rows, is_reverse)
@@ -124,7 +123,7 @@ def lstm_grad(
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
     known = walk.gather(d_hidden), turned_weight, peepholes, sums, d_cell, d_gates
     arrays = gates, active, *known, *[weight] * 4  # there is no projection
-    loop = backward_loop(size, size, None, begin)
+    loop = backward_loop(size, size, None, kinds, begin)
     loop.emit(code, arrays, walk.moving, backwards=True, behind=walk.behind)
     if dx is not None:
         walk.scatter(d_gates, dx)

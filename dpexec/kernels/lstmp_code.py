@@ -12,6 +12,7 @@ from dpexec.kernels.onednn_calls import turn
 from dpexec.kernels.products import matrix_product
 from dpexec.kernels.recurrent import ONCE, Walk
 from dpexec.kernels.shapes import clear
+from dpexec.ops.lstmp import projection_kind
 
 __all__: list[str] = []
 
@@ -25,7 +26,8 @@ def lstmp(
 ) -> Any:  # fmt: skip
     """Input in the order of the steps, all steps, and their results in that of the sequences."""
     kinds = gate_activation, cell_activation, candidate_activation
-    if cell_clip or proj_clip or not is_code(x, (h0, c0, weight, proj_weight, bias), kinds):
+    projects = projection_kind(proj_activation, cell_activation)
+    if cell_clip or proj_clip or not is_code(x, (h0, c0, weight, proj_weight, bias)):
         return False
     rows, (size, width) = x.shape[0], proj_weight.shape
     walk = Walk(code, lod, rows, is_reverse)
@@ -36,7 +38,7 @@ def lstmp(
     walk.follow((walk.first(h0, width), results), (walk.first(c0, size), cells))
     peepholes, begin = bias_end(code, bias, size, use_peepholes)
     arrays = gates, weight, peepholes, sums, proj_weight, results, cells, active, hidden
-    loop, first = forward_loop(size, width, proj_activation != "identity", begin), int(h0 is None)
+    loop, first = forward_loop(size, width, projects, kinds, begin), int(h0 is None)
     loop.emit(code, arrays, walk.moving, left_out=first, behind=walk.behind)
     walk.scatter(results, projection)
     walk.scatter(cells, cell)
@@ -53,8 +55,9 @@ def lstmp_grad(
 ) -> Any:  # fmt: skip
     """The steps in the opposite order; products for the weights at once for all of them."""
     kinds = gate_activation, cell_activation, candidate_activation
+    projects = projection_kind(proj_activation, cell_activation)
     others = h0, c0, weight, proj_weight, bias, d_projection
-    if cell_clip or proj_clip or not is_code(gates, others, kinds):
+    if cell_clip or proj_clip or not is_code(gates, others):
         return False
     rows, (size, width) = gates.shape[0], proj_weight.shape
     walk = Walk(code, lod, rows, is_reverse)
@@ -69,7 +72,7 @@ def lstmp_grad(
     d_gates, d_hidden = code.scratch(rows, 4 * size), code.scratch(lod.shape[0] - 1, size)
     arrays = [gates, active, d_results, turned, peepholes, sums, d_cell, d_gates]
     arrays += [results, turned_projection, d_hidden, nothing]
-    loop = backward_loop(size, width, proj_activation != "identity", begin)
+    loop = backward_loop(size, width, projects, kinds, begin)
     loop.emit(code, arrays, walk.moving, backwards=True, behind=walk.behind)
     if dx is not None:
         walk.scatter(d_gates, dx)

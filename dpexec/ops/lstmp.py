@@ -21,7 +21,7 @@ from dpexec.ops._recurrent import (
 from dpexec.ops.lstm import check_lstm
 
 
-def _projection_kind(proj_activation: str, cell_activation: str) -> str:
+def projection_kind(proj_activation: str, cell_activation: str) -> str:
     """Paddle activates projections, unless it is told not to, as it does cells."""
     return "identity" if proj_activation == "identity" else cell_activation
 
@@ -136,7 +136,7 @@ def lstmp(
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
-    kind = _projection_kind(proj_activation, cell_activation)
+    kind = projection_kind(proj_activation, cell_activation)
     projection = Projection(xp, proj_weight, kind, proj_clip)
     gates = steps.gather(xp, x)
     gates += bias[:, : x.shape[1]]
@@ -189,7 +189,7 @@ def lstmp_grad(
     steps = steps_of(lod, is_reverse)
     kinds = gate_activation, cell_activation, candidate_activation
     unit = cell_of(xp, bias, use_peepholes, kinds, cell_clip)
-    kind = _projection_kind(proj_activation, cell_activation)
+    kind = projection_kind(proj_activation, cell_activation)
     projection = Projection(xp, proj_weight, kind, proj_clip)
     first = steps.first(xp, h0), steps.first(xp, c0)
     kept = Kept(steps.gather(xp, results), gates, steps.gather(xp, cell), active, first)
