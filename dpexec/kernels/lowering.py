@@ -54,6 +54,7 @@ _FAMILIES = (
     "batch_norm",
     "contexts",
     "convolution",
+    "crf",
     "dropout",
     "elementwise",
     "embedding",

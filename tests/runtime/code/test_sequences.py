@@ -59,6 +59,15 @@ def attended(words):
     return layers.sequence_pool(layers.elementwise_mul(words, scores, axis=0), "sum")
 
 
+def tagged(words):
+    """A chain of tags over memories of unusual activations."""
+    kinds = {"candidate_activation": "relu", "cell_activation": "sigmoid"}
+    hidden, _ = layers.dynamic_lstm(layers.fc(words, 12), 12, gate_activation="tanh", **kinds)
+    hidden, _ = layers.dynamic_lstmp(layers.fc(hidden, 12), 12, 2, **kinds)
+    tags = layers.cast(layers.scale(layers.fc(hidden, 1), 0.0, 1.0), "int64")
+    return layers.linear_chain_crf(layers.fc(hidden, 3), tags)
+
+
 def rearranged(words):
     """Sequences whose offsets code makes."""
     mean = layers.sequence_expand_as(layers.sequence_pool(words, "average"), words)
@@ -74,7 +83,7 @@ def padded(words):
     return layers.sequence_pool(layers.sequence_unpad(rows, lengths), "sqrt")
 
 
-NETS = [pooled, convolved, remembered, begun, projected, attended, rearranged, padded]
+NETS = [pooled, convolved, remembered, begun, projected, attended, tagged, rearranged, padded]
 
 
 class Training:
