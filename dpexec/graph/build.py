@@ -1,10 +1,9 @@
 """From a program to the SSA graph of its replicas.
 
-Follows the construction that behaviour section 6 of the original describes: every operator once
-per device; the operator that seeds the loss gradient becomes ``Scale LossGrad``; after the last
-contribution to a parameter's gradient comes a collective. In Reduce mode an optimizer operator
-runs only on the device that owns its parameter, and whatever another device reads of its results
-is broadcast explicitly (the original fails there).
+As in the original: every operator once per device; the operator that seeds the loss gradient
+becomes ``Scale LossGrad``; after the last contribution to a parameter's gradient comes a
+collective. In Reduce mode an optimizer operator runs only on the device that owns its parameter,
+and whatever another device reads of its results is broadcast explicitly (the original fails there).
 """
 
 from __future__ import annotations
