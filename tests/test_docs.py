@@ -7,7 +7,7 @@ import pytest
 
 from dpexec import dashboard, trace, viz
 from dpexec.cli import main
-from tests.guides import GUIDES, ROOT, commands
+from tests.guides import GUIDES, ROOT, commands, programs
 
 ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}
 each = pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -56,6 +56,13 @@ def test_targets_and_extras_exist(guide):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = re.findall(r"(?:\.|dpexec)\[(\w+)\]", text)
     assert set(extras) <= set(project["optional-dependencies"])
+
+
+def test_programs_are_run():
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    names = [str(path.relative_to(ROOT)) for path in GUIDES]
+    without = [name for name in names if programs(name) and f'programs("{name}")' not in tests]
+    assert without == ["docs/gpu.md"]  # it is for clusters of GPUs
 
 
 def test_map_of_the_runtime_names_files_that_are_there():
