@@ -165,6 +165,7 @@ def load(
     Raises:
         AssertionError: a variable, or the file of the optimizer, is missing.
         EnforceNotMet: a file is damaged.
+        FileNotFoundError: nothing was saved there.
         RuntimeError: a parameter has another shape than in the file.
         ValueError: ``executor`` or ``var_list`` is needed.
     """
@@ -214,8 +215,7 @@ def _load_streams(
         load_vars(executor, model_path, program, chosen)
         return
     directory, base = os.path.split(model_path)
-    if not stored(directory or ".", base).exists():
-        raise EnforceNotMet(f"there is neither {model_path}.pdparams nor {model_path}")
+    _check_stored(model_path)
     if var_list is None:
         raise ValueError(
             "var_list is required when loading model file saved with "
@@ -227,6 +227,12 @@ def _load_streams(
         if var.name not in names:
             raise LookupError(f"loaded var [{var.name}] is not in program variable list")
     load_vars(executor, directory or ".", program, chosen, filename=base)
+
+
+def _check_stored(model_path: str) -> None:
+    directory, base = os.path.split(model_path)
+    if not stored(directory or ".", base).exists():
+        raise FileNotFoundError(f"there is neither {_prefix(model_path)}.pdparams nor {model_path}")
 
 
 def _files(directory: str) -> list[str]:
@@ -247,6 +253,7 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
 
     Raises:
         EnforceNotMet: a file is missing or damaged.
+        FileNotFoundError: nothing was saved there.
         ValueError: ``var_list`` is needed.
     """
     prefix = _prefix(model_path)
@@ -258,6 +265,7 @@ def load_program_state(model_path: str, var_list: Iterable[Variable] | None = No
     if os.path.isdir(model_path):
         wanted = _files(model_path) if var_list is None else [var.name for var in var_list]
         return {name: _read(stored(model_path, name), [name])[name] for name in wanted}
+    _check_stored(model_path)
     if var_list is None:
         raise ValueError("var_list can not be None when model_path is a file type")
     directory, base = os.path.split(model_path)

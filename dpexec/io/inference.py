@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from dpexec.core import unique_name
 from dpexec.errors import EnforceNotMet
 from dpexec.io.atomic import stored, write_files
 from dpexec.io.variables import (
@@ -110,9 +110,10 @@ def _name_targets(program: Program, targets: list[Variable]) -> list[str]:
     names = []
     for index, target in enumerate(targets):
         var = block.var(target.name)
-        candidates = (f"save_infer_model/scale_{index}.tmp_{n}" for n in itertools.count())
-        free = next(name for name in candidates if not block.has_var(name))
-        made = block.create_var(name=free, shape=var.shape, dtype=var.dtype)
+        name = unique_name.generate(f"save_infer_model/scale_{index}.tmp")
+        while block.has_var(name):  # of a process before, which saved what is saved again
+            name = unique_name.generate(f"save_infer_model/scale_{index}.tmp")
+        made = block.create_var(name=name, shape=var.shape, dtype=var.dtype)
         block.append_op("scale", {"X": [var]}, {"Out": [made]}, {"scale": 1.0})
         names.append(made.name)
     return names

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.dtypes import VarType
+from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
-from dpexec.ir.variable import Parameter, Variable
+from dpexec.ir.variable import Parameter, Variable, known_or_open
 from dpexec.ir.views import BlockView
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Block:
         name = kwargs.get("name")
         initialized = False
         if name is not None and name in block.vars:
-            param = _redeclared(block.vars[name], kwargs)
+            param = _redeclared(block.vars[name], {**kwargs, "persistable": True})
             assert isinstance(param, Parameter), f"{name} is a variable, not a parameter"
             initialized = any(name in op.output_arg_names for op in block.ops)
         else:
@@ -267,28 +267,22 @@ def _names_outside(block: Block, name: str) -> bool:
     return block._find_var_recursive(name) is not None
 
 
-def _redeclared(var: Variable, kwargs: Mapping[str, Any]) -> Any:
+def _redeclared(var: Variable, given: Mapping[str, Any]) -> Any:
     """The existing variable, when the new declaration agrees with it."""
-    shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
-    if shape is not None:
-        wanted = tuple(-1 if d is None else int(d) for d in shape)
-        if wanted != var.shape:
+    shape, dtype = given.get("shape"), given.get("dtype")
+    properties = {
+        "type": (var.type, VarType(given.get("type", VarType.LOD_TENSOR))),
+        "shape": (var.shape, None if shape is None else known_or_open(shape)),
+        "data type": (var.dtype, None if dtype is None else as_var_type(dtype)),
+        "lod_level": (var.lod_level, given.get("lod_level")),
+        "persistable": (var.persistable, given.get("persistable")),
+    }
+    for what, (previous, new) in properties.items():
+        if new is not None and new != previous:
             raise ValueError(
-                f"Variable {var.name} has been created before. the previous shape is "
-                f"{var.shape}; the new shape is {wanted}. They are not matched."
+                f"Variable {var.name} has been created before. The previous {what} is {previous}; "
+                f"the new {what} is {new}. They are not matched."
             )
-    if dtype is not None:
-        from dpexec.core.dtypes import as_var_type
-
-        if as_var_type(dtype) != var.dtype:
-            raise ValueError(
-                f"Variable {var.name} has been created before. The previous data type is "
-                f"{var.dtype}; the new data type is {as_var_type(dtype)}. They are not matched."
-            )
-    level = kwargs.get("lod_level")
-    if level is not None and level != var.lod_level:
-        raise ValueError(
-            f"Variable {var.name} has been created before. The previous lod_level is "
-            f"{var.lod_level}; the new lod_level is {level}. They are not matched."
-        )
+    if "stop_gradient" in given:
+        var.stop_gradient = given["stop_gradient"]
     return var

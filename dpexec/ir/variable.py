@@ -31,6 +31,11 @@ def _dynamic_only(name: str) -> Any:
     return method
 
 
+def known_or_open(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Dimensions as declared, -1 for those that a batch will tell."""
+    return tuple(-1 if d is None else int(d) for d in shape)
+
+
 class Variable(Arithmetic):
     """A named value of a block.
 
@@ -67,7 +72,7 @@ class Variable(Arithmetic):
         self.block = block
         self.type = VarType(type)
         self.name = unique_name.generate("_generated_var") if name is None else name
-        self._shape = () if shape is None else tuple(-1 if d is None else int(d) for d in shape)
+        self._shape = () if shape is None else known_or_open(shape)
         self._dtype = VarType.FP32 if dtype is None else as_var_type(dtype)
         self.lod_level = lod_level or 0
         self._persistable = bool(persistable)

@@ -36,6 +36,17 @@ def test_a_loaded_inference_model_can_be_saved_again(tmp_path):
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_every_saved_model_has_targets_of_its_own_name(tmp_path):
+    exe = fluid.Executor(fluid.CPUPlace())
+    main, startup, _, targets = saved_cases.classifier(fluid)
+    exe.run(startup)
+    names = [
+        fluid.io.save_inference_model(str(tmp_path), ["image"], targets[:1], exe, main)
+        for _ in range(3)
+    ]
+    assert names == [[f"save_infer_model/scale_0.tmp_{n}"] for n in range(3)]  # as in Paddle
+
+
 def test_real_pruned_model_with_two_targets_predicts_the_recorded_values():
     exe = fluid.Executor(fluid.CPUPlace())
     image = saved_cases.CASES["vgg"].feeds()[0]["image"]

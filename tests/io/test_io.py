@@ -307,3 +307,14 @@ def test_saving_before_startup_names_the_variable(tmp_path):
     with pytest.raises(fluid.core.EnforceNotMet, match=r"fc_0\.\w_0 has no value"):
         fluid.io.save_params(fluid.Executor(fluid.CPUPlace()), str(tmp_path), net.main)
     assert files(tmp_path) == {}
+
+
+def test_a_checkpoint_that_is_not_there_is_named(line, tmp_path):
+    exe, main, _ = line
+    missing = str(tmp_path / "none" / "model")
+    for load in (
+        lambda: fluid.load(main, missing, exe),
+        lambda: fluid.io.load_program_state(missing),
+    ):
+        with pytest.raises(FileNotFoundError, match=r"there is neither .*model\.pdparams nor"):
+            load()

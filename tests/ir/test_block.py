@@ -46,7 +46,7 @@ def test_programs_are_merged_variable_by_variable_and_operator_by_operator():
         block._clone_variable(var, force_persistable=False)
     assert {var.name for var in student.list_vars() if var.persistable} == {"fc_0.w_0"}
     assert block.var("x").is_data and block.var("x").shape == (-1, 2)
-    assert block._clone_variable(taught).name == taught.name
+    assert block._clone_variable(taught, force_persistable=False).name == taught.name
     for op in teacher.global_block().ops:
         slots = [
             {slot: [block.var(name) for name in names(slot)] for slot in known}
@@ -98,10 +98,22 @@ def test_operators_show_their_parameters_and_the_line_that_made_them():
     assert {"op_role_var", "op_callstack", "op_device"} <= set(op.attr_names) == set(op.all_attrs())
 
 
-@pytest.mark.parametrize("change", [{"lod_level": 1}, {"dtype": "int64"}, {"shape": [3]}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lod_level": 1},
+        {"dtype": "int64"},
+        {"dtype": "bool"},
+        {"shape": [3]},
+        {"shape": []},
+        {"persistable": True},
+        {"type": fluid.core.VarDesc.VarType.SELECTED_ROWS},
+    ],
+)
 def test_variables_are_declared_again_only_as_they_are(change):
     block = fluid.Program().global_block()
     var = block.create_var(name="v", shape=[2], dtype="float32", persistable=False)
-    assert block.create_var(name="v", shape=[2], lod_level=0) is var
+    assert block.create_var(name="v", shape=[2], lod_level=0, stop_gradient=True) is var
+    assert var.stop_gradient
     with pytest.raises(ValueError, match="v has been created before"):
         block.create_var(name="v", **change)
