@@ -15,7 +15,7 @@ import numpy as np
 from dpexec.ir.sizes import real
 from dpexec.kernels import math as functions
 from dpexec.kernels.lowering import Code, Value
-from dpexec.kernels.machine import Kernel, count, floats, integers, number
+from dpexec.kernels.machine import Kernel, count, floats, integers, number, words
 from dpexec.kernels.math import apart, lanes
 from dpexec.kernels.strides import OUTER, groups, merged, strides
 
@@ -42,6 +42,7 @@ _NAMES = {
     "sqrt": np.sqrt,
     "tanh": functions.tanh,
     "two": np.float32(2),
+    "words": words,
     "zero": np.float32(0),
 }
 

@@ -214,6 +214,38 @@ def accuracy(
     code.emit(_accuracy, *indices.shape, indices, label, share, *counts)
 
 
+# ---- order
+
+_MARGIN = Pointwise("margin", "a b label", "max(margin - label * (a - b), zero)", "margin")
+_POSITIVE = Pointwise("positive", "x", "one if x > zero else zero")
+_MARGIN_GRAD = Pointwise("margin_grad", "label active d", "d * label * active * factor", "factor")
+
+
+@lowering("margin_rank_loss")
+def margin_rank_loss(
+    code: Code, x1: Value, x2: Value, label: Value, active: Value | None, out: Value,
+    *, margin: float,
+) -> Any:  # fmt: skip
+    """One pass for the loss, one for whether it is positive."""
+    if not single(x1, x2, label):
+        return False
+    _MARGIN.emit(code, out, x1, x2, label, factors=[margin])
+    if active is not None:
+        _POSITIVE.emit(code, active, out)
+
+
+@lowering("margin_rank_loss_grad")
+def margin_rank_loss_grad(
+    code: Code, label: Value, active: Value, d_out: Value, dx1: Value | None, dx2: Value | None
+) -> Any:
+    """A pass for each gradient."""
+    if not single(label, active, d_out):
+        return False
+    for factor, dx in ((-1.0, dx1), (1.0, dx2)):
+        if dx is not None:
+            _MARGIN_GRAD.emit(code, dx, label, active, d_out, factors=[factor])
+
+
 # ---- norms
 
 

@@ -74,6 +74,7 @@ _FAMILIES = (
     "padding",
     "pooling",
     "products",
+    "rows",
     "sampled",
     "schedules",
     "sequences",

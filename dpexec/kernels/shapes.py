@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpexec.kernels.generate import compiled, single
-from dpexec.kernels.lowering import Code, Value, lowering
+from dpexec.kernels.lowering import Code, Constant, Value, lowering
 from dpexec.kernels.strides import OUTER, merged, strides
 
 __all__ = ["clear", "duplicate", "move"]
@@ -62,6 +64,7 @@ _FILLS = {
     "float32": compiled("fill_floats", _FILL.format(kind="floats", value="number")),
     "int64": compiled("fill_integers", _FILL.format(kind="integers", value="count")),
 }
+_FEW = 1 << 14
 Place = tuple[int, Sequence[int]]
 
 
@@ -71,7 +74,7 @@ def known(*values: Value) -> bool:
 
 
 def move(
-    code: Code, x: Value, out: Value, shape: Sequence[int], source: Place, target: Place
+    code: Code, x: Value | Constant, out: Value, shape: Sequence[int], source: Place, target: Place
 ) -> bool:
     """Copy elements from one place to another.
 
@@ -92,7 +95,7 @@ def move(
         return False
     zeros = [0] * missing
     code.emit(
-        _MOVES[x.dtype.name], *[1] * missing, *sizes,
+        _MOVES[out.dtype.name], *[1] * missing, *sizes,
         *(x, source[0], *zeros, *steps), *(out, target[0], *zeros, *places),
     )  # fmt: skip
     return True
@@ -169,6 +172,27 @@ def transpose2_grad(
 ) -> Any:
     """One copy."""
     return _transpose(code, d_out, dx, sorted(range(len(axis)), key=lambda i: axis[i]))
+
+
+def _swapped(code: Code, x: Value, out: Value, groups: int) -> Any:
+    """Channels in so many groups: the first ones of all groups, then the second ones ..."""
+    batch, channels, *size = x.shape
+    width = math.prod(size)
+    shape, steps = (batch, channels // groups, groups, width), channels * width
+    source = steps, width, channels // groups * width, 1
+    return known(x) and move(code, x, out, shape, (0, source), (0, strides(shape)))
+
+
+@lowering("shuffle_channel")
+def shuffle_channel(code: Code, x: Value, out: Value, *, group: int) -> Any:
+    """One copy."""
+    return _swapped(code, x, out, group)
+
+
+@lowering("shuffle_channel_grad")
+def shuffle_channel_grad(code: Code, d_out: Value, dx: Value, *, group: int) -> Any:
+    """One copy."""
+    return _swapped(code, d_out, dx, d_out.shape[1] // group)
 
 
 # ---- parts and wholes
@@ -351,6 +375,18 @@ def fill_constant(
     if number is not None or tensor is not None or parts or not known(out):
         return False
     clear(code, out, float(str_value or value))
+
+
+@lowering("assign_value")
+def assign_value(
+    code: Code, out: Value, *, fp32_values: Sequence[float], int64_values: Sequence[int]
+) -> Any:
+    """One copy, of few: many are first values, which nobody needs twice."""
+    if not known(out) or out.size > _FEW:
+        return False
+    values = fp32_values if out.dtype.name == "float32" else int64_values
+    given = Constant(np.array(values, out.dtype))
+    return move(code, given, out, (out.size,), (0, [1]), (0, [1]))
 
 
 @lowering("fill_zeros_like")

@@ -83,7 +83,31 @@ def padded(words):
     return layers.sequence_pool(layers.sequence_unpad(rows, lengths), "sqrt")
 
 
-NETS = [pooled, convolved, remembered, begun, projected, attended, tagged, rearranged, padded]
+def chosen(words):
+    """Rows at positions, and as many ones as rows have elements."""
+    rows = layers.sequence_pool(words, "sum")
+    first, pairs = np.array([0, 0], "int64"), np.array([[0, 1], [0, 3]], "int64")
+    found = layers.gather(rows, layers.assign(first), overwrite=False)
+    few = layers.sequence_mask(layers.assign(first + 3), 5, "float32")
+    left = layers.reduce_sum(layers.elementwise_mul(found, few), dim=1)
+    right = layers.gather_nd(rows, layers.assign(pairs))
+    sides = (layers.reshape(side, [-1, 1]) for side in (left, right))
+    label = layers.assign(np.array([[1], [-1]], "float32"))
+    return layers.margin_rank_loss(label, *sides, margin=0.5)
+
+
+NETS = [
+    pooled,
+    convolved,
+    remembered,
+    begun,
+    projected,
+    attended,
+    tagged,
+    rearranged,
+    padded,
+    chosen,
+]
 
 
 class Training:
