@@ -108,6 +108,21 @@ def test_interrupted_run_can_be_made_again(mortals, collectives):
     np.testing.assert_array_equal(loss, train(net, [feed] * (done + 8), 2).losses[-1])
 
 
+@pytest.mark.parametrize("collectives", ["tasks", "gang"])
+def test_workers_with_nannies_survive_interrupts_of_the_user(mortals, alone, collectives):
+    """A notebook interrupts the processes of a cell's ``LocalCluster``, too."""
+    before = mortals.addresses()
+
+    def press_ctrl_c():
+        for address in before:
+            os.kill(mortals.pid(address), signal.SIGINT)
+
+    feeds = disturbed(batches(STEPS, rows=11), {2: press_ctrl_c})
+    options = {"scheduler": mortals.client, "collectives": collectives}
+    assert_same_bits(train(adam(), feeds, 2, Reduce, **options), alone)
+    assert mortals.addresses() == before
+
+
 def test_worker_that_cannot_take_replicas_is_left_out(three_mortals, alone):
     def refuse():
         from dpexec.runtime.cluster import state as cluster_state

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -79,9 +80,23 @@ def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
         RuntimeError: replicas are on GPUs, and the worker has none that can take them.
     """
     leave_out_told_errors()
-    address = get_worker().address
-    require_gpu(spec, address)
-    keep(WorkerReplicas(epoch, spec), address)
+    worker = get_worker()
+    _leave_interrupts_to_nanny(worker)
+    require_gpu(spec, worker.address)
+    keep(WorkerReplicas(epoch, spec), worker.address)
+
+
+def _leave_interrupts_to_nanny(worker: Any) -> None:
+    """Let Ctrl-C not end a worker, and with it the state of its replicas.
+
+    In a terminal or a notebook it reaches the processes of a ``LocalCluster``, too, but is meant
+    for the one that trains. Nannies end their workers by other means.
+
+    Args:
+        worker: which; without a nanny, Ctrl-C is how its user ends it.
+    """
+    if worker.nanny:
+        worker.loop.add_callback(signal.signal, signal.SIGINT, signal.SIG_IGN)  # on main threads
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
