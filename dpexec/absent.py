@@ -23,8 +23,14 @@ _WHY = {
         "dygraph_parameter_name_checker hapi "
         "load_dygraph monkey_patch_varbase save_dygraph VariableMetaClass ParameterMetaClass"
     ),
-    "dpexec neither quantizes, prunes nor searches nets": (
-        "Compressor QuantizeTranspiler quantize slim"
+    "fluid.contrib.slim has quantization alone; PaddleSlim prunes, distils and searches": (
+        "Compressor slim"
+    ),
+    "fluid.contrib.slim.quantization has passes that do it": (
+        "QuantizeTranspiler quantize QuantizationStrategy"
+    ),
+    "dpexec does not compute with the integers of MKL-DNN": (
+        "MKLDNNPostTrainingQuantStrategy QatInt8MkldnnPass Qat2Int8MkldnnPass"
     ),
     "files of HDFS are for fsspec, or hadoop's own commands": (
         "BDFS FS FileSystem HDFSClient LocalFS fs_wrapper hdfs hdfs_utils multi_download "

@@ -1,6 +1,6 @@
 """``fluid.contrib``: helpers beside the main interface."""
 
-from dpexec.contrib import decoder, layers, mixed_precision, model_stat, reader
+from dpexec.contrib import decoder, layers, mixed_precision, model_stat, reader, slim
 from dpexec.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from dpexec.contrib.extend_optimizer import extend_with_decoupled_weight_decay
 from dpexec.contrib.layers import (
@@ -57,6 +57,7 @@ __all__ = [
     "reader",
     "sequence_topk_avg_pooling",
     "shuffle_batch",
+    "slim",
     "summary",
     "tdm_child",
     "tdm_sampler",

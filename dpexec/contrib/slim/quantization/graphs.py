@@ -1,0 +1,194 @@
+"""What the passes of quantization have in common: what operators read, what is put before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpexec.core import unique_name
+from dpexec.core.dtypes import VarType, to_numpy
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.ir import roles
+from dpexec.ir.ir_graph import IrGraph
+from dpexec.ir.nodes import IrOpNode, IrVarNode
+from dpexec.ir.operator import Operator
+
+__all__ = [
+    "CONVOLUTIONS",
+    "DEQUANTIZERS",
+    "OUT_SCALED",
+    "PAIRED",
+    "QUANTIZERS",
+    "WEIGHTED",
+    "Insertion",
+    "input_node",
+    "inputs_of",
+    "load",
+    "output_node",
+    "outputs_of",
+    "reads_no_weight",
+    "skipped",
+    "weights_of",
+]
+
+CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
+WEIGHTED = (*CONVOLUTIONS, "mul", "matmul")
+"""Operators whose weights can be quantized."""
+
+PAIRED = (
+    *("pool2d", "elementwise_add", "concat", "softmax", "argmax", "transpose", "equal", "gather"),
+    *("greater_equal", "greater_than", "less_equal", "less_than", "mean", "not_equal", "reshape"),
+    *("reshape2", "bilinear_interp", "nearest_interp", "trilinear_interp", "slice", "squeeze"),
+    *("elementwise_sub", "mul", "matmul", "relu", "relu6", "leaky_relu", "tanh", "swish"),
+)
+"""Operators whose inputs can be quantized and dequantized at once."""
+
+OUT_SCALED = frozenset(
+    {*WEIGHTED, "relu", "leaky_relu", "relu6", "sigmoid", "tanh", "prelu", "swish", "softmax"}
+    | {"batch_norm", "elementwise_add", "pool2d", "reshape2", "transpose2", "concat"}
+    | {"elementwise_mul", "scale"}
+)
+"""Operators for whose outputs engines want scales."""
+
+QUANTIZERS = frozenset(
+    {"fake_quantize_abs_max", "fake_quantize_range_abs_max"}
+    | {"fake_quantize_moving_average_abs_max", "fake_channel_wise_quantize_abs_max"}
+)
+DEQUANTIZERS = frozenset({"fake_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs"})
+
+
+def _named(slots: Mapping[str, list[str]], wanted: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name for slot in wanted for name in slots.get(slot, [])))
+
+
+def inputs_of(op: Operator) -> list[str]:
+    """The variables with which an operator computes, without shapes, positions and statistics."""
+    return _named(op.inputs, ("Input", "Filter", "X", "Y"))
+
+
+def outputs_of(op: Operator) -> list[str]:
+    """The variables with what an operator computes, without masks and statistics."""
+    return _named(op.outputs, ("Output", "Out", "Y"))
+
+
+def input_node(graph: IrGraph, op: IrOpNode, name: str) -> IrVarNode:
+    """The version of a variable that an operator reads."""
+    return graph._find_node_by_name(op.inputs, name)
+
+
+def output_node(graph: IrGraph, op: IrOpNode, name: str) -> IrVarNode:
+    """The version of a variable that an operator makes."""
+    return graph._find_node_by_name(op.outputs, name)
+
+
+def weights_of(graph: IrGraph) -> set[str]:
+    """The names of all persistable variables."""
+    return {node.name() for node in graph.all_persistable_nodes()}
+
+
+def reads_no_weight(graph: IrGraph, op: IrOpNode) -> bool:
+    """Whether nothing that an operator computes with is persistable."""
+    nodes = (input_node(graph, op, name) for name in inputs_of(op.operator))
+    return not any(node.persistable() for node in nodes)
+
+
+def skipped(op: IrOpNode, pattern: str | Sequence[str]) -> bool:
+    """Whether the user took an operator out, by the name scope that it was made in."""
+    patterns = [pattern] if isinstance(pattern, str) else pattern
+    scope = op.operator.attrs.get(roles.NAME_SCOPE, "")
+    return any(part in scope for part in patterns)
+
+
+def load(scope: Scope, name: str) -> np.ndarray[Any, Any]:
+    """The value of a variable."""
+    found = scope.find_var(name)
+    assert found is not None, f"Cannot find {name} in scope."
+    return np.array(found.get_tensor())
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """Puts operators into a graph, and what they keep into a scope.
+
+    Args:
+        graph: it is changed.
+        scope: gets the values of new persistable variables.
+        place: where these lie.
+    """
+
+    graph: IrGraph
+    scope: Scope | None
+    place: Place | None
+
+    def store(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        """Give a variable a value.
+
+        Raises:
+            AssertionError: scope or place is missing.
+        """
+        assert self.scope is not None, "The scope cannot be set None."
+        assert self.place is not None, "The place cannot be set None."
+        self.scope.var(name).get_tensor().set(value, self.place)
+
+    def new(self, node: IrVarNode, name: str, shape: Sequence[int] | None = None) -> IrVarNode:
+        """A variable like another one."""
+        wanted = node.shape() if shape is None else shape
+        return self.graph.create_var_node(name, node.type(), wanted, node.dtype())
+
+    def kept(self, node: IrVarNode, name: str, value: Any) -> IrVarNode:
+        """A persistable variable with numbers of the type that another one has.
+
+        Args:
+            node: the other one.
+            name: of the new one.
+            value: a number, or several.
+        """
+        numbers = np.array(value, to_numpy(node.dtype())).reshape(-1)
+        self.store(name, numbers)
+        kind, shape = VarType.LOD_TENSOR, list(numbers.shape)
+        return self.graph.create_persistable_node(name, kind, shape, node.dtype())
+
+    def version(self, node: IrVarNode) -> IrVarNode:
+        """The next version of a variable."""
+        return self.graph.create_var_node_from_desc(node.variable.desc)  # type: ignore[union-attr]
+
+    def op(
+        self,
+        type: str,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        **attrs: Any,
+    ) -> None:
+        """An operator of the forward pass, with its links."""
+        node = self.graph.create_op_node(
+            type, {**attrs, roles.ROLE: roles.FORWARD}, inputs, outputs
+        )
+        for read in _flat(inputs):
+            self.graph.link_to(read, node)
+        for made in _flat(outputs):
+            self.graph.link_to(node, made)
+
+    def moving(
+        self, node: IrVarNode, names: str
+    ) -> tuple[dict[str, IrVarNode], dict[str, IrVarNode]]:
+        """Slots for the mean of scales that goes on from step to step, of inputs and of outputs.
+
+        Args:
+            node: whose scale it is.
+            names: of its variables, with ``{}`` for what they hold.
+        """
+        inputs, outputs = {}, {}
+        for what in ("State", "Accum"):
+            name = unique_name.generate(names.format(what.lower()))
+            inputs["In" + what] = self.kept(node, name, 1.0)
+            outputs["Out" + what] = self.version(inputs["In" + what])
+        return inputs, outputs
+
+
+def _flat(slots: Mapping[str, Any]) -> Iterator[IrVarNode]:
+    for nodes in slots.values():
+        yield from nodes if isinstance(nodes, list) else [nodes]

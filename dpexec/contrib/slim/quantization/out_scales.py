@@ -1,0 +1,94 @@
+"""Scales of what operators compute, which engines for prediction ask for."""
+
+from __future__ import annotations
+
+from dpexec.contrib.slim.quantization.graphs import (
+    OUT_SCALED,
+    Insertion,
+    load,
+    output_node,
+    outputs_of,
+)
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.ir.ir_graph import IrGraph
+
+__all__ = ["OutScaleForInferencePass", "OutScaleForTrainingPass"]
+
+
+class OutScaleForTrainingPass:
+    """Lets training find out the scales of outputs: their largest magnitudes, fading.
+
+    Args:
+        scope: gets the scales.
+        place: where these lie.
+        moving_rate: how fast their means fade.
+    """
+
+    def __init__(
+        self, scope: Scope | None = None, place: Place | None = None, moving_rate: float = 0.9
+    ) -> None:
+        self._scope, self._place, self._moving_rate = scope, place, moving_rate
+
+    def apply(self, graph: IrGraph) -> IrGraph:
+        """Change a graph.
+
+        Args:
+            graph: of a program, for test or with its gradients.
+
+        Returns:
+            The graph.
+        """
+        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        insertion, is_test = Insertion(graph, self._scope, self._place), graph.is_test()
+        for op in graph.graph.ops:
+            for name in outputs_of(op.operator) if op.name() in OUT_SCALED else ():
+                node = output_node(graph, op, name)
+                scale = insertion.kept(node, f"{name}@scale", 1.0)
+                ins, outs = {"X": node}, {"Out": insertion.version(node), "OutScale": scale}
+                if not is_test:
+                    more_ins, more_outs = insertion.moving(node, "scale_{}@")
+                    ins, outs = ins | more_ins, outs | more_outs
+                insertion.op(
+                    "moving_average_abs_max_scale",
+                    ins,
+                    outs,
+                    moving_rate=self._moving_rate,
+                    is_test=is_test,
+                )
+        graph.resolve_hazard()
+        return graph
+
+
+class OutScaleForInferencePass:
+    """Writes the scales that training found into the attribute ``out_threshold`` of operators.
+
+    Args:
+        scope: has the scales.
+    """
+
+    def __init__(self, scope: Scope | None = None) -> None:
+        self._scope = scope
+
+    def apply(self, graph: IrGraph) -> IrGraph:
+        """Change a graph.
+
+        Args:
+            graph: of a program for test.
+
+        Returns:
+            The graph.
+
+        Raises:
+            AssertionError: an operator has several outputs, or an output no scale.
+        """
+        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        assert self._scope is not None, "The scope cannot be set None."
+        for op in graph.graph.ops:
+            if op.name() in OUT_SCALED:
+                names = outputs_of(op.operator)
+                assert len(names) == 1, f"{op.name()} must have one output, but has {names}"
+                scale = load(self._scope, f"{names[0]}@scale")
+                op.set_attr("out_threshold", float(scale[0]))
+        graph.resolve_hazard()
+        return graph

@@ -1,0 +1,119 @@
+"""``AddQuantDequantPass``: operators without weights that read numbers rounded to few levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dpexec.contrib.slim.quantization.graphs import (
+    PAIRED,
+    Insertion,
+    input_node,
+    inputs_of,
+    reads_no_weight,
+    skipped,
+)
+from dpexec.core.places import Place
+from dpexec.core.scope import Scope
+from dpexec.ir.ir_graph import IrGraph
+from dpexec.ir.nodes import IrVarNode
+
+__all__ = ["AddQuantDequantPass"]
+
+
+class AddQuantDequantPass:
+    """Puts an operator that quantizes and dequantizes at once before what operators read.
+
+    Args:
+        scope: gets scales that are kept from step to step.
+        place: where these lie.
+        moving_rate: how fast their means fade.
+        quant_bits: of the levels.
+        skip_pattern: operators in name scopes with this part (or one of these) stay as they are.
+        quantizable_op_type: the operators to do it for.
+        is_full_quantized: do it for all that are supported.
+
+    Raises:
+        AssertionError: an operator is not supported, or scope or place is missing.
+    """
+
+    _supported_quantizable_op_type: ClassVar = list(PAIRED)
+    _activation_type: ClassVar = [
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "tanh",
+        "swish",
+    ]
+
+    def __init__(
+        self,
+        scope: Scope | None = None,
+        place: Place | None = None,
+        moving_rate: float = 0.9,
+        quant_bits: int = 8,
+        skip_pattern: str | Sequence[str] = ("skip_quant",),
+        quantizable_op_type: Sequence[str] = ("elementwise_add", "pool2d"),
+        is_full_quantized: bool = False,
+    ) -> None:
+        for type in () if is_full_quantized else quantizable_op_type:
+            assert type in PAIRED, f"{type} is not supported for quantization."
+        assert scope is not None, "scope must not be None."
+        assert place is not None, "place must not be None."
+        self._scope, self._place = scope, place
+        self._moving_rate, self._bits = moving_rate, quant_bits
+        self._skip_pattern = skip_pattern
+        self._types = list(PAIRED if is_full_quantized else quantizable_op_type)
+
+    def apply(self, graph: IrGraph) -> IrGraph:
+        """Change a graph.
+
+        Args:
+            graph: of a program, for test or with its gradients.
+
+        Returns:
+            The graph.
+        """
+        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        insertion = Insertion(graph, self._scope, self._place)
+        made: dict[str, IrVarNode] = {}  # what is read instead of a variable
+        ops = graph.graph.ops
+        for op in ops:
+            taken = op.operator.attrs.get("quantization_type") == "qat_with_weight"
+            if op.name() not in self._types or taken or skipped(op, self._skip_pattern):
+                continue
+            if not reads_no_weight(graph, op):
+                continue
+            op.set_attr("quantization_type", "qat_without_weight")
+            op.set_attr("activation_bits", self._bits)
+            for name in inputs_of(op.operator):
+                node = input_node(graph, op, name)
+                if name not in made:
+                    made[name] = self._rounded(insertion, node)
+                graph.update_input_link(node, made[name], op)
+        gradients = [f"{type}_grad" for type in self._types]
+        for op in ops:
+            for node in op.inputs if op.name() in gradients else ():
+                if node.name() in made and not node.is_ctrl_var():
+                    graph.update_input_link(node, made[node.name()], op)
+        graph.resolve_hazard()
+        return graph
+
+    def _rounded(self, insertion: Insertion, node: IrVarNode) -> IrVarNode:
+        name, is_test = f"{node.name()}.quant_dequant", insertion.graph.is_test()
+        made = insertion.new(node, name)
+        before = insertion.kept(node, f"{name}.scale", 0.001)
+        ins = {"X": node, "InScale": before}
+        outs = {"Out": made, "OutScale": insertion.version(before)}
+        if not is_test:
+            more_ins, more_outs = insertion.moving(node, "quant_dequant.{}")
+            ins, outs = ins | more_ins, outs | more_outs
+        insertion.op(
+            "fake_quantize_dequantize_moving_average_abs_max",
+            ins,
+            outs,
+            bit_length=self._bits,
+            moving_rate=self._moving_rate,
+            is_test=is_test,
+        )
+        return made
