@@ -104,13 +104,13 @@ def test_batch_norm_statistics_are_those_of_device_0(mode):
 def test_idle_device_keeps_its_statistics_of_before():
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup):
-        x = fluid.data("x", [None, 2], "float32")
+        x = fluid.data("x", [None, 2, 2], "float32")
         fluid.layers.batch_norm(x, momentum=0.5, moving_mean_name="mean")
     compiled = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * 2)
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(startup)
-    exe.run(compiled, feed={"x": np.full((1, 2), 8, "float32")})
-    ones = np.ones((2, 2), "float32")
+    exe.run(compiled, feed={"x": np.full((1, 2, 2), 8, "float32")})
+    ones = np.ones((2, 2, 2), "float32")
     (means,) = exe.run(compiled, feed={"x": ones}, fetch_list=["mean"])
     assert means.tolist() == [4.0 / 2 + 0.5] * 2 + [0.5] * 2
 
