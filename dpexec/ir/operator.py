@@ -92,25 +92,29 @@ class Operator:
         return list(self.outputs)
 
     def input(self, name: str) -> list[str]:
-        """Variables in an input slot.
+        """Variables in an input slot; none if the operator has such a slot, but leaves it empty.
 
         Raises:
             EnforceNotMet: there is no such slot.
         """
-        return list(self._slot(self.inputs, name, "input"))
+        return self._slot("input", name)
 
     def output(self, name: str) -> list[str]:
-        """Variables in an output slot.
+        """Variables in an output slot; none if the operator has such a slot, but leaves it empty.
 
         Raises:
             EnforceNotMet: there is no such slot.
         """
-        return list(self._slot(self.outputs, name, "output"))
+        return self._slot("output", name)
 
-    def _slot(self, slots: dict[str, list[str]], name: str, kind: str) -> list[str]:
-        if name not in slots:
-            raise EnforceNotMet(f"operator {self.type} has no {kind} {name}, only {list(slots)}")
-        return slots[name]
+    def _slot(self, kind: str, name: str) -> list[str]:
+        given: dict[str, list[str]] = getattr(self, f"{kind}s")
+        known = opdef.find(self.type)
+        declared = [slot.name for slot in getattr(known, f"{kind}s", ())]
+        if name not in given and name not in declared:
+            names = list(dict.fromkeys((*given, *declared)))
+            raise EnforceNotMet(f"operator {self.type} has no {kind} {name}, only {names}")
+        return list(given.get(name, []))
 
     @property
     def input_arg_names(self) -> list[str]:

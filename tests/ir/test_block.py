@@ -117,3 +117,16 @@ def test_variables_are_declared_again_only_as_they_are(change):
     assert var.stop_gradient
     with pytest.raises(ValueError, match="v has been created before"):
         block.create_var(name="v", **change)
+
+
+def test_slots_that_an_operator_leaves_empty_hold_nothing():
+    """Tools that prune ask every convolution for its bias."""
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        image = fluid.data("image", [None, 1, 4, 4])
+        fluid.layers.conv2d(image, 2, 3, bias_attr=False)
+        (op,) = fluid.default_main_program().global_block().ops
+    assert op.input("Bias") == op.desc.input("Bias") == []
+    with pytest.raises(fluid.core.EnforceNotMet, match="conv2d has no input Other, only"):
+        op.input("Other")
+    with pytest.raises(fluid.core.EnforceNotMet, match="conv2d has no output Bias, only"):
+        op.output("Bias")
