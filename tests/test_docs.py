@@ -65,6 +65,12 @@ def test_programs_are_run():
     assert without == ["docs/gpu.md"]  # it is for clusters of GPUs
 
 
+def test_map_of_the_project_names_every_room():
+    rooms = {path.parent.name for path in (ROOT / "dpexec").glob("*/__init__.py")}
+    named = re.findall(r"`(?:dpexec/)?(\w+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert rooms - set(named) == set()
+
+
 def test_map_of_the_runtime_names_files_that_are_there():
     text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
     there = {str(path) for path in (ROOT / "dpexec").glob("**/*.py")}

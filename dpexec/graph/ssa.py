@@ -110,6 +110,7 @@ class SSAGraph(Drawable):
         self.pre_fetched: dict[int, list[str]] = {}
         """Variables whose rows are fed to the devices of a ParallelDo, by number of its block."""
         self.ops: list[OpNode] = []
+        """In a topological order."""
         self.vars: list[VarNode] = []
         self.versions: list[dict[str, list[VarNode]]] = [{} for _ in places]
         self.removed: frozenset[str] = frozenset()
@@ -124,11 +125,6 @@ class SSAGraph(Drawable):
         """The devices that run the whole program."""
         inner = min((devices[0] for devices in self.bodies.values()), default=len(self.places))
         return range(inner)
-
-    @property
-    def nodes(self) -> list[OpNode]:
-        """The operator nodes in a topological order."""
-        return self.ops
 
     def latest(self, name: str, device: int) -> VarNode | None:
         """The newest version of a variable on a device.

@@ -50,7 +50,7 @@ def own_names(graph: SSAGraph) -> list[frozenset[str]]:
 def _equal_values(graph: SSAGraph, common: set[str]) -> set[VarNode]:
     """The values that are equal on all replicas, if those of some variables are at the start."""
     equal = {var for var in graph.vars if var.writer is None and var.name in common}
-    for node in graph.nodes:
+    for node in graph.ops:
         if node.kind == "broadcast":
             equal.update(node.inputs)
         if node.kind in ("all_reduce", "broadcast") or _is_function(node, equal):
