@@ -91,3 +91,26 @@ def test_killed_client_leaves_nothing(pair):
         os.kill(trainer.pid, signal.SIGKILL)
         trainer.wait()
         until(lambda: all_held(pair) == NOTHING)
+
+
+ENDING = """
+from dpexec.runtime.cluster.nannies import end_at_once
+
+class Garbage:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("looked for garbage")
+
+garbage = Garbage()
+end_at_once()
+"""
+
+
+def test_processes_with_nannies_end_without_a_search_for_garbage():
+    shown = subprocess.check_output([sys.executable, "-c", ENDING], text=True)
+    assert shown == ""
+    usual = ENDING.replace("end_at_once()", "")
+    shown = subprocess.check_output([sys.executable, "-c", usual], text=True)
+    assert shown == "looked for garbage\n"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
 from dpexec.runtime.cluster.gpus import require_gpu
 from dpexec.runtime.cluster.log import leave_out_told_errors
+from dpexec.runtime.cluster.nannies import end_at_once, leave_interrupts_to_nanny
 from dpexec.runtime.cluster.versions import StaleTaskError, StepArrays, Versions
 from dpexec.runtime.cluster.worker import (
     Epoch,
@@ -81,22 +81,11 @@ def setup(epoch: Epoch, step: int, spec: Compilation) -> None:
     """
     leave_out_told_errors()
     worker = get_worker()
-    _leave_interrupts_to_nanny(worker)
+    if worker.nanny:
+        leave_interrupts_to_nanny(worker)
+        end_at_once()
     require_gpu(spec, worker.address)
     keep(WorkerReplicas(epoch, spec), worker.address)
-
-
-def _leave_interrupts_to_nanny(worker: Any) -> None:
-    """Let Ctrl-C not end a worker, and with it the state of its replicas.
-
-    In a terminal or a notebook it reaches the processes of a ``LocalCluster``, too, but is meant
-    for the one that trains. Nannies end their workers by other means.
-
-    Args:
-        worker: which; without a nanny, Ctrl-C is how its user ends it.
-    """
-    if worker.nanny:
-        worker.loop.add_callback(signal.signal, signal.SIGINT, signal.SIG_IGN)  # on main threads
 
 
 async def advance(epoch: Epoch, dask_worker: Any) -> Held | None:
