@@ -23,7 +23,7 @@ from dpexec.ops._gru import GruCell, gru_weights, run, run_back
 from dpexec.ops._recurrent import Loops
 from dpexec.ops._steps import Steps
 
-__all__ = ["LOOPS"]
+__all__ = ["LOOPS", "backward_gates"]
 
 _ONE = np.float32(1)
 _LOOPS_KEPT = 64  # for units of different sizes
@@ -145,22 +145,22 @@ def _backward_states(p: int) -> int:
 
 @apart
 def _back_gates(
-    rows: int, size: int, gates: Any, before: Any, d_seen: Any, d_before: Any, d_reset: Any
+    rows: int, size: int, gates: Any, before: Any, d_seen: Any, d_gates: Any, d_before: Any
 ) -> None:
     for row in range(rows):
         g, s = row * 3 * size, row * size
         for j in range(size):
             r, d = gates[g + size + j], d_seen[s + j]
-            d_reset[g + j] = d * before[s + j] * r * (_ONE - r)
+            d_gates[g + size + j] = d * before[s + j] * r * (_ONE - r)
             d_before[s + j] += d * r
 
 
 @kernel
-def _backward_gates(p: int) -> int:
+def backward_gates(p: int) -> int:
     """The gradient of the reset gates of a step.
 
-    Arguments: sequences, size, gates, states before, gradient of what was seen of them, gradient
-    of the states before, to which is added, gradient of the reset gates.
+    Arguments: sequences, size, gates, states before, gradient of what was seen of them, of the
+    gates, and of the states before, to which is added.
     """
     _back_gates(
         count(p, 0),
@@ -224,7 +224,7 @@ def _backward_loop(size: int, origin: bool) -> Loop:
     arrays, (counts, starts) = unknowns(8, 2)
     gates, before, d_states, of_gates, sums, d_before, d_seen, d_gates = arrays
     of_candidate = further(of_gates, 2 * size * size)
-    d_update, d_reset, d_new = (place(d_gates, starts, 3 * size, i * size) for i in range(3))
+    d_update, d_new = (place(d_gates, starts, 3 * size, i * size) for i in (0, 2))
     known = place(gates, starts, 3 * size), place(before, starts, size)
     d_here = place(d_states, starts, size)
     of_new, of_both = (d_new, of_candidate, d_seen), (d_update, of_gates, sums)
@@ -234,7 +234,7 @@ def _backward_loop(size: int, origin: bool) -> Loop:
             (counts, size, origin, *known, d_here, sums, d_before, d_update, d_new),
         ),
         product((counts, size, size), of_new, (3 * size, size)),
-        (_backward_gates, (counts, size, *known, d_seen, d_before, d_reset)),
+        (backward_gates, (counts, size, *known, d_seen, d_update, d_before)),
         product((counts, size, 2 * size), of_both, (3 * size, size)),
     ]
     return Loop(calls, len(arrays))

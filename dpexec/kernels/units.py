@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.kernels.calls import Call, multiplies, product
 from dpexec.kernels.elementwise import ADD, TOTAL
 from dpexec.kernels.generate import single
+from dpexec.kernels.gru import backward_gates
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, kernel, number, shifted
 from dpexec.kernels.math import apart, sigmoid, tanh
@@ -124,37 +125,6 @@ def _back_states(p: int) -> int:
     return 0
 
 
-@apart
-def _back_gates_of(
-    rows: int, size: int, gates: Any, before: Any, d_seen: Any, d_gates: Any, d_before: Any
-) -> None:
-    for row in range(rows):
-        g, s = row * 3 * size, row * size
-        for j in range(size):
-            r, d = gates[g + size + j], d_seen[s + j]
-            d_gates[g + size + j] = d * before[s + j] * r * (_ONE - r)
-            d_before[s + j] += d * r
-
-
-@kernel
-def _back_gates(p: int) -> int:
-    """The gradient of the reset gates.
-
-    Arguments: rows, size, gates, states, gradient of what was seen of them, of the gates, and of
-    the states, to which is added.
-    """
-    _back_gates_of(
-        count(p, 0),
-        count(p, 1),
-        floats(p, 2),
-        floats(p, 3),
-        floats(p, 4),
-        floats(p, 5),
-        floats(p, 6),
-    )
-    return 0
-
-
 def _multiply(code: Code, made: Call, parts: Mapping[Value, Any] | None = None) -> None:
     """Call a product.
 
@@ -217,7 +187,7 @@ def gru_unit_grad(
     code.emit(_back_states, *known, d_state, d_gates, d_before)
     through = (rows, size, size), (d_gates, weight, d_seen), (3 * size, size)
     _multiply(code, product(*through, turned=True), {d_gates: 2 * size, weight: 2 * size * size})
-    code.emit(_back_gates, rows, size, gates, before, d_seen, d_gates, d_before)
+    code.emit(backward_gates, rows, size, gates, before, d_seen, d_gates, d_before)
     through = (rows, size, 2 * size), (d_gates, weight, more), (3 * size, 2 * size)
     _multiply(code, product(*through, turned=True))
     ADD.add_to(code, d_before, more)
