@@ -74,6 +74,7 @@ _FAMILIES = (
     "padding",
     "pooling",
     "products",
+    "quantization",
     "rows",
     "sampled",
     "schedules",
