@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from . import intervals
-from .schedule import Schedule
+from .schedule import Schedule, Slice
 from .units import percent
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def advice(
         *_too_few_cores(schedule, steps),
     ]
     found.sort(key=lambda one: -one.share)
-    found = [*found[:_AT_MOST], *_hot_spot(schedule, path)]
+    found = [*found[:_AT_MOST], *_hot_spot(schedule, steps, path)]
     return tuple(one for one in found if one.share >= WORTH_SAYING)
 
 
@@ -164,21 +165,44 @@ def _too_few_cores(schedule: Schedule, steps: Sequence[StepTime]) -> Iterator[Ad
     )
 
 
-def _hot_spot(schedule: Schedule, path: CriticalPath) -> Iterator[Advice]:
+def _hot_spot(
+    schedule: Schedule, steps: Sequence[StepTime], path: CriticalPath
+) -> Iterator[Advice]:
+    """The type of operator that takes longest on the critical path, in the time it usually takes.
+
+    What took long in this step alone was interrupted; there is nothing to save.
+    """
+    usual = _usual_times(schedule, {step.step for step in steps})
     times: dict[str, float] = {}
     made_by: dict[str, dict[int, None]] = {}
     for index in path.slices:
         piece = schedule.by_id[index]
         if piece.event.kind == "op":
-            times[piece.event.name] = times.get(piece.event.name, 0.0) + piece.own
-            made_by.setdefault(piece.event.name, {}).update(dict.fromkeys(schedule.nodes_of(piece)))
-    if not times or not path.step_seconds:
+            name = piece.event.name
+            times[name] = times.get(name, 0.0) + usual.get(_operator(piece), piece.own)
+            made_by.setdefault(name, {}).update(dict.fromkeys(schedule.nodes_of(piece)))
+    whole = median(step.seconds for step in steps) if steps else 0.0
+    if not times or not whole:
         return
     name = max(times, key=times.__getitem__)
-    share = times[name] / path.step_seconds
+    share = times[name] / whole
     yield Advice(
         f"{name} alone is {percent(share)} of the step on the critical path: every millisecond "
         "saved there is one of the step",
         tuple(made_by[name]),
         share,
     )
+
+
+def _usual_times(schedule: Schedule, steps: Collection[int]) -> dict[Hashable, float]:
+    """Seconds of their own that operators take in some steps, in the median."""
+    found: dict[Hashable, list[float]] = {}
+    for piece in schedule.slices:
+        if piece.event.kind == "op" and piece.event.step in steps:
+            found.setdefault(_operator(piece), []).append(piece.own)
+    return {operator: median(times) for operator, times in found.items()}
+
+
+def _operator(piece: Slice) -> Hashable:
+    """What is the same in every step."""
+    return piece.event.name, piece.event.node, piece.event.device

@@ -14,17 +14,17 @@ _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 def _digits(value: float) -> str:
     """Three digits that count, without an exponent."""
-    if abs(value) >= 100:
+    if abs(value) >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
 
 
 def seconds_text(seconds: float) -> str:
     """Return a time with its unit.
 
     Example:
-        >>> seconds_text(0.00123), seconds_text(4.2e-7), seconds_text(12), seconds_text(0)
-        ('1.23 ms', '420 ns', '12.0 s', '0 s')
+        >>> seconds_text(0.00123), seconds_text(9.999e-9), seconds_text(12), seconds_text(0)
+        ('1.23 ms', '10.0 ns', '12.0 s', '0 s')
     """
     if not seconds:
         return "0 s"

@@ -42,6 +42,22 @@ def test_a_straggler_is_named_with_what_it_costs():
     json.dumps(found.to_json())
 
 
+def test_an_operator_that_was_interrupted_once_is_not_worth_changing():
+    graph = GraphFile(1)
+    key = "forward_dev0-0"
+    graph.task(key, 0, [graph.op("mul", 0, ["x"], ["h"]), graph.op("relu", 0, ["h"], ["y"])])
+    events = []
+    for step, mul in enumerate((7, 2, 7)):  # step 1 is the typical one: all take 10 seconds
+        start, middle, stop = 10 * step, 10 * step + mul, 10 * step + 10
+        events += [
+            task(key, 0, start, stop, step=step),
+            event("mul", "op", 0, key, start, middle, node=0, step=step),
+            event("relu", "op", 0, key, middle, stop, node=1, step=step),
+        ]
+    (found,) = analysis_of(trace(events, graph)).advice
+    assert str(found).startswith("mul alone is 70% of the step")
+
+
 def reduce_graph():
     """Device 0 owns the parameter: it reduces, updates and broadcasts."""
     graph = GraphFile(2, "reduce")

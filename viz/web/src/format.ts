@@ -11,8 +11,8 @@ function steps(value: number, scale: [number, string][], write: (value: number) 
 /** Three significant digits. */
 export function digits(value: number): string {
   const size = Math.abs(value);
-  if (size >= 100 || Number.isInteger(value)) return count(Math.round(value));
-  return value.toFixed(size >= 10 ? 1 : 2);
+  if (size >= 99.95 || Number.isInteger(value)) return count(Math.round(value));
+  return value.toFixed(size >= 9.995 ? 1 : 2);
 }
 
 export function count(value: number): string {
