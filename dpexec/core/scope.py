@@ -36,6 +36,7 @@ class ScopeVariable:
     def get_tensor(self) -> LoDTensor:
         """The dense tensor of this variable, made empty if the variable is new."""
         tensor: LoDTensor = self._get(LoDTensor)
+        tensor.in_scope = True
         return tensor
 
     def get_selected_rows(self) -> SelectedRows:

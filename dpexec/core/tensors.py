@@ -17,10 +17,10 @@ __all__ = ["LoDTensor", "LoDTensorArray", "Tensor"]
 
 _clock = itertools.count(1)
 last_write = 0
-"""Time of the latest write through a public method, so that a runtime that holds copies can tell
-with one comparison that none of them is out of date."""
+"""Time of the latest write to a variable through a public method, so that a runtime that holds
+copies can tell with one comparison that none of them is out of date."""
 moves = 0
-"""How often a tensor got another array, so that whoever knows where arrays lie can tell with one
+"""How often a variable got another array, so that whoever knows where arrays lie can tell with one
 comparison that they still do."""
 
 
@@ -51,9 +51,11 @@ class LoDTensor:
 
     ``array`` is None until something was stored. ``version`` grows with every write from outside
     a run; runtimes that replicate a tensor compare it to notice that their copies are stale.
+    ``in_scope`` says whether it is a variable's: nobody keeps copies of others, such as feeds, so
+    what is written to these concerns no runtime.
     """
 
-    __slots__ = ("_array", "_dims", "_lod", "_source", "place", "version")
+    __slots__ = ("_array", "_dims", "_lod", "_source", "in_scope", "place", "version")
 
     def __init__(self) -> None:
         self._array: Any = None
@@ -61,6 +63,7 @@ class LoDTensor:
         self._lod: list[list[int]] = []
         self.place: Place = CPUPlace()
         self._source: Callable[[], Any] | None = None
+        self.in_scope = False
         self.version = 0
 
     @property
@@ -73,7 +76,8 @@ class LoDTensor:
     @array.setter
     def array(self, value: Any) -> None:
         self._array, self._source = value, None
-        moved()
+        if self.in_scope:
+            moved()
 
     @property
     def form(self) -> Any:
@@ -83,11 +87,13 @@ class LoDTensor:
     def defer(self, source: Callable[[], Any]) -> None:
         """Let ``source`` deliver the array when it is first read (state kept on a cluster)."""
         self._array, self._source = None, source
-        moved()
+        if self.in_scope:
+            moved()
 
     def touch(self) -> None:
         """Mark the value as written from outside the runtime that replicates it."""
-        self.version = tick()
+        if self.in_scope:
+            self.version = tick()
 
     def set(self, array: Any, place: Place | None = None, zero_copy: bool = False) -> None:
         """Store a copy of an array.

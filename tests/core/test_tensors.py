@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dpexec as fluid
+from dpexec.core import tensors
 
 
 def tensor(array, lod=()):
@@ -71,3 +72,16 @@ def test_tensors_share_what_they_hold():
     held, other = tensor([[1.0, 2.0]]), fluid.LoDTensor()
     other._share_data_with(held)
     assert other.array is held.array
+
+
+def test_only_what_is_written_to_variables_concerns_runtimes():
+    before = tensors.moves, tensors.last_write
+    fed = fluid.LoDTensor()
+    fed.set(np.ones((3, 2), "float32"))
+    fed.set_lod([[0, 1, 3]])
+    fed.set(np.zeros((3, 2), "float32"))
+    assert (tensors.moves, tensors.last_write) == before
+    variable = fluid.Scope().var("x").get_tensor()
+    variable._share_data_with(fed)
+    assert tensors.moves > before[0]
+    assert tensors.last_write == variable.version > before[1]
