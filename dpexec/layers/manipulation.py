@@ -346,9 +346,9 @@ def size(input: Variable) -> Variable:
 
 
 def rank(input: Variable) -> Variable:
-    """The number of dimensions, int32. Source: Paddle op ``assign_value``."""
+    """The number of dimensions, int32 of shape (). Source: Paddle op ``assign_value``."""
     check_type(input, "input", Variable, "rank")
-    return assign(np.array([len(input.shape)], dtype=np.int32))
+    return assign(np.array(len(input.shape), dtype=np.int32))
 
 
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:

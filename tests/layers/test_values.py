@@ -127,6 +127,7 @@ def test_layers_around_shapes():
     )
     size, rank, reverse, index, flip, sums, nowhere, empty = got
     assert (size.item(), rank.item(), empty.item()) == (6, 2, False)
+    assert rank.shape == layers.rank(x).shape == ()
     np.testing.assert_array_equal(reverse, values[:, ::-1])
     np.testing.assert_array_equal(index, values[::-1])
     np.testing.assert_array_equal(flip, values[::-1, ::-1])
