@@ -197,7 +197,8 @@ class SampleCall:
             inputs = {slot: names for slot, names in grad_op.inputs.items() if any(names)}
             outputs = {slot: names for slot, names in grad_op.outputs.items() if any(names)}
             for name in (n for names in outputs.values() for n in names if n):
-                self.block.create_var(name=name)
+                if not self.block.has_var(name):
+                    self.block.create_var(name=name)
             op = self.block.append_op(
                 type=grad_op.type, inputs=inputs, outputs=outputs, attrs=dict(grad_op.attrs)
             )
