@@ -152,9 +152,10 @@ class Operator:
     @property
     def continued(self) -> list[str]:
         """What the kernel adds to: its first output, if it asks for what that held before."""
-        definition = self.definition
-        asks = "before" in definition.kernel_arguments
-        return self.outputs.get(definition.outputs[0].name, []) if asks else []
+        known = opdef.find(self.type)  # programs for other engines are pruned and saved, too
+        if known is None or "before" not in known.kernel_arguments:
+            return []
+        return self.outputs.get(known.outputs[0].name, [])
 
     @property
     def writes(self) -> list[str]:

@@ -17,6 +17,7 @@ from dpexec.contrib.slim.quantization import (
     OutScaleForTrainingPass,
     QuantizationFreezePass,
     QuantizationTransformPass,
+    TransformForMobilePass,
 )
 from dpexec.framework import IrGraph
 from tests import guides
@@ -121,6 +122,29 @@ def test_weights_of_zero_stay_zero(kind):
     (after,) = exe.run(graph.to_program(), feed, [prediction], scope=scope)
     np.testing.assert_allclose(after, before, rtol=1e-5)
     assert not np.array(weight)[1:].any()
+
+
+def test_nets_for_other_engines_are_saved_though_they_do_not_run(tmp_path):
+    scope, exe = fluid.Scope(), fluid.Executor(PLACE)
+    _, test, prediction, _ = programs.built(fluid, "lenet", scope)
+    graph = QuantizationTransformPass(scope, PLACE).apply(graph_of(test))
+    for step in (QuantizationFreezePass(scope, PLACE), ConvertToInt8Pass(scope, PLACE)):
+        step.apply(graph)
+    program = TransformForMobilePass().apply(graph).to_program()
+    assert [op.type for op in program.global_block().ops][:3] == [
+        "quantize",
+        "conv2d",
+        "dequantize",
+    ]
+    with fluid.scope_guard(scope):
+        target = program.global_block().var(prediction)
+        fluid.io.save_inference_model(str(tmp_path), ["image"], [target], exe, program)
+    saved = {path.name for path in tmp_path.iterdir()}
+    weights = {f"{name}.w_0.int8" for name in ("conv2d_0", "conv2d_1", "fc_0")}
+    assert saved == {"__model__", "conv2d_0.b_0", "conv2d_1.b_0", "fc_0.b_0", *weights}
+    assert (tmp_path / "fc_0.w_0.int8").stat().st_size < 100
+    with pytest.raises(fluid.core.EnforceNotMet, match='"quantize" has not been registered'):
+        exe.run(program, next(programs.batches()), [prediction], scope=scope)
 
 
 @pytest.mark.parametrize("pattern", ["skip", ["other", "skip"]])
