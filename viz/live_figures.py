@@ -62,13 +62,14 @@ def loss(board: Any) -> str:
 
 def throughput(board: Any) -> str:
     """Return the curve of samples per second."""
-    return _curve(board.samples_a_second.points, _number_ticks, number, "seconds")
+    points = board.samples_a_second.points
+    return _curve(points, _number_ticks, number, "seconds", from_zero=True)
 
 
 def moved(board: Any) -> str:
     """Return the curve of bytes that collectives read."""
     points = board.bytes_a_second.points
-    return _curve(points, lambda _, high: size_ticks(high), bytes_text, "seconds")
+    return _curve(points, _size_ticks, bytes_text, "seconds", from_zero=True)
 
 
 def memory(board: Any) -> str:
@@ -92,13 +93,14 @@ def _curve(
     ticks: Callable[[float, float], Ticks],
     text: Callable[[float], str],
     below: str,
+    from_zero: bool = False,
 ) -> str:
     """One curve with its scale; what is no number leaves a gap."""
     finite = [y for _, y in points if math.isfinite(y)]
     if not finite:
         return '<p class="note">Nothing yet.</p>'
     low, high = min(finite), max(finite)
-    if low >= 0 and low < high / 3:
+    if from_zero or (low >= 0 and low < high / 3):
         low = 0.0
     if high == low:
         low, high = (0.0, 2 * low) if low > 0 else (low - 1, high + 1)
@@ -124,6 +126,10 @@ def _curve(
     for side, x, word in (*words, ("end", _RIGHT, f"{last:,.0f}")):
         parts.append(f'<text class="faint {side}" x="{x}" y="{_BOTTOM + 20}">{word}</text>')
     return svg(_WIDTH, _HEIGHT, parts, f"Latest value {text(finite[-1])}")
+
+
+def _size_ticks(low: float, high: float) -> Ticks:
+    return size_ticks(high)
 
 
 def _number_ticks(low: float, high: float) -> Ticks:

@@ -24,6 +24,7 @@ PLOTS = {
 }
 """Pages of single panels by the name that dask-labextension shows."""
 
+_WIDTH = 480  # pixels that curves get, and the other panels at least
 _CURVES = ("loss", "throughput", "bytes", "memory")
 _BODY = """<style>
   html, body { background: #ffffff; }
@@ -101,9 +102,11 @@ def _page(drawings: Drawings, _server: Any, extra: dict[str, Any], doc: Any) -> 
         doc.template = env.from_string(f'{{% extends "simple.html" %}}{body}')
         doc.template_variables.update(extra)
     panels = _panels(drawings, doc, ["figures", "graph", *_CURVES, "lanes"])
-    side = column(*(panels[name] for name in _CURVES), width=480)
+    side = column(*(panels[name] for name in _CURVES), sizing_mode="stretch_width")
     main = column(panels["graph"], panels["lanes"], sizing_mode="stretch_width")
-    upper = row(main, side, sizing_mode="stretch_width", spacing=24)
+    for part, grows in ((side, 0), (main, 1)):  # in a narrow window one below the other
+        part.styles = {"flex": f"{grows} 1 {_WIDTH}px", "min-width": f"min({_WIDTH}px, 100%)"}
+    upper = row(main, side, sizing_mode="stretch_width", spacing=24, styles={"flex-wrap": "wrap"})
     doc.add_root(column(panels["figures"], upper, sizing_mode="stretch_width", margin=12))
 
 

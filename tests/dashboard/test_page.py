@@ -18,6 +18,16 @@ const walk = node => {
 walk(document.body);
 return found.join("\\n");
 """
+WIDTHS = """
+const found = [];
+const walk = node => {
+  if (node.shadowRoot) walk(node.shadowRoot);
+  if (node.classList && node.classList.contains("dpl")) found.push(node.clientWidth);
+  node.childNodes.forEach(walk);
+};
+walk(document.body);
+return found;
+"""
 OVERLAPS = """
 const found = [];
 const walk = node => {
@@ -78,6 +88,9 @@ def test_page_follows_training_without_complaints(training):
         steps = text.split("steps\n")[1].split("\n")[0]
         shown(driver, lambda text: text.split("steps\n")[1].split("\n")[0] != steps)
         until(driver, lambda driver: driver.execute_script(OVERLAPS) == [])
+        driver.set_window_size(520, 900)
+        until(driver, lambda driver: min(driver.execute_script(WIDTHS)) > 400)
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 520
         assert complaints(driver) == []
 
 

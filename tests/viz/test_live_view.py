@@ -113,6 +113,16 @@ def test_curve_of_few_or_strange_values(losses):
     assert "nan" not in live_view.panel(board, "loss")
 
 
+@pytest.mark.parametrize(("name", "marks"), [("throughput", "2,000"), ("bytes", "8 MiB")])
+def test_rates_that_hardly_change_have_marks_from_zero_on(name, marks):
+    board = Board()
+    for step in range(4):
+        more = {"samples": 2500 * step, "bytes": (10 << 20) * step + step}
+        board.apply(report(step, float(step), **more))
+    shown = texts(live_view.panel(board, name))
+    assert "0" in shown and marks in shown
+
+
 def test_curve_leaves_a_gap_where_the_loss_is_no_number():
     board = Board()
     values = [3.0, 2.0, float("nan"), float("inf"), 1.0, 0.5]

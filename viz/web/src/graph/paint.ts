@@ -106,7 +106,7 @@ function laneNames(
   context.font = `600 13px ${SANS}`;
   context.textBaseline = "middle";
   context.textAlign = "center";
-  for (const lane of layout.lanes) {
+  for (const lane of layout.lanes.filter((lane) => lane.name)) {
     const left = Math.max(0, lane.x * camera.scale + camera.x);
     const right = Math.min(width, (lane.x + lane.width) * camera.scale + camera.x);
     const shown = context.measureText(lane.name).width + 24;
