@@ -63,6 +63,7 @@ def test_devices_count_alike_if_the_variables_of_a_list_disagree(block):
             r"'x' must be 'float32', but received 'float64': .* array.astype\('float32'\)$",
         ),
         ({"x": np.ones(4, "float32")}, EnforceNotMet, r"'x' should have 2 dimensions.*shape \[2\]"),
+        ({"x": np.ones((4, 2, 2), "float32")}, ValueError, "'x' should have 2 dimensions"),
         ({"y": np.ones((4, 1), "int32")}, EnforceNotMet, "'y' must be 'int64'"),
         ({"x": np.ones((0, 4), "float32")}, EnforceNotMet, "empty"),
         ({"x": [[1.0] * 4]}, RuntimeError, "'x' is a list"),
@@ -145,19 +146,19 @@ def test_what_is_no_number_is_named(block, value, kind):
 
 
 @pytest.mark.parametrize(
-    ("declared", "shape", "remedy"),
+    ("declared", "shape", "error", "remedy"),
     [
-        ([None, 1], (8,), r"array.reshape\(\[-1, 1\]\)$"),
-        ([None, 1, 28, 28], (8, 28, 28), r"array.reshape\(\[-1, 1, 28, 28\]\)$"),
-        ([None, None, 1], (8, 5), r"array.reshape\(\[-1, 5, 1\]\)$"),
-        ([None, 3, 1], (8, 4), r"fed shape \[8, 4\]$"),
-        ([None, 3], (8,), r"fed shape \[8\]$"),
+        ([None, 1], (8,), EnforceNotMet, r"array.reshape\(\[-1, 1\]\)$"),
+        ([None, 1, 28, 28], (8, 28, 28), ValueError, r"array.reshape\(\[-1, 1, 28, 28\]\)$"),
+        ([None, None, 1], (8, 5), EnforceNotMet, r"array.reshape\(\[-1, 5, 1\]\)$"),
+        ([None, 3, 1], (8, 4), ValueError, r"fed shape \[8, 4\]$"),
+        ([None, 3], (8,), EnforceNotMet, r"fed shape \[8\]$"),
     ],
 )
-def test_missing_dimensions_of_one_are_named(declared, shape, remedy):
+def test_missing_dimensions_of_one_are_named(declared, shape, error, remedy):
     block = Program().global_block()
     block.create_var(name="image", shape=declared, is_data=True, need_check_feed=True)
-    with pytest.raises(EnforceNotMet, match=remedy):
+    with pytest.raises(error, match=remedy):
         single_feed(block, {"image": np.ones(shape, "float32")})
 
 

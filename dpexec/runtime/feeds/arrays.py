@@ -118,7 +118,7 @@ def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> 
     Raises:
         TypeError: a type that variables cannot have.
         ValueError: a checked variable got another shape or type.
-        EnforceNotMet: another number of dimensions, another type, or nothing at all.
+        EnforceNotMet: only the number of dimensions is another, another type, or nothing at all.
     """
     shape, declared = tuple(array.shape), var.shape
     strict = var.need_check_feed
@@ -126,12 +126,14 @@ def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> 
         dtype = as_var_type(array.dtype)
     except TypeError as error:
         raise TypeError(f"fed Variable {var.name!r}: {error}") from None
+    differs = any(want not in (-1, got) for want, got in zip(declared, shape, strict=False))
     if strict and len(shape) != len(declared):
-        raise EnforceNotMet(
+        wrong = (
             f"fed Variable {var.name!r} should have {len(declared)} dimensions, shape = "
             f"{declared}, but received fed shape {list(shape)}{where}{_reshaping(declared, shape)}"
         )
-    if strict and any(want not in (-1, got) for want, got in zip(declared, shape, strict=True)):
+        raise ValueError(wrong) if differs else EnforceNotMet(wrong)  # Paddle compares as many
+    if strict and differs:
         raise ValueError(
             f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
             f"{declared}, but received fed shape {list(shape)}{where}"
