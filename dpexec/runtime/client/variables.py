@@ -129,11 +129,13 @@ class Variables:
         for device, name in written:
             source[name] = min(device, source.get(name, device))
         self._sources.update(source)
-        for name, device in source.items():
-            tensor = self._replicas.scope.var(name).get_tensor()
+        tensors = {name: self._replicas.scope.var(name).get_tensor() for name in source}
+        for name, tensor in tensors.items():
             tensor.place = CPUPlace()
             # without what knows the scope, or tensor and scope would hold each other
+            device = source[name]
             tensor.defer(functools.partial(_pull, self._group, self._recovery, device, name))
+        self._replicas.touch(tensors)
 
 
 def _pull(group: ReplicaGroup, recovery: Recovery, device: int, name: str) -> Any:

@@ -120,6 +120,7 @@ class WorkerReplicas:
         self._done: set[Hashable] = set()
         self._overwritten: set[int] = set()
         self._lock = threading.Lock()
+        self._making_room = threading.Lock()
 
     def bind(self, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
         """Bind a plan to the shapes of a batch."""
@@ -222,11 +223,13 @@ class WorkerReplicas:
         until all have begun the step.
         """
         device = plan.tasks[number].device
-        if device is None or number not in plan.updates or device in self._overwritten:
+        if device is None or number not in plan.updates:
             return
-        self._overwritten.add(device)
-        names = [name for where, name in plan.overwritten if where == device]
-        envs[device].update(self.stores[device].scratch(names, self._arrays))
+        with self._making_room:  # tasks that update other variables begin at the same time
+            if device not in self._overwritten:
+                names = [name for where, name in plan.overwritten if where == device]
+                envs[device].update(self.stores[device].scratch(names, self._arrays))
+                self._overwritten.add(device)
 
     def commit(self, plan: Plan, step: StepOf, device: int, env: Env, fed: Sequence[str]) -> None:
         """Store what a step computed."""
