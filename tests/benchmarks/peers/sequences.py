@@ -22,6 +22,8 @@ WORKLOADS = {
     "small-textcnn": dict(SMALL, net="three sequence_convs", hidden=128),
     "small-gru": dict(SMALL, net="greatest of dynamic_gru", hidden=128),
     "small-bilstm": dict(SMALL, net="dynamic_lstm both ways", hidden=124),
+    "small-relu": dict(SMALL, net="dynamic_lstm with relu", hidden=124),
+    "small-joined": dict(SMALL, net="sequence_concat", hidden=64),
 }
 TITLES = {
     "bag": "words, fc, sums of sequences; batch 64, 20 to 80 words, Adam",
@@ -35,6 +37,8 @@ TITLES = {
     "small-textcnn": "greatest of sequence_convs over 1, 2 and 3 words, a layer",
     "small-gru": "fc, dynamic_gru of 128, greatest of every sequence, a layer",
     "small-bilstm": "fc, dynamic_lstm of 124 in both directions, greatest, a layer",
+    "small-relu": "fc, dynamic_lstm of 124 with relu and sigmoid for tanh, greatest",
+    "small-joined": "sequence_concat of texts and their means (sequence_expand_as), row_conv, sums",
 }
 BATCHES = 24
 
@@ -148,6 +152,24 @@ def _small_bilstm(fluid, spec, words):
     return fluid.layers.fc(fluid.layers.concat(found, axis=1), 96, act="tanh")
 
 
+def _small_relu(fluid, spec, words):
+    size = spec["hidden"]
+    states, _ = fluid.layers.dynamic_lstm(
+        fluid.layers.fc(words, 4 * size),
+        4 * size,
+        candidate_activation="relu",
+        cell_activation="sigmoid",
+    )
+    return fluid.layers.sequence_pool(states, "max")
+
+
+def _small_joined(fluid, spec, words):
+    layers = fluid.layers
+    rows = layers.fc(words, spec["hidden"], act="tanh")
+    means = layers.sequence_expand_as(layers.sequence_pool(rows, "average"), rows)
+    return layers.sequence_pool(layers.row_conv(layers.sequence_concat([rows, means]), 2), "sum")
+
+
 _NETS = {
     "bag of words": _bag,
     "sequence_conv_pool": _conv,
@@ -160,4 +182,6 @@ _NETS = {
     "three sequence_convs": _small_textcnn,
     "greatest of dynamic_gru": _small_gru,
     "dynamic_lstm both ways": _small_bilstm,
+    "dynamic_lstm with relu": _small_relu,
+    "sequence_concat": _small_joined,
 }
