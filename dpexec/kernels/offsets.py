@@ -13,6 +13,7 @@ from dpexec.kernels.lowering import Code, Offsets, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
 from dpexec.kernels.sequences import copy_offsets, in_bounds
 from dpexec.kernels.shapes import clear, duplicate, known
+from dpexec.ops.im2sequence import window_counts
 
 __all__: list[str] = []
 
@@ -191,9 +192,7 @@ def _window_sizes(
     x: Value, kernels: Sequence[int], strides: Sequence[int], paddings: Sequence[int]
 ) -> tuple[list[Any], int]:
     """The numbers that ``_windows`` gets, and how many windows an image has."""
-    height, width = x.shape[2:]
-    down = (height + paddings[0] + paddings[2] - kernels[0]) // strides[0] + 1
-    across = (width + paddings[1] + paddings[3] - kernels[1]) // strides[1] + 1
+    down, across = window_counts(x.shape[2:], kernels, paddings, strides)
     return [*x.shape, *kernels, down, across, *strides, *paddings[:2]], down * across
 
 

@@ -28,7 +28,7 @@ def _counts(size: Any, kernel: int, padding: int, stride: int) -> Any:
     return np.where(room < 0, -(-room // stride), room // stride) + 1
 
 
-def _grid(size: Sequence[Any], kernels: Ints, paddings: Ints, strides: Ints) -> list[Any]:
+def window_counts(size: Sequence[Any], kernels: Ints, paddings: Ints, strides: Ints) -> list[Any]:
     """Positions along height and width."""
     return [
         _counts(size[i], kernels[i], paddings[i] + paddings[i + 2], strides[i]).tolist()
@@ -51,7 +51,7 @@ def _infer(
         sizes is None or (sizes.rank == 2 and dims_match(sizes.shape[0], x.shape[0])),
         f"Y {sizes} must have a row (height, width) for every image of X {x}",
     )
-    grid = _grid(x.shape[2:], kernels, paddings, strides)
+    grid = window_counts(x.shape[2:], kernels, paddings, strides)
     require(
         all(n >= 0 or size < 0 for n, size in zip(grid, x.shape[2:], strict=True)),
         f"windows of {list(kernels)} do not fit images {x} with paddings {list(paddings)}",
@@ -123,12 +123,12 @@ def im2sequence(
     Raises:
         ValueError: an image is smaller than ``Y`` says.
     """
-    grid = _grid(x.shape[2:], kernels, paddings, strides)
+    grid = window_counts(x.shape[2:], kernels, paddings, strides)
     counts = np.tile(grid, (len(x), 1))
     if sizes is not None:
         real = on_host(sizes).reshape(-1, 2).astype(np.int64)
         small = -(-real // np.array(out_stride))
-        counts = np.stack(_grid(small.T, kernels, paddings, strides), axis=1)
+        counts = np.stack(window_counts(small.T, kernels, paddings, strides), axis=1)
         if (counts > grid).any() or (counts < 0).any():
             raise ValueError(f"Y is {real.tolist()}, but images have {list(x.shape[2:])} pixels")
     columns = unfold(xp, x, **_unfolding(x.shape[2:], kernels, paddings, strides))
