@@ -37,6 +37,7 @@ def held():
 
 
 def all_held(client):
+    gc.collect()  # a thread may have held an engine until now
     return list(client.run(held).values())
 
 
