@@ -15,13 +15,25 @@ Ints = Sequence[int]
 
 
 def _sections(
-    shape: Ints, axes: Ints, starts: Ints, ends: Ints, strides: Ints
+    shape: Ints, axes: Ints, starts: Ints, ends: Ints, strides: Ints, decrease_axis: Ints
 ) -> tuple[builtins.slice, ...]:
-    """A Python slice per dimension: the rules are the same, but for backward strides."""
+    """A Python slice per dimension: the rules are the same, but for backward strides.
+
+    Raises:
+        IndexError: an index of one element is outside its dimension.
+    """
     found = [builtins.slice(None)] * len(shape)
     for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
         # Python's slices reach the first element backwards only with an end of None.
         stop = None if stride < 0 and end < -shape[axis] else end
+        if axis in decrease_axis:
+            if start == -1 and end == 0:  # what x[index] adds to an index that holds -1
+                stop = None
+            if not -shape[axis] <= start < shape[axis]:
+                raise IndexError(
+                    f"index {start} is outside dimension {axis} of Input, whose shape is "
+                    f"{list(shape)}"
+                )
         found[axis] = builtins.slice(start, stop, stride)
     return tuple(found)
 
@@ -60,10 +72,16 @@ def _infer_section(
             f"axes {list(axes)}, starts {list(starts)} and ends {list(ends)} must have the same "
             "length",
         )
-        sections = _sections(x.shape, axes, starts, ends, strides)
+        sections = _sections(x.shape, axes, starts, ends, strides, ())
         for axis, told in zip(axes, known, strict=True):
             if told:
                 shape[axis] = _length(x, axis, sections[axis])
+    for axis in decrease_axis:
+        require(
+            shape[axis] in (1, -1),
+            f"decrease_axis {list(decrease_axis)} names dimension {axis} of Input {x}, of which "
+            f"{shape[axis]} elements are left, not 1",
+        )
     lod_level = 0 if 0 in axes else x.lod_level
     return x.replace(shape=_kept(shape, decrease_axis), lod_level=lod_level)
 
@@ -129,6 +147,21 @@ def _infer(
             },
             {"axes": [0, 1], "starts": [0, 0], "ends": [-1, 1]},
         ),
+        Sample(
+            {
+                "Input": np.arange(12.0).reshape(3, 4),
+                "StartsTensorList": [np.array([n], np.int32) for n in (-1, 1)],
+                "EndsTensorList": [np.array([n], np.int32) for n in (0, 3)],
+            },
+            {
+                "axes": [0, 1],
+                "starts": [-1, 1],
+                "ends": [-1, 3],
+                "infer_flags": [-1, 1],
+                "decrease_axis": [0],
+            },
+            expected={"Out": np.array([9.0, 10.0])},
+        ),
     ],
 )
 def slice(
@@ -147,11 +180,14 @@ def slice(
     """The section of ``x`` from ``starts`` to before ``ends`` along ``axes``; a view.
 
     Negative numbers count from the end, and what lies outside is cut off. The dimensions
-    ``decrease_axis`` are dropped. The variables replace the attributes. Source: Paddle op
-    ``slice``.
+    ``decrease_axis``, of which one element is taken, are dropped; there a variable may hold -1,
+    with 0 as its end. The variables replace the attributes. Source: Paddle op ``slice``.
+
+    Raises:
+        IndexError: that one element is outside its dimension.
     """
     starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
-    out = x[_sections(x.shape, axes, starts, ends, [1] * len(axes))]
+    out = x[_sections(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)]
     return out.reshape(_kept(out.shape, decrease_axis))
 
 
@@ -181,10 +217,12 @@ def slice_grad(
     axes: Ints = (),
     starts: Ints = (),
     ends: Ints = (),
+    decrease_axis: Ints = (),
 ) -> Any:
     """The gradient in its place, zeros around it."""
     starts, ends = integers(starts, start, start_list), integers(ends, end, end_list)
-    return _embedded(xp, x, d_out, _sections(x.shape, axes, starts, ends, [1] * len(axes)))
+    sections = _sections(x.shape, axes, starts, ends, [1] * len(axes), decrease_axis)
+    return _embedded(xp, x, d_out, sections)
 
 
 slice_grad.grad_is(slice)
@@ -261,6 +299,23 @@ def _infer_strided(
             },
             deviates={"Input@GRAD": "refused where a dimension is dropped"},
         ),
+        Sample(
+            {
+                "Input": np.arange(15.0).reshape(3, 5),
+                "StartsTensorList": [np.array([n], np.int32) for n in (-1, 0)],
+                "EndsTensorList": [np.array([n], np.int32) for n in (0, 100)],
+            },
+            {
+                "axes": [0, 1],
+                "starts": [-1, 0],
+                "ends": [-1, 100],
+                "strides": [1, 2],
+                "infer_flags": [-1, 1],
+                "decrease_axis": [0],
+            },
+            expected={"Out": np.array([10.0, 12.0, 14.0])},
+            deviates={"Input@GRAD": "refused where a dimension is dropped"},
+        ),
     ],
 )
 def strided_slice(
@@ -289,6 +344,7 @@ def strided_slice(
         integers(starts, start, start_list),
         integers(ends, end, end_list),
         integers(strides, stride, stride_list),
+        decrease_axis,
     )
     out = x[sections]
     return out.reshape(_kept(out.shape, decrease_axis))
@@ -321,6 +377,7 @@ def strided_slice_grad(
     starts: Ints = (),
     ends: Ints = (),
     strides: Ints = (),
+    decrease_axis: Ints = (),
 ) -> Any:
     """The gradient in its places, zeros between and around them."""
     sections = _sections(
@@ -329,5 +386,6 @@ def strided_slice_grad(
         integers(starts, start, start_list),
         integers(ends, end, end_list),
         integers(strides, stride, stride_list),
+        decrease_axis,
     )
     return _embedded(xp, x, d_out, sections)
