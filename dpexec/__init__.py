@@ -1,6 +1,6 @@
 """dpexec: PaddlePaddle fluid's ParallelExecutor on Dask. ``import dpexec as fluid``."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpexec import (
     average,
@@ -41,6 +41,7 @@ from dpexec import (
 from dpexec.absent import explain_missing_names
 from dpexec.autodiff import gradients
 from dpexec.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
+from dpexec.core import hooks
 from dpexec.core.flags import get_flags, set_flags
 from dpexec.core.scope import Scope, global_scope, scope_guard
 from dpexec.core.tensors import LoDTensor, LoDTensorArray, Tensor
@@ -179,6 +180,29 @@ __all__ = [
 vars(core).update({name: getattr(inference, name) for name in inference.__all__})
 vars(core).update(ProgramDesc=ProgramDesc, BlockDesc=BlockView, OpDesc=OperatorView)
 vars(core).update(Graph=Graph, Node=IrNode)
+
+
+def _picture(shown: Any) -> dict[str, str]:
+    from dpexec.viz.notebook import picture
+
+    return picture(shown)
+
+
+def _panel(board: Any, name: str) -> str:
+    from dpexec.viz import live_view
+
+    return live_view.css() if board is None else live_view.panel(board, name)
+
+
+def _show_on_dashboard(client: Any, engine: Any, token: str) -> None:
+    from dpexec import dashboard
+
+    dashboard.attach(client, engine, token)
+
+
+hooks.picture.supply(_picture)
+hooks.draw_panel.supply(_panel)
+hooks.show_on_dashboard.supply(_show_on_dashboard)
 
 if not TYPE_CHECKING:  # type checkers shall go on to find misspelled names
     explain_missing_names(__name__, __all__)

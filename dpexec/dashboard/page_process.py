@@ -13,6 +13,7 @@ from bokeh.application.handlers.function import FunctionHandler
 from bokeh.server.server import Server
 from tornado.web import RequestHandler
 
+from dpexec.core.hooks import draw_panel
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
 from dpexec.dashboard.child import Parent, end, stand_back
@@ -66,7 +67,7 @@ def main() -> None:
         parent.send(error)
         return
     server.start()
-    pages.draw(None, "style")  # brings along what draws, before it has to wait for others
+    draw_panel(None, "style")  # brings along what draws, before it has to wait for others
     stand_back()
     server.io_loop.add_handler(parent.fileno(), end, server.io_loop.READ)  # nothing comes unasked
     parent.send(server.port)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from dpexec.core.hooks import draw_panel
 from dpexec.dashboard.board import Board
 from dpexec.dashboard.monitor import INTERVAL
 
@@ -69,7 +70,7 @@ class Drawings:
             self._board, self._since = self.source.refresh(), now
             self._drawn.clear()
         if name not in self._drawn:
-            self._drawn[name] = draw(self._board, name)
+            self._drawn[name] = draw_panel(self._board, name)
         return self._drawn[name]
 
 
@@ -115,7 +116,7 @@ def _panels(drawings: Drawings, doc: Any, names: Sequence[str]) -> dict[str, Any
     from bokeh.models.css import InlineStyleSheet
     from bokeh.models.widgets import Div
 
-    style = InlineStyleSheet(css=draw(None, "style"))
+    style = InlineStyleSheet(css=draw_panel(None, "style"))
     panels = {name: Div(sizing_mode="stretch_width", stylesheets=[style]) for name in names}
 
     def update() -> None:
@@ -129,15 +130,3 @@ def _panels(drawings: Drawings, doc: Any, names: Sequence[str]) -> dict[str, Any
     doc.add_periodic_callback(update, int(INTERVAL * 1000))
     update()
     return panels
-
-
-def draw(board: Board | None, name: str) -> str:
-    """A panel as HTML; with no board, the style sheet of all panels.
-
-    Args:
-        board: what is known of a training.
-        name: of the panel.
-    """
-    from dpexec.viz import live_view
-
-    return live_view.css() if board is None else live_view.panel(board, name)

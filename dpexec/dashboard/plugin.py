@@ -9,6 +9,7 @@ from typing import Any
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado import web
 
+from dpexec.core.hooks import draw_panel
 from dpexec.dashboard import metrics, pages
 from dpexec.dashboard.board import Board, Boards
 from dpexec.dashboard.reports import Report, Sample, Slice
@@ -221,9 +222,9 @@ class DashboardPlugin(SchedulerPlugin):
 
     def _summary(self) -> str:
         board = self.refresh()
-        panels = [pages.draw(board, name) for name in ("figures", "graph", "lanes", "loss")]
+        panels = [draw_panel(board, name) for name in ("figures", "graph", "lanes", "loss")]
         return (
-            f"<style>{pages.draw(None, 'style')}\n.dpl {{ margin: 16px; }}\n{_REPORT}</style>\n"
+            f"<style>{draw_panel(None, 'style')}\n.dpl {{ margin: 16px; }}\n{_REPORT}</style>\n"
             f'<a class="to-dpexec" href="#dpexec">Training with dpexec ↓</a>\n'
             f'<section id="dpexec">{"".join(panels)}</section>'
         )

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+from dpexec.core import hooks
+
 __all__ = ["Drawable"]
 
 
@@ -33,6 +35,4 @@ class Drawable(ABC):
         return target
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from dpexec.viz import draw
-
-        return {**draw(self)._repr_mimebundle_(), "text/plain": repr(self)}
+        return {**hooks.picture(self), "text/plain": repr(self)}

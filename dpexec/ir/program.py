@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core import hooks
 from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.guards import current_device, current_name_scope
@@ -237,9 +238,7 @@ class Program(Prunable):
     __hash__ = object.__hash__
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from dpexec.viz import draw
-
-        shown = draw(self)._repr_mimebundle_() if self.global_block().ops else {}
+        shown = hooks.picture(self) if self.global_block().ops else {}
         return {**shown, "text/plain": str(self)}
 
 

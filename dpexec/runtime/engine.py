@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core import hooks
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CPUPlace, Place, on_gpus
 from dpexec.core.scope import Scope
@@ -279,8 +280,7 @@ class Engine:
         if self._cluster is None:
             assert self.execution_strategy is not None
             client = self.scheduler
-            from dpexec import dashboard  # these take 20 MB, and are imported when they are used
-            from dpexec.runtime.client.runner import ClusterRunner
+            from dpexec.runtime.client.runner import ClusterRunner  # 20 MB, if it is used
 
             self._cluster = ClusterRunner(
                 client,
@@ -290,7 +290,7 @@ class Engine:
                 self.label,
                 self.observers,
             )
-            dashboard.attach(client, self, self._cluster.token[:8])  # it may count steps
+            hooks.show_on_dashboard(client, self, self._cluster.token[:8])  # it may count steps
         return self._cluster
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from dpexec.core import hooks
 from dpexec.trace import columns
 from dpexec.trace.columns import TraceFormatError
 
@@ -172,9 +173,7 @@ class Trace:
         return min(e.start for e in self.events), max(e.stop for e in self.events)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from dpexec.viz import timeline
-
-        shown = timeline(self)._repr_mimebundle_() if self.events else {}
+        shown = hooks.picture(self) if self.events else {}
         return {**shown, "text/plain": f"<Trace: {len(self.events)} events>"}
 
     def to_json(self) -> dict[str, Any]:

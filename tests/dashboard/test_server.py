@@ -58,9 +58,13 @@ def test_panels_are_drawn_once_for_all_pages(monkeypatch):
             self.refreshed += 1
             return self.refreshed
 
+    def panel(board, name):
+        drawn.append(name)
+        return f"{name} {board}"
+
     source, clock, drawn = Source(), [10.0], []
     monkeypatch.setattr(pages.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(pages, "draw", lambda board, name: drawn.append(name) or f"{name} {board}")
+    monkeypatch.setattr(pages, "draw_panel", panel)
     drawings = pages.Drawings(source)
     for _ in range(3):
         assert [drawings.panel(name) for name in ("loss", "graph")] == ["loss 1", "graph 1"]
