@@ -105,12 +105,14 @@ class Checkpoints:
 
         Raises:
             EnforceNotMet: the checkpoint is damaged, of a newer version, or of another program or
-                number of replicas; nothing has changed then.
+                number of replicas, or its file has another name; nothing has changed then.
+            OSError: it cannot be read; nothing has changed then.
         """
         self._wait()
         self._begun = True
         steps = self._folder.steps()
         if not steps:
+            self._folder.check_empty()
             return Resumed(0, None)
         stored = self._folder.read(steps[-1])
         self._training.give(stored, self._folder.path(steps[-1]))

@@ -1,20 +1,18 @@
 """Files of checkpoints: arrays and a manifest in one ``.npz``, on disk or where fsspec reaches.
 
-``step-0000000100.npz`` holds ``manifest.json`` (what the arrays are, and their checksums) and the
-arrays ``0.npy``, ``1.npy`` ...; ``numpy.load`` opens it. A file is written under another name and
-gets its own when it is complete, so that a killed process leaves it whole or not at all.
+``step-0000000100.npz`` holds ``manifest.json`` (what the arrays are) and the arrays ``0.npy``,
+``1.npy`` ...; ``numpy.load`` opens it. It ends in the SHA-256 of all bytes before. A file is
+written under another name and gets its own when it is complete, so that a killed process leaves it
+whole or not at all.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import re
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -22,14 +20,14 @@ import fsspec
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
+from dpexec.checkpoint import manifests, seals
 from dpexec.errors import EnforceNotMet
+from dpexec.io.atomic import naming
 
 __all__ = ["Folder", "Stored"]
 
 Array = np.ndarray[Any, Any]
 
-_FORMAT, _VERSION = "dpexec.checkpoint", 1
-_MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{10,})\.npz")
 _PART = ".part"
 
@@ -68,6 +66,20 @@ class Folder:
         found = map(_NAME.fullmatch, self._names())
         return sorted(int(match[1]) for match in found if match)
 
+    def check_empty(self) -> None:
+        """Check that there are no files that were checkpoints under another name.
+
+        Raises:
+            EnforceNotMet: there are.
+        """
+        for name in sorted(self._names()):
+            if name.startswith("step-") and not name.endswith(_PART):
+                raise EnforceNotMet(
+                    f"{self._home} has no checkpoint, but {self._home}/{name}: checkpoints are "
+                    f"called step-0000000100.npz; give the file its name again to go on from it, "
+                    "or move it elsewhere to start anew"
+                )
+
     def _names(self) -> list[str]:
         self._files.invalidate_cache(self._home)
         try:
@@ -84,12 +96,20 @@ class Folder:
     # ---- writing
 
     def write(self, step: int, content: Stored) -> None:
-        """Write the checkpoint of a step; half of it is never seen under its name."""
-        self._files.makedirs(self._home, exist_ok=True)
-        for name in self._names():
-            if name.endswith(_PART):  # of a process that was killed
-                self._files.rm_file(f"{self._home}/{name}")
+        """Write the checkpoint of a step; half of it is never seen under its name.
+
+        Raises:
+            OSError: it cannot be written; the file is named.
+        """
         target = self.path(step)
+        with naming(target):
+            self._files.makedirs(self._home, exist_ok=True)
+            for name in self._names():
+                if name.endswith(_PART):  # of a process that was killed
+                    self._files.rm_file(f"{self._home}/{name}")
+            self._write(target, content)
+
+    def _write(self, target: str, content: Stored) -> None:
         part = target + _PART
         try:
             with self._files.open(part, "wb") as file:
@@ -120,13 +140,17 @@ class Folder:
         """Read the checkpoint of a step.
 
         Raises:
-            EnforceNotMet: it is damaged, or of a newer version.
+            EnforceNotMet: it is damaged, of a newer version, or of another step.
+            OSError: it cannot be read; the file is named.
         """
         path = self.path(step)
-        with self._files.open(path, "rb") as file:
+        with naming(path), self._files.open(path, "rb") as file:
+            found = seals.check(file)
             try:
-                return _read(file)
-            except _NewerError as error:
+                return _read(file, step, found)
+            except MemoryError:
+                raise
+            except manifests.NewerError as error:
                 raise EnforceNotMet(f"checkpoint {path} {error}") from None
             except Exception as error:  # a damaged archive raises almost anything
                 problem = f"{type(error).__name__}: {error}"
@@ -136,44 +160,39 @@ class Folder:
                 ) from error
 
 
-class _NewerError(Exception):
-    pass
-
-
 def _write(file: BinaryIO, content: Stored) -> None:
-    entries = [{**facts, **_description(array)} for facts, array in content.arrays]
-    manifest = {"format": _FORMAT, "version": _VERSION, **content.about, "arrays": entries}
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(_MANIFEST, json.dumps(manifest))
+    entries = [{**facts, **manifests.description(array)} for facts, array in content.arrays]
+    manifest = manifests.made(content.about, entries)
+    with seals.sealing(file) as sealed, zipfile.ZipFile(sealed, "w") as archive:
+        archive.comment = seals.COMMENT
+        archive.writestr(manifests.NAME, json.dumps(manifest))
         for number, (_, array) in enumerate(content.arrays):
             with archive.open(f"{number}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _description(array: Array) -> dict[str, Any]:
-    digest = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "sha256": digest}
-
-
-def _read(file: BinaryIO) -> Stored:
+def _read(file: BinaryIO, step: int, seal: seals.Seal) -> Stored:
+    if seal == seals.Seal.BROKEN:
+        raise ValueError("its SHA-256 is not the one at its end")
     with zipfile.ZipFile(file) as archive:
-        manifest = json.loads(archive.read(_MANIFEST))
-        if manifest["format"] != _FORMAT:
-            raise ValueError(f"its format is {manifest['format']!r}")
-        if manifest["version"] > _VERSION:
-            raise _NewerError(
-                f"has version {manifest['version']} of the format; this dpexec reads up to "
-                f"{_VERSION}: update it"
-            )
-        entries: Sequence[dict[str, Any]] = manifest.pop("arrays")
+        for member in archive.infolist():
+            if member.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"{member.filename} is compressed")
+        manifest = json.loads(archive.read(manifests.NAME))
+        manifests.check(manifest, step, archive.namelist(), seal == seals.Seal.WHOLE)
+        entries: list[dict[str, Any]] = manifest.pop("arrays")
         arrays = [_read_array(archive, number, entry) for number, entry in enumerate(entries)]
     return Stored(manifest, list(zip(entries, arrays, strict=True)))
 
 
 def _read_array(archive: zipfile.ZipFile, number: int, entry: dict[str, Any]) -> Array:
-    content = io.BytesIO(archive.read(f"{number}.npy"))
-    array: Array = np.lib.format.read_array(content, allow_pickle=False)
-    for fact, value in _description(np.ascontiguousarray(array).reshape(array.shape)).items():
-        if entry[fact] != value:
-            raise ValueError(f"{fact} of array {number} is {value}, not {entry[fact]}")
+    """An array; takes no more memory than its file, whatever shape that claims to have."""
+    with archive.open(f"{number}.npy") as member:
+        if np.lib.format.read_magic(member) != (1, 0):
+            raise ValueError(f"{number}.npy is of another version of NumPy's format")
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(member)
+        if by_columns:
+            raise ValueError(f"{number}.npy is stored by columns")
+        array: Array = np.frombuffer(member.read(), dtype).reshape(shape)
+    manifests.check_array(entry, array)
     return array

@@ -143,13 +143,14 @@ class Training:
         """Continue from a state.
 
         Raises:
-            EnforceNotMet: it is that of other programs, or of replicas that these programs do not
-                have; nothing has changed then.
+            EnforceNotMet: it is that of other programs, of replicas that these programs do not
+                have, or has no value for a variable that has one here; nothing has changed then.
         """
         engines = self._engines()
         facts = [_Facts(**program) for program in stored.about["programs"]]
         self._check_variables(stored.about["variables"], path)
         self._check_replicas(facts, self._facts(engines), stored, path)
+        self._check_values(stored, path)
         own: list[dict[str, dict[int, Array]]] = [{} for _ in engines]
         for entry, array in stored.arrays:
             name = entry["variable"]
@@ -180,6 +181,15 @@ class Training:
             end = f"\n  and {more} more" if more > 0 else ""
             shown = "\n  ".join(problems[:_NAMED])
             raise EnforceNotMet(f"checkpoint {path} is of another program:\n  {shown}{end}")
+
+    def _check_values(self, stored: Stored, path: str) -> None:
+        """What had no value has none: else this would be a state that never was."""
+        saved = {entry["variable"] for entry, _ in stored.arrays}
+        for name, _ in self._tensors(name for name in self._variables() if name not in saved):
+            raise EnforceNotMet(
+                f"checkpoint {path} has no value for variable {name}, which has one here: it had "
+                "none when the checkpoint was written, so resume in a new scope"
+            )
 
     def _check_replicas(
         self, saved: list[_Facts], mine: list[_Facts], stored: Stored, path: str

@@ -10,13 +10,31 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["stored", "write_files"]
+__all__ = ["naming", "stored", "write_files"]
 
 _UNFINISHED, _SAVED = ".dpexec-unfinished", ".dpexec-saved"
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors of the system name a file, as those of ``open`` do but not those of ``write``.
+
+    Raises:
+        OSError: of the same class and number, with the file's name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        if error.errno is None:  # of a file system that is none of the operating system's
+            raise type(error)(f"{path}: {error}") from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def stored(directory: str | os.PathLike[str], name: str) -> Path:
@@ -33,6 +51,9 @@ def write_files(
     Args:
         directory: made if it is not there.
         writers: by file name relative to the directory, what writes the content.
+
+    Raises:
+        OSError: a file cannot be written; it is named.
     """
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
@@ -43,7 +64,7 @@ def write_files(
         for name, writer in writers.items():
             path = unfinished / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "xb") as file:
+            with naming(home / name), open(path, "xb") as file:
                 writer(file)
                 file.flush()
                 os.fsync(file.fileno())
