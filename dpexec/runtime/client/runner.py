@@ -24,13 +24,13 @@ from dpexec.runtime.client.made import Made, Wanted
 from dpexec.runtime.client.recovery import Recovery
 from dpexec.runtime.client.replica_group import ReplicaGroup
 from dpexec.runtime.client.task_runner import TaskRunner
-from dpexec.runtime.client.told_bindings import ToldBindings
+from dpexec.runtime.client.told_bindings import BINDINGS_KEPT, ToldBindings
 from dpexec.runtime.client.units import home_of
 from dpexec.runtime.client.variables import Variables
 from dpexec.runtime.client.waiting import Contact
 from dpexec.runtime.cluster import worker as cluster_worker
 from dpexec.runtime.cluster.recording import ClusterRecording
-from dpexec.runtime.cluster.worker import BINDINGS_KEPT, BindingKey
+from dpexec.runtime.cluster.worker import BindingKey
 from dpexec.runtime.compilation import Compilation
 from dpexec.runtime.feeds.splitting import Feeds
 from dpexec.runtime.fetch import collect
@@ -217,9 +217,10 @@ class ClusterRunner:
         recording: ClusterRecording | None,
     ) -> Made:
         """Make steps by one graph, or one task per worker."""
+        keys = self._told.keys([binding for binding, _ in steps])
         wanted = [
-            Wanted(binding, self._told.key(binding), feeds, parts)
-            for (binding, feeds), parts in zip(steps, shards, strict=True)
+            Wanted(binding, key, feeds, parts)
+            for (binding, feeds), key, parts in zip(steps, keys, shards, strict=True)
         ]
         self._connect(recording, wanted[0].key)
         numbers = self._recovery.begin(len(steps))

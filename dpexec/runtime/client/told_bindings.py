@@ -1,22 +1,31 @@
-"""Bindings that the workers of a run know, and what they call them."""
+"""Bindings that the workers of a run know, and what they call them.
+
+The client alone decides which ones are kept: whenever it tells of a binding, it also says which
+others stay. A list of its own on each worker would part from this one, as workers that join learn
+of bindings in another order.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpexec.runtime.cluster import worker as cluster_worker
-from dpexec.runtime.cluster.worker import BINDINGS_KEPT, BindingKey
+from dpexec.runtime.cluster.worker import BindingKey
 
 if TYPE_CHECKING:
     from dpexec.runtime.binding import Binding
     from dpexec.runtime.client.replica_group import ReplicaGroup
 
-__all__ = ["ToldBindings"]
+__all__ = ["BINDINGS_KEPT", "ToldBindings"]
+
+BINDINGS_KEPT = 64
+"""How many bindings of a run are remembered; more only if the steps of one run need more."""
 
 
 class ToldBindings:
-    """Tells workers of bindings, and forgets the oldest when these do.
+    """Tells workers of bindings, and which ones to forget.
 
     Args:
         group: the replicas.
@@ -24,31 +33,35 @@ class ToldBindings:
 
     def __init__(self, group: ReplicaGroup) -> None:
         self._group = group
-        self._keys: OrderedDict[Binding, BindingKey] = OrderedDict()
-        self._told: set[BindingKey] = set()
+        self._keys: OrderedDict[Binding, BindingKey] = OrderedDict()  # the latest used is last
+        self._told: set[Binding] = set()
         self._count = 0
 
     def forget(self) -> None:
-        """The workers know none any more; each is told again when it comes."""
+        """Some workers may know none any more; each is told again when it comes."""
         self._told.clear()
 
-    def key(self, binding: Binding) -> BindingKey:
-        """The name that the workers know a binding by; they are told of a new one.
+    def keys(self, bindings: Sequence[Binding]) -> list[BindingKey]:
+        """The names that the workers know bindings by; they are told of new ones.
 
         Args:
-            binding: which.
+            bindings: what the next steps run, all of which the workers know afterwards.
 
         Raises:
             WorkerLostError: they do not answer.
         """
-        if binding not in self._keys:
-            self._keys[binding] = binding.plan.key, self._count
-            self._count += 1
-            if len(self._keys) > BINDINGS_KEPT:
-                self._told.discard(self._keys.popitem(last=False)[1])
-        key = self._keys[binding]
-        if key not in self._told:
-            calls = [(worker, (key, binding.specs)) for worker in self._group.homes.workers]
+        needed = dict.fromkeys(bindings)
+        for binding in needed:
+            if binding not in self._keys:
+                self._keys[binding] = binding.plan.key, self._count
+                self._count += 1
+            self._keys.move_to_end(binding)
+        while len(self._keys) > max(BINDINGS_KEPT, len(needed)):
+            self._told.discard(self._keys.popitem(last=False)[0])
+        new = [(self._keys[b], b.specs) for b in needed if b not in self._told]
+        if new:
+            kept = frozenset(number for _, number in self._keys.values())
+            calls = [(worker, (new, kept)) for worker in self._group.homes.workers]
             self._group.call(cluster_worker.bind, calls, "to compile a plan")
-            self._told.add(key)
-        return key
+            self._told.update(needed)
+        return [self._keys[binding] for binding in bindings]

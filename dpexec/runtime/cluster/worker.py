@@ -16,7 +16,6 @@ import numpy as np
 from distributed import get_worker
 
 from dpexec.core.copies import values_on
-from dpexec.core.kept import Kept
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import Place
 from dpexec.ir.spec import Spec
@@ -31,14 +30,14 @@ from dpexec.runtime.recording import Recording
 from dpexec.runtime.records import Marks
 from dpexec.runtime.steps import Env, Shard
 
-BINDINGS_KEPT = 64
-"""How many bindings of a runner its workers and the client remember."""
-
 Value = tuple[int, str]
 """A variable of a device."""
 
 BindingKey = tuple[PlanKey, int]
 """A plan, and the number of the shapes that it is bound to."""
+
+NewBinding = tuple[BindingKey, Sequence[Mapping[str, Spec]]]
+"""A binding's name, and the shapes and types of a batch, per device."""
 
 
 class Epoch(NamedTuple):
@@ -110,7 +109,7 @@ class WorkerReplicas:
         self.graphs = Graphs()
         self.running = 0
         self._plans: dict[PlanKey, Plan] = {}
-        self._bindings: Kept[int, Binding] = Kept(BINDINGS_KEPT)
+        self._bindings: dict[int, Binding] = {}
         self._memory = Memory()
         self._envs: list[Env] = []
         self._arrays = StepArrays()
@@ -122,21 +121,35 @@ class WorkerReplicas:
         self._lock = threading.Lock()
         self._making_room = threading.Lock()
 
-    def bind(self, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
-        """Bind a plan to the shapes of a batch."""
-        plan_key, number = key
+    def bind(self, new: Sequence[NewBinding], kept: Collection[int]) -> None:
+        """Bind plans to the shapes of batches, and forget what the client does not keep.
+
+        Args:
+            new: what is bound.
+            kept: numbers of all bindings that the client keeps, these among them.
+        """
         with self._lock:
-            if plan_key not in self._plans:
-                self._plans[plan_key] = self.spec.plan(self.graph, plan_key)
-            if number not in self._bindings:  # workers of one process share this
-                plan, compiled = self._plans[plan_key], self.spec
-                binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
-                assert binding.steps is not None
-                self._bindings[number] = binding
+            for number in self._bindings.keys() - set(kept):
+                del self._bindings[number]
+            for (plan_key, number), specs in new:
+                if plan_key not in self._plans:
+                    self._plans[plan_key] = self.spec.plan(self.graph, plan_key)
+                if number not in self._bindings:  # it may be told again when workers have joined
+                    plan, compiled = self._plans[plan_key], self.spec
+                    binding = Binding(plan, specs, compiled.native, self._memory, compiled.halves)
+                    _ = binding.steps  # compiled now: in a step, others would wait for it
+                    self._bindings[number] = binding
+            used = {binding.plan.key for binding in self._bindings.values()}
+            for plan_key in self._plans.keys() - used:
+                del self._plans[plan_key]
 
     def binding(self, key: BindingKey) -> Binding:
         """What was bound for a key."""
         return self._bindings[key[1]]
+
+    def knows(self, number: int) -> bool:
+        """Whether a binding is still kept."""
+        return number in self._bindings
 
     @contextlib.contextmanager
     def working(self, epoch: Epoch) -> Iterator[None]:
@@ -338,7 +351,7 @@ def marks(token: str, key: BindingKey, dask_worker: Any) -> Marks:
 # ---- tasks
 
 
-def bind(epoch: Epoch, step: int, key: BindingKey, specs: Sequence[Mapping[str, Spec]]) -> None:
-    """Bind a plan of a runner to the shapes of a batch; it serves all steps."""
+def bind(epoch: Epoch, step: int, new: Sequence[NewBinding], kept: Collection[int]) -> None:
+    """Bind plans of a runner to the shapes of batches, see :meth:`WorkerReplicas.bind`."""
     with at_work(epoch) as replicas:
-        replicas.bind(key, specs)
+        replicas.bind(new, kept)

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpexec.core.kept import Kept
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.runtime.cluster.gpus import run_timed
 from dpexec.runtime.cluster.versions import StepArrays, Versions
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from dpexec.runtime.cluster.recording import Noted
 
 __all__ = ["GangRunOf", "GangStep", "Outcome", "leave", "open_door", "run_gang"]
-
-_BOUND_KEPT = 64
 
 
 class GangRunOf(NamedTuple):
@@ -126,7 +123,7 @@ class _Seat:
         self.door, self._pool = door, pool
         self.group: Group | None = None
         self.step = -1
-        self._bound: Kept[int, BoundPlan] = Kept(_BOUND_KEPT)
+        self._bound: dict[int, BoundPlan] = {}
         self._busy = threading.Lock()
 
     def join(self, members: Sequence[Member], run: GangRunOf, place: Place) -> Group:
@@ -221,6 +218,7 @@ class _Seat:
         number = step.key[1]
         assert self.group is not None
         if number not in self._bound:
+            self._bound = {n: bound for n, bound in self._bound.items() if replicas.knows(n)}
             base = replicas.binding(step.key)
             self._bound[number] = BoundPlan(base, self.group, mirrored, step.persistable)
         return self._bound[number]
