@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from dpexec.absent import explain_import
@@ -22,8 +21,9 @@ NOTES = """\
 The script's `import paddle.fluid as fluid`, `import paddle.fluid.layers as layers`,
 `from paddle.fluid import core` and `import paddle` (batch, reader, dataset) are answered by
 dpexec; a real Paddle need not be installed. Names that NumPy has dropped since then (np.float,
-np.int ...) are there. Options of dpexec may stand before or after the script; everything after
-`--` goes to the script as it is.
+np.int ...) are there, and arrays with one element are numbers for formats, float(), int() and math.
+Options of dpexec may stand before or after the script; everything after `--` goes to the script as
+it is.
 
 examples:
   dpexec run train.py
@@ -121,6 +121,7 @@ def run(options: argparse.Namespace) -> int:
     Args:
         options: what the user asked for.
     """
+    from dpexec.commands.old_numbers import local_modules
     from dpexec.commands.old_numpy import old_numpy_names
     from dpexec.commands.paddle_alias import paddle_is_dpexec
 
@@ -135,8 +136,9 @@ def run(options: argparse.Namespace) -> int:
             stack.enter_context(_recording(options))
         stack.enter_context(paddle_is_dpexec())
         stack.enter_context(old_numpy_names())
+        stack.enter_context(local_modules(script.resolve().parent))
         try:
-            runpy.run_path(options.script, run_name="__main__")
+            _execute(options.script)
         except Exception as error:
             from dpexec.runtime.gang.wire import GangError
 
@@ -144,6 +146,19 @@ def run(options: argparse.Namespace) -> int:
             others = isinstance(error, GangError) or isinstance(error.__cause__, GangError)
             return OTHER_FAILED if others else SCRIPT_ERROR
     return 0
+
+
+def _execute(script: str) -> None:
+    """Run a script as the module ``__main__``."""
+    from dpexec.commands.old_numbers import compiled
+
+    module, before = ModuleType("__main__"), sys.modules["__main__"]
+    module.__file__ = script
+    sys.modules["__main__"] = module
+    try:
+        exec(compiled(Path(script).read_bytes(), script), vars(module))
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _check_targets(options: argparse.Namespace) -> None:
@@ -162,8 +177,11 @@ def _check_targets(options: argparse.Namespace) -> None:
 
 def _print_traceback(error: Exception, script: str) -> None:
     """Print the traceback as Python would have for the script alone."""
+    from dpexec.commands.old_numbers import explain_numbers
+
     if isinstance(error, ImportError):
         explain_import(error)
+    explain_numbers(error)
     inside: TracebackType | None = error.__traceback__
     while inside is not None and inside.tb_frame.f_code.co_filename != script:
         inside = inside.tb_next

@@ -167,6 +167,9 @@ class array(np.ndarray[Any, Any]):
     def __int__(self) -> int:
         return int(self.item()) if self.size == 1 else super().__int__()
 
+    def __complex__(self) -> complex:
+        return complex(self.item()) if self.size == 1 else super().__complex__()
+
 
 def _returned(value: Any) -> Any:
     return value if isinstance(value, (SelectedRows, Lod, TensorArray)) else value.view(array)
