@@ -3,7 +3,8 @@
 Shape rules and lowerings are ordinary Python. With a :class:`Size` in place of a number they say
 what they do for every number of rows: sums and products stay ``slope * rows + offset``, and what a
 comparison says narrows down for which rows all of it holds. Whatever needs a plain number (``int``,
-``range``, NumPy) raises TypeError: then the rows are not kept open, and nothing is lost but time.
+``range``, NumPy) raises :class:`NeedsNumber`: then the rows are not kept open, and nothing is lost
+but time.
 
 A batch of sequences has several numbers of rows: those of its sentences and of their words, in one
 language and in the other. So slopes and rows are vectors.
@@ -17,12 +18,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Counts", "Quotient", "Rows", "Size", "at", "at_most", "real"]
+import numpy as np
+
+__all__ = ["Counts", "NeedsNumber", "Quotient", "Rows", "Size", "at", "at_most", "real"]
 
 Counts = tuple[int, ...]
 """The numbers of rows of one batch."""
 
 _RELATIONS = {"<=": operator.le, "==": operator.eq}
+_INTEGERS = (int, np.integer)
+
+
+class NeedsNumber(Exception):
+    """Something depends on a number of rows in a way that cannot be left open.
+
+    It is a signal, not a mistake: what raised it works for every plain number of rows. No subclass
+    of TypeError, so that nobody takes it for a mistake, or a mistake for it.
+    """
+
+
+class _Open:
+    """Refuses what only a plain number can do."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NeedsNumber(f"a plain number is needed, not {self!r}")
+
+    __index__ = __int__ = __float__ = __complex__ = _refuse
+    __round__ = __trunc__ = __floor__ = __ceil__ = __abs__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _refuse
+    __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __pow__ = __rpow__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 class Rows:
@@ -107,7 +135,7 @@ class Rows:
             self.least[index] = max(self.least[index], -(room // -slope))
 
 
-class Size:
+class Size(_Open):
     """``slopes @ rows + offset``.
 
     Args:
@@ -117,7 +145,7 @@ class Size:
     """
 
     __slots__ = ("offset", "rows", "slopes")
-    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # so that NumPy's numbers leave arithmetic to this class
 
     def __init__(self, rows: Rows, slopes: Sequence[int], offset: int = 0) -> None:
         self.rows, self.slopes, self.offset = rows, tuple(slopes), offset
@@ -129,13 +157,21 @@ class Size:
     def _made(self, slopes: Sequence[int], offset: int) -> Any:
         return Size(self.rows, slopes, offset) if any(slopes) else offset
 
+    __hash__ = _Open._refuse
+
+    def _other(self, other: Any) -> Any:
+        """What an operation with something that is no integer gives."""
+        if isinstance(other, float | np.floating | _Open):
+            self._refuse()
+        return NotImplemented
+
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Size):
             slopes = tuple(map(operator.add, self.slopes, other.slopes))
             return self._made(slopes, self.offset + other.offset)
-        if not isinstance(other, int):
-            return NotImplemented
-        return self._made(self.slopes, self.offset + other)
+        if not isinstance(other, _INTEGERS):
+            return self._other(other)
+        return self._made(self.slopes, self.offset + int(other))
 
     __radd__ = __add__
 
@@ -149,9 +185,10 @@ class Size:
         return -self + other
 
     def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, int):
-            return NotImplemented
-        return self._made([slope * other for slope in self.slopes], self.offset * other)
+        if not isinstance(other, _INTEGERS):
+            return self._other(other)
+        times = int(other)
+        return self._made([slope * times for slope in self.slopes], self.offset * times)
 
     __rmul__ = __mul__
 
@@ -160,16 +197,18 @@ class Size:
             mine, others = (*self.slopes, self.offset), (*other.slopes, other.offset)
             times = next(a // b for a, b in zip(mine, others, strict=True) if b)
             exact = mine == tuple(times * b for b in others)
-            return times if exact and other > 0 else NotImplemented
-        if not self._divides(other):
-            return NotImplemented
-        return self._made([slope // other for slope in self.slopes], self.offset // other)
+            return times if exact and other > 0 else self._refuse()
+        divisor = self._divisor(other)
+        return self._made([slope // divisor for slope in self.slopes], self.offset // divisor)
 
     def __mod__(self, other: Any) -> Any:
-        return self.offset % other if self._divides(other) else NotImplemented
+        return self.offset % self._divisor(other)
 
-    def _divides(self, other: Any) -> bool:
-        return type(other) is int and other != 0 and math.gcd(*self.slopes) % other == 0
+    def _divisor(self, other: Any) -> int:
+        """A number as an integer that divides all slopes."""
+        if not isinstance(other, _INTEGERS) or other == 0 or math.gcd(*self.slopes) % int(other):
+            self._refuse()
+        return int(other)
 
     def __truediv__(self, other: Any) -> Any:
         return Quotient(self, other)
@@ -184,7 +223,10 @@ class Size:
         return bool(_RELATIONS[relation](less, 0))
 
     def __le__(self, other: Any) -> bool:
-        return self._is("<=", other) if isinstance(other, Size | int) else NotImplemented
+        if isinstance(other, Size | int | np.integer):
+            return self._is("<=", other)
+        found: bool = self._other(other)
+        return found
 
     def __ge__(self, other: Any) -> bool:
         return -self <= -other
@@ -196,7 +238,10 @@ class Size:
         return self >= other + 1
 
     def __eq__(self, other: object) -> bool:
-        return self._is("==", other) if isinstance(other, Size | int) else NotImplemented
+        if isinstance(other, Size | int | np.integer):
+            return self._is("==", other)
+        found: bool = self._other(other)
+        return found
 
     def __bool__(self) -> bool:
         return self != 0
@@ -210,7 +255,7 @@ def _value(slopes: Counts, offset: int, counts: Counts) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Quotient:
+class Quotient(_Open):
     """A number that is one size divided by another: the share of a mean.
 
     Args:

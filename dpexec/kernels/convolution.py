@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.sizes import Counts, Rows, at
+from dpexec.ir.sizes import Counts, NeedsNumber, Rows, at
 from dpexec.kernels import im2col, onednn, onednn_calls
 from dpexec.kernels.lowering import Buffer, Code, Value, find, keywords, lowering
 from dpexec.kernels.onednn import DIFF_DST, DIFF_SRC, DIFF_WEIGHTS, DST, SRC, WEIGHTS, Primitive
@@ -112,7 +112,7 @@ def _primitives(what: str, made: Convolution) -> tuple[Primitive, Primitive | No
 def _found(what: str, made: Convolution) -> tuple[Primitive, Primitive | None]:
     found = _primitives(what, made)
     if found is None:
-        raise TypeError("the library has no such convolution for this number of rows")
+        raise NeedsNumber("the library has no such convolution for this number of rows")
     return found
 
 
@@ -140,7 +140,7 @@ def _emit(
     def primitive(count: Counts) -> Primitive:
         found, _ = _found(what, made.at(count))
         if not found.layout(wanted).is_like(layout):
-            raise TypeError("filters that lie in another way than for other numbers of rows")
+            raise NeedsNumber("filters that lie in another way than for other numbers of rows")
         return found
 
     onednn_calls.emit(code, dict(zip(slots, (image, weight, out), strict=True)), primitive, rows)

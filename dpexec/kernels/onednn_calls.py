@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from dpexec.ir.sizes import Counts, Rows
+from dpexec.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.kernels import onednn
 from dpexec.kernels.lowering import Code, Late, Value
 from dpexec.kernels.machine import count, floats, intrinsic, kernel, number
@@ -174,7 +174,7 @@ def emit(
     def found(count: Counts) -> onednn.Primitive:
         made = primitive(count)
         if made.scratch > room:
-            raise TypeError("more temporary memory than for other numbers of rows")
+            raise NeedsNumber("more temporary memory than for other numbers of rows")
         return made
 
     memories = [

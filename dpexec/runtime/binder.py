@@ -15,8 +15,9 @@ from dpexec.core.dtypes import VarType
 from dpexec.core.kept import Kept
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.places import on_gpus
+from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
-from dpexec.ir.sizes import Counts, Rows, Size
+from dpexec.ir.sizes import Counts, NeedsNumber, Rows, Size
 from dpexec.ir.spec import Spec
 from dpexec.runtime.binding import Binding, Memory
 from dpexec.runtime.check import Rules, array_spec, check_merge, check_run
@@ -111,22 +112,35 @@ class Binder:
     def _opened(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> _Member | None:
         """What is bound for all numbers of rows that behave alike; None if nothing can be."""
         try:
-            axes = feeds.extents.axes
-            given = [
-                {name: _open(spec, axes.get(name, ()), rows) for name, spec in specs.items()}
-                for specs in _specs(feeds)
-            ]
-            specs = self._specs(plan, given, merged, Rules())
+            specs = self._open_specs(plan, feeds, merged, rows)
             shared = (v for node in plan.live if node.is_collective for v in node.outputs)
             if any(_is_open(specs[v.device].get(v.name)) for v in shared):
                 return None  # devices have different numbers of rows
             binding = self._binding(plan, specs)
             binding.make_code(rows)
-            first = binding.closed([rows.example] * len(given))
+            first = binding.closed([rows.example] * len(specs))
             first.steps  # noqa: B018
-        except Exception:  # somebody needed a number; the closed way says if something is wrong
+        except NeedsNumber:
             return None
         return _Member(rows, binding, first)
+
+    def _open_specs(self, plan: Plan, feeds: Feeds, merged: bool, rows: Rows) -> Specs:
+        """The specs of a run with open numbers of rows.
+
+        Raises:
+            EnforceNotMet: a value is missing, or shapes or types do not fit.
+            RuntimeError: that is so for open numbers alone, which is a mistake in a shape rule.
+        """
+        fed, axes = _specs(feeds), feeds.extents.axes
+        given = [
+            {name: _open(spec, axes.get(name, ()), rows) for name, spec in specs.items()}
+            for specs in fed
+        ]
+        try:
+            return self._specs(plan, given, merged, Rules())
+        except EnforceNotMet as error:
+            self._specs(plan, fed, merged, Rules())  # says what is wrong in numbers
+            raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
 
 
 @dataclass(eq=False)
@@ -149,12 +163,10 @@ class _Member:
             return None
         if counts == self.first.rows:
             return self.first
-        made = self.binding.closed(counts)
         try:
-            assert made.lates is not None
-        except TypeError:  # a primitive needs more memory than those for other numbers of rows
+            return self.binding.closed(counts)
+        except NeedsNumber:  # a primitive needs more memory than those for other numbers of rows
             return None
-        return made
 
 
 class _Family:

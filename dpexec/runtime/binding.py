@@ -124,7 +124,7 @@ class Binding:
         """What code needs that is made for some rows.
 
         Raises:
-            TypeError: it needs more memory than for other numbers.
+            NeedsNumber: it needs more memory than for other numbers.
         """
         assert self.code is not None
         return self.code.late(self._counts)
@@ -144,13 +144,19 @@ class Binding:
         return self.code
 
     def closed(self, rows: Sequence[Counts]) -> Binding:
-        """The same for numbers of rows on every device, which were left open."""
-        return Binding(
+        """The same for numbers of rows on every device, which were left open.
+
+        Raises:
+            NeedsNumber: that needs more memory than other numbers.
+        """
+        made = Binding(
             *(self.plan, self.given, self.native, self.memory, self.halves),
             rows=rows,
             opened=self,
             code=self.code,
         )
+        made.lates  # noqa: B018
+        return made
 
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:
         """The same, with calls for some tasks, which do the work of all their nodes.

@@ -7,6 +7,8 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
+from dpexec.ir import opdef
+from dpexec.ir.sizes import Size
 from dpexec.runtime.binder import Binder
 from dpexec.runtime.feeds import splitting as feed_module
 from tests.runtime.nets import (
@@ -24,6 +26,7 @@ from tests.runtime.nets import (
 pytest.importorskip("numba", reason="kernels in machine code need numba")
 
 from dpexec import kernels
+from dpexec.kernels import lowering
 from dpexec.runtime.code.step import CodeStep
 
 SIZES = [12, 7, 9, 30, 2, 8, 40, 1, 5, 12, 33, 3, 6, 20, 64, 17]
@@ -274,3 +277,74 @@ def test_a_size_that_was_seen_is_not_asked_about_again(monkeypatch):
     assert len(told) == 4
     closed(monkeypatch)
     assert_same_bits(trained, train(classifier(), feeds(sizes), 2))
+
+
+MISTAKES = [ZeroDivisionError("of a lowering"), TypeError("of a lowering"), KeyError("X")]
+
+
+def looped():
+    """A loop whose rounds are code for open numbers of rows."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, startup):
+        x = fluid.data("x", [None, 2], "float32")
+        number, end = (fluid.layers.fill_constant([1], "int64", value) for value in (0, 3))
+        _, out = fluid.layers.while_loop(
+            lambda i, h: fluid.layers.less_than(i, end),
+            lambda i, h: [fluid.layers.increment(i), fluid.layers.tanh(h) * 0.5],
+            [number, x],
+        )
+    return main, out
+
+
+def straight():
+    main = fluid.Program()
+    with fluid.unique_name.guard(), fluid.program_guard(main, fluid.Program()):
+        out = fluid.layers.tanh(fluid.data("x", [None, 2], "float32")) * 0.5
+    return main, out
+
+
+@pytest.mark.parametrize("make", [straight, looped])
+@pytest.mark.parametrize("mistake", MISTAKES, ids=repr)
+def test_mistakes_in_lowerings_are_errors(make, mistake, monkeypatch):
+    """They are no reason to bind every size by itself, or to run on NumPy."""
+
+    def lower(code, x, out):
+        if isinstance(x.shape[0], Size):
+            raise mistake
+        return inner(code, x, out)
+
+    tanh = lowering.find("tanh")
+    inner = tanh.function
+    monkeypatch.setattr(tanh, "function", lambda code, x, out, **_: lower(code, x, out))
+    with pytest.raises((type(mistake), EnforceNotMet)) as caught:  # a loop says where
+        run(*make(), [6, 7, 9])
+    assert mistake in (caught.value, caught.value.__cause__)
+
+
+@pytest.mark.parametrize("make", [straight, looped])
+def test_lowerings_that_need_numbers_get_them(make, monkeypatch):
+    tanh, seen = lowering.find("tanh"), []
+    inner = tanh.function
+
+    def lower(code, x, out, **_):
+        seen.append(int(x.shape[0]))
+        return inner(code, x, out)
+
+    monkeypatch.setattr(tanh, "function", lower)
+    run(*make(), [6, 7, 9])
+    assert set(seen) == {6, 7, 9}
+
+
+@pytest.mark.parametrize("make", [straight, looped])
+def test_shape_rules_that_refuse_open_numbers_alone_are_mistakes(make, monkeypatch):
+    tanh = opdef.get("tanh")
+    infer = tanh.infer
+
+    def strict(x):
+        opdef.require(all(isinstance(size, int) for size in x.shape), "numbers, please")
+        return infer(x)
+
+    main, out = make()
+    monkeypatch.setattr(tanh, "infer", strict)
+    with pytest.raises((RuntimeError, EnforceNotMet), match="but not open ones"):
+        run(main, out, [6, 7, 9])

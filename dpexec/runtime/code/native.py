@@ -58,7 +58,7 @@ class PlanCode:
             rows: of every device's batch.
 
         Raises:
-            TypeError: it needs more memory than for other numbers.
+            NeedsNumber: it needs more memory than for other numbers.
         """
         return {task: code.late(rows[device]) for task, device, code in self._late_codes}
 

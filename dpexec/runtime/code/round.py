@@ -183,7 +183,7 @@ class Fit:
         counts: the numbers of rows that it left open.
 
     Raises:
-        TypeError: it needs more memory than for other numbers.
+        NeedsNumber: it needs more memory than for other numbers.
     """
 
     def __init__(self, fits: Fits, counts: Counts) -> None:

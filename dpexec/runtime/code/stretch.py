@@ -27,7 +27,7 @@ from dpexec.errors import EnforceNotMet
 from dpexec.graph.ssa import SSAGraph
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
-from dpexec.ir.sizes import Counts, Rows
+from dpexec.ir.sizes import Counts, NeedsNumber, Rows
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
 from dpexec.runtime.bodies import Plain, Runnable
@@ -201,7 +201,7 @@ class Stretch:
                 known.append(self._opened(arrays, open_axes, counts))
             for rows, runner in known:
                 if runner is not None and counts in rows:
-                    with suppress(TypeError):  # a primitive needs more memory than for others
+                    with suppress(NeedsNumber):  # a primitive needs more memory than for others
                         return Fit(runner, counts) if isinstance(runner, Fits) else runner
         return self._closed(arrays)
 
@@ -228,12 +228,16 @@ class Stretch:
     @no_cycles_sought()
     def _closed(self, arrays: list[Any]) -> Fit | Sequence[Runnable]:
         """What runs arrays of these shapes, and no others."""
-        inputs = dict(zip(self._reads, map(array_spec, arrays), strict=True))
+        inputs = self._specs(arrays)
         try:
-            runner = self._runner(self._code(inputs, None), inputs, ())
+            specs = self._inferred(inputs)
         except EnforceNotMet:  # rules of shapes are broken: the operators know what to say
             return self._parts
+        runner = self._runner(self._code(specs, None), inputs, ())
         return Fit(runner, ()) if isinstance(runner, Fits) else runner
+
+    def _specs(self, arrays: list[Any]) -> dict[str, Spec]:
+        return dict(zip(self._reads, map(array_spec, arrays), strict=True))
 
     @no_cycles_sought()
     def _opened(
@@ -242,23 +246,40 @@ class Stretch:
         """What leaves numbers of rows open; None if somebody needs them."""
         rows = Rows.about(counts, counts)
         sizes = {count: rows.size(index) for index, count in enumerate(counts)}
-        specs = {}
-        for name, array, found in zip(self._reads, arrays, axes, strict=True):
-            spec = array_spec(array)
+        inputs = self._specs(arrays)
+        for (name, spec), found in zip(inputs.items(), axes, strict=True):
             if found is not None:
                 (axis, more), shape = found, list(spec.shape)
                 shape[axis] = sizes[shape[axis] - more] + more
-                spec = spec.replace(shape=tuple(shape))
-            specs[name] = spec
-        try:
-            return rows, self._runner(self._code(specs, rows), specs, counts)
-        except Exception:  # the closed way says if something is wrong
-            return Rows(counts, counts), None
+                inputs[name] = spec.replace(shape=tuple(shape))
+        with suppress(NeedsNumber):
+            specs = self._inferred_open(inputs, arrays)
+            if specs is not None:
+                return rows, self._runner(self._code(specs, rows), inputs, counts)
+        return Rows(counts, counts), None
 
-    def _code(self, inputs: Mapping[str, Spec], rows: Rows | None) -> StretchCode:
-        specs, graph = dict(inputs), SSAGraph(self._block.program, [CPUPlace()], "all_reduce")
+    def _inferred(self, inputs: Mapping[str, Spec]) -> dict[str, Spec]:
+        specs = dict(inputs)
         for part in self._parts:
             specs.update(part.op.infer_outputs(specs))
+        return specs
+
+    def _inferred_open(
+        self, inputs: Mapping[str, Spec], arrays: list[Any]
+    ) -> dict[str, Spec] | None:
+        """The specs for open numbers of rows; None if the arrays break rules of shapes."""
+        try:
+            return self._inferred(inputs)
+        except EnforceNotMet as error:
+            try:
+                self._inferred(self._specs(arrays))
+            except EnforceNotMet:  # with numbers, too: the operators know what to say
+                return None
+            raise RuntimeError("shape rules take numbers of rows, but not open ones") from error
+
+    def _code(self, specs: Mapping[str, Spec], rows: Rows | None) -> StretchCode:
+        graph = SSAGraph(self._block.program, [CPUPlace()], "all_reduce")
+        for part in self._parts:
             graph.add_compute(part.op, 0)
         steps = [
             Step(node, part.run, tuple(part.drops))

@@ -95,7 +95,7 @@ class CodeTable:
             rows: of the device's batch.
 
         Raises:
-            TypeError: it needs more memory than for other numbers.
+            NeedsNumber: it needs more memory than for other numbers.
         """
         return [argument.at(rows) for argument in self._late]
 
