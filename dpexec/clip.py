@@ -185,7 +185,8 @@ class GradientClipByValue(GradientClipBase):
         need_clip: Callable[[Any], bool] | None = None,
     ) -> None:
         super().__init__(need_clip)
-        assert min is not None or max > 0.0, f"max {max} must be positive where min is not given"
+        if min is None and max <= 0.0:
+            raise AssertionError(f"max {max} must be positive where min is not given")
         self.max = float(max)
         self.min = -self.max if min is None else float(min)
 

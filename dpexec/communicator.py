@@ -36,7 +36,8 @@ class Communicator:
         kwargs: Mapping[str, Any] | None = None,
         envs: Mapping[str, str] | None = None,
     ) -> None:
-        assert isinstance(program, Program), f"program must be a Program, not {program!r}"
+        if not isinstance(program, Program):
+            raise AssertionError(f"program must be a Program, not {program!r}")
         remote = remote_of(program)
         if remote is None or remote.serves:
             raise EnforceNotMet(

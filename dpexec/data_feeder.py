@@ -97,10 +97,11 @@ class DataFeeder:
         """
         columns: list[list[Any]] = [[] for _ in self._fields]
         for number, sample in enumerate(iterable):
-            assert len(sample) == len(columns), (
-                f"The number of fields in data ({len(sample)}) does not match len(feed_list) "
-                f"({len(columns)}): sample {number}, variables {', '.join(self.feed_names)}"
-            )
+            if len(sample) != len(columns):
+                raise AssertionError(
+                    f"The number of fields in data ({len(sample)}) does not match len(feed_list) "
+                    f"({len(columns)}): sample {number}, variables {', '.join(self.feed_names)}"
+                )
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)
         return {

@@ -26,7 +26,8 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
             "before feeding the data."
         )
     if np.isscalar(data):
-        assert dtype is not None, "dtype should be given when casting python scalar to tensor"
+        if dtype is None:
+            raise AssertionError("dtype should be given when casting python scalar to tensor")
         data = np.array([data]).astype(to_numpy(dtype))
     tensor = LoDTensor()
     tensor.set(data, place)
@@ -52,11 +53,13 @@ def as_numpy(tensor: Any) -> Any:
 
 def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
     """The value of a variable of a scope."""
-    assert isinstance(name, str)
+    if not isinstance(name, str):
+        raise AssertionError(f"name must be a str, not {name!r}")
     holder = (global_scope() if scope is None else scope).find_var(name)
-    assert holder is not None, (
-        f"Cannot find {name} in scope. Perhaps you need to make the variable persistable by using "
-        "var.persistable = True in your program."
-    )
+    if holder is None:
+        raise AssertionError(
+            f"Cannot find {name} in scope. Perhaps you need to make the variable persistable by "
+            "using var.persistable = True in your program."
+        )
     tensor = holder.get_tensor()
     return np.array(tensor) if return_numpy else tensor

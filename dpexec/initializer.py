@@ -121,7 +121,8 @@ class ConstantInitializer(Initializer):
     prefix = "constant_init"
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
-        assert value is not None, "Constant needs a value"
+        if value is None:
+            raise AssertionError("Constant needs a value")
         self._value = value
         self._force_cpu = force_cpu
 
@@ -153,8 +154,10 @@ class UniformInitializer(Initializer):
         diag_step: int = 0,
         diag_val: float = 1.0,
     ) -> None:
-        assert high >= low, f"Uniform needs low <= high, but received {low} and {high}"
-        assert (diag_num > 0) == (diag_step > 0), "Uniform needs diag_num and diag_step, or neither"
+        if high < low:
+            raise AssertionError(f"Uniform needs low <= high, but received {low} and {high}")
+        if (diag_num > 0) != (diag_step > 0):
+            raise AssertionError("Uniform needs diag_num and diag_step, or neither")
         self.seed = seed
         self._attrs = {
             "min": float(low),
@@ -182,8 +185,10 @@ class NormalInitializer(Initializer):
     _type = "gaussian_random"
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
-        assert loc is not None, "a normal distribution needs loc"
-        assert scale is not None, "a normal distribution needs scale"
+        if loc is None:
+            raise AssertionError("a normal distribution needs loc")
+        if scale is None:
+            raise AssertionError("a normal distribution needs scale")
         self._mean, self._std_dev, self.seed = float(loc), float(scale), seed
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
@@ -202,8 +207,10 @@ class _Scaled(Initializer):
     """Uniform or normal numbers whose variance follows from the shape."""
 
     def __init__(self, uniform: bool, fan_in: float | None, seed: int) -> None:
-        assert uniform is not None, "uniform must be True or False"
-        assert seed is not None, "seed must be an integer"
+        if uniform is None:
+            raise AssertionError("uniform must be True or False")
+        if seed is None:
+            raise AssertionError("seed must be an integer")
         self._uniform, self._fan_in, self.seed = uniform, fan_in, seed
 
     def _variance(self, fan_in: float, fan_out: float) -> float:
@@ -303,7 +310,8 @@ class NumpyArrayInitializer(Initializer):
     prefix = "numpy_array_init"
 
     def __init__(self, value: np.ndarray[Any, Any]) -> None:
-        assert isinstance(value, np.ndarray), f"needs a numpy array, but received {type(value)}"
+        if not isinstance(value, np.ndarray):
+            raise AssertionError(f"needs a numpy array, but received {type(value)}")
         self._value = value
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:

@@ -44,10 +44,11 @@ def create_lod_tensor(
     """
     if isinstance(data, list):
         lengths = [len(sequence) for sequence in data]
-        assert [lengths] == [list(level) for level in recursive_seq_lens], (
-            f"data and recursive_seq_lens do not match: the lists have the lengths {[lengths]}, "
-            f"but recursive_seq_lens is {recursive_seq_lens}"
-        )
+        if [lengths] != [list(level) for level in recursive_seq_lens]:
+            raise AssertionError(
+                "data and recursive_seq_lens do not match: the lists have the lengths "
+                f"{[lengths]}, but recursive_seq_lens is {recursive_seq_lens}"
+            )
         data = np.array(list(itertools.chain.from_iterable(data)))[..., np.newaxis]
     elif not isinstance(data, (LoDTensor, np.ndarray)):
         raise TypeError(
@@ -85,7 +86,8 @@ def create_random_int_lodtensor(
 
     Source: ``fluid.create_random_int_lodtensor``.
     """
-    assert isinstance(base_shape, list), "base_shape should be a list"
+    if not isinstance(base_shape, list):
+        raise AssertionError("base_shape should be a list")
     rows = sum(recursive_seq_lens[-1])
     numbers = np.random.randint(low, high + 1, (rows, *base_shape))  # noqa: NPY002 - fluid's
     return create_lod_tensor(numbers.astype(np.int64), recursive_seq_lens, place)

@@ -130,14 +130,14 @@ def img_conv_group(
     Raises:
         AssertionError: a list has not one entry per convolution.
     """
-    assert isinstance(conv_num_filter, (list, tuple)), "conv_num_filter must be a list or tuple"
+    if not isinstance(conv_num_filter, (list, tuple)):
+        raise AssertionError("conv_num_filter must be a list or tuple")
 
     def each(name: str, value: Any) -> Sequence[Any]:
         if not isinstance(value, (list, tuple)):
             return [value] * len(conv_num_filter)
-        assert len(value) == len(conv_num_filter), (
-            f"{name} has {len(value)} entries for {len(conv_num_filter)} convolutions"
-        )
+        if len(value) != len(conv_num_filter):
+            raise AssertionError(f"{name} has {len(value)} entries, not {len(conv_num_filter)}")
         return value
 
     out = input

@@ -63,10 +63,14 @@ class DataLoader:
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
-        assert isinstance(dataset, Dataset), f"dataset is a fluid.io.Dataset, not {dataset!r}"
-        assert feed_list is not None, "feed_list should be set: programs are fed by name"
-        assert num_workers >= 0, "num_workers should be a non-negative value"
-        assert timeout >= 0, "timeout should be a non-negative value"
+        if not isinstance(dataset, Dataset):
+            raise AssertionError(f"dataset is a fluid.io.Dataset, not {dataset!r}")
+        if feed_list is None:
+            raise AssertionError("feed_list should be set: programs are fed by name")
+        if num_workers < 0:
+            raise AssertionError("num_workers should be a non-negative value")
+        if timeout < 0:
+            raise AssertionError("timeout should be a non-negative value")
         self.dataset = dataset
         self.batch_sampler = _sampler(dataset, batch_sampler, batch_size, shuffle, drop_last)
         self.num_workers, self.return_list = num_workers, return_list
@@ -146,10 +150,12 @@ def _sampler(
 ) -> BatchSampler:
     if given is None:
         return BatchSampler(dataset, None, shuffle, batch_size, drop_last)
-    assert isinstance(given, BatchSampler), f"batch_sampler is a BatchSampler, not {given!r}"
-    assert (batch_size, shuffle, drop_last) == (1, False, False), (
-        "batch_size/shuffle/drop_last should not be set when batch_sampler is given"
-    )
+    if not isinstance(given, BatchSampler):
+        raise AssertionError(f"batch_sampler is a BatchSampler, not {given!r}")
+    if (batch_size, shuffle, drop_last) != (1, False, False):
+        raise AssertionError(
+            "batch_size/shuffle/drop_last should not be set when batch_sampler is given"
+        )
     return given
 
 

@@ -42,7 +42,8 @@ class L2DecayRegularizer(WeightDecayRegularizer):
     """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
-        assert regularization_coeff is not None
+        if regularization_coeff is None:
+            raise AssertionError("regularization_coeff cannot be None")
         self._regularization_coeff = regularization_coeff
 
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
@@ -69,7 +70,8 @@ class L1DecayRegularizer(WeightDecayRegularizer):
     """
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
-        assert regularization_coeff is not None
+        if regularization_coeff is None:
+            raise AssertionError("regularization_coeff cannot be None")
         self._regularization_coeff = regularization_coeff
 
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:

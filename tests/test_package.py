@@ -1,5 +1,6 @@
 """The package as it is installed."""
 
+import ast
 import importlib.metadata
 import pkgutil
 import subprocess
@@ -28,6 +29,20 @@ def test_public_names_exist_and_are_unique():
     missing = [name for name in dpexec.__all__ if not hasattr(dpexec, name)]
     assert missing == []
     assert len(set(dpexec.__all__)) == len(dpexec.__all__)
+
+
+def test_asserts_tell_types_alone():
+    """``python -O`` leaves them out. What may happen is an error; they say what cannot be None."""
+    paths = [path for room in ("dpexec", "viz") for path in (ROOT / room).rglob("*.py")]
+    found = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Assert):
+                calls = [call for call in ast.walk(node.test) if isinstance(call, ast.Call)]
+                kinds = all(ast.unparse(call.func) == "isinstance" for call in calls)
+                if node.msg is not None or not kinds:
+                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
 
 
 def test_every_room_is_listed_for_the_wheel():

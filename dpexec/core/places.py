@@ -250,7 +250,8 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
         ValueError: ``FLAGS_selected_gpus`` is no list of numbers.
         RuntimeError: one of these GPUs does not exist.
     """
-    assert is_compiled_with_cuda(), f"Not compiled with CUDA: {why_no_gpu()}"
+    if not is_compiled_with_cuda():
+        raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")
     if device_ids is None:
         device_ids = _selected_gpus() or range(get_cuda_device_count())
     elif isinstance(device_ids, int):
@@ -275,5 +276,6 @@ def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]
     Raises:
         AssertionError: no GPU can be used.
     """
-    assert is_compiled_with_cuda(), f"Not compiled with CUDA: {why_no_gpu()}"
+    if not is_compiled_with_cuda():
+        raise AssertionError(f"Not compiled with CUDA: {why_no_gpu()}")
     return [CUDAPinnedPlace()] * len(cpu_places(device_count))

@@ -120,10 +120,11 @@ def save(program: Program, model_path: str) -> None:
         EnforceNotMet: a variable has no value.
     """
     directory, base = os.path.split(model_path)
-    assert base, (
-        "The input model_path MUST be format of dirname/filename, but received "
-        f"{model_path!r}, which has no file name"
-    )
+    if not base:
+        raise AssertionError(
+            "The input model_path MUST be format of dirname/filename, but received "
+            f"{model_path!r}, which has no file name"
+        )
     variables = list(program.list_vars())
     params = {var.name: _array(var) for var in variables if is_parameter(var)}
     others = {var.name: _array(var) for var in variables if is_belong_to_optimizer(var)}
@@ -169,7 +170,8 @@ def load(
         RuntimeError: a parameter has another shape than in the file.
         ValueError: ``executor`` or ``var_list`` is needed.
     """
-    assert executor is None or isinstance(executor, Executor)
+    if executor is not None and not isinstance(executor, Executor):
+        raise AssertionError(f"executor must be an Executor, not {executor!r}")
     prefix = _prefix(model_path)
     if not _file(prefix, ".pdparams").exists():
         _load_streams(program, model_path, executor, var_list)
@@ -183,10 +185,12 @@ def load(
         if not chosen:
             continue
         path = _file(prefix, ending)
-        assert path.exists(), f"Optimizer file [{path}] not exits"
+        if not path.exists():
+            raise AssertionError(f"Optimizer file [{path}] not exits")
         arrays = _load_arrays(path)
         for var in chosen:
-            assert var.name in arrays, f"Can not find [{var.name}] in model file [{path}]"
+            if var.name not in arrays:
+                raise AssertionError(f"Can not find [{var.name}] in model file [{path}]")
             check_shape(var, arrays[var.name].shape)
             tensor = found[var.name] = LoDTensor()
             tensor.array = arrays[var.name]
@@ -296,18 +300,20 @@ def set_program_state(program: Program, state_dict: Arrays) -> None:
     known = {var.name for var in program.list_vars() if is_persistable(var)}
     for name in sorted(known):
         holder = global_scope().find_var(name)
-        assert holder is not None, (
-            f"Variable [ {name} ] Not found, Please make sure run startup program"
-        )
+        if holder is None:
+            raise AssertionError(
+                f"Variable [ {name} ] Not found, Please make sure run startup program"
+            )
         if name not in state_dict:
             continue
         old, new = np.asarray(holder.get_tensor()), state_dict[name]
         for what in ("shape", "dtype"):
-            assert getattr(old, what) == getattr(new, what), (
-                f"Parameter's {what} does not match, the Program requires a parameter with a "
-                f"{what} of ({getattr(old, what)}), while the loaded parameter (namely [ {name} ]) "
-                f"has a {what} of ({getattr(new, what)})."
-            )
+            if getattr(old, what) != getattr(new, what):
+                raise AssertionError(
+                    f"Parameter's {what} does not match, the Program requires a parameter with a "
+                    f"{what} of ({getattr(old, what)}), while the loaded parameter (namely "
+                    f"[ {name} ]) has a {what} of ({getattr(new, what)})."
+                )
     for name in sorted(known.intersection(state_dict)):
         tensor = LoDTensor()
         tensor.array = np.asarray(state_dict[name])

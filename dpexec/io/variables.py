@@ -131,7 +131,8 @@ def get_parameter_value(para: Variable, executor: Any) -> np.ndarray[Any, Any]:
     Raises:
         AssertionError: it is no parameter.
     """
-    assert is_parameter(para), "The input variable is not parameter."
+    if not is_parameter(para):
+        raise AssertionError("The input variable is not parameter.")
     return np.array(value_of(para.name))
 
 

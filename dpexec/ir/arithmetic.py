@@ -95,9 +95,10 @@ def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[A
 
         if _is_number(other):
             number = float(other)
-            assert is_float(self.dtype) or number.is_integer(), (
-                f"{self.name} holds integers, so {number} cannot be used with it"
-            )
+            if not is_float(self.dtype) and not number.is_integer():
+                raise AssertionError(
+                    f"{self.name} holds integers, so {number} cannot be used with it"
+                )
             if method in _SCALES and (is_float(self.dtype) or op_type != "elementwise_div"):
                 return _scaled(self, *_SCALES[method](number))
             other = _constant(self, number, whole=reverse)

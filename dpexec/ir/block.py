@@ -133,7 +133,8 @@ class Block:
         initialized = False
         if name is not None and name in block.vars:
             param = _redeclared(block.vars[name], {**kwargs, "persistable": True})
-            assert isinstance(param, Parameter), f"{name} is a variable, not a parameter"
+            if not isinstance(param, Parameter):
+                raise AssertionError(f"{name} is a variable, not a parameter")
             initialized = any(name in op.output_arg_names for op in block.ops)
         else:
             param = Parameter(block, *args, **kwargs)

@@ -47,7 +47,8 @@ def name_scope(prefix: str | None = None) -> Iterator[None]:
     Raises:
         AssertionError: no prefix.
     """
-    assert prefix, "name_scope prefix can not be empty."
+    if not prefix:
+        raise AssertionError("name_scope prefix can not be empty.")
     _name_scopes.append(_name_scopes[-1].child(prefix))
     try:
         yield

@@ -42,7 +42,8 @@ class IrGraph:
     """
 
     def __init__(self, graph: Graph, for_test: bool = False) -> None:
-        assert isinstance(graph, Graph), "graph must be the instance of core.Graph."
+        if not isinstance(graph, Graph):
+            raise AssertionError("graph must be the instance of core.Graph.")
         self.graph = graph
         self._for_test = for_test
 
@@ -74,7 +75,8 @@ class IrGraph:
 
     def _find_node_by_name(self, nodes: Iterable[Node], node_name: str) -> Node:
         found = [node for node in nodes if node.name() == node_name]
-        assert found, "Cannot find the target node in the giving set."
+        if not found:
+            raise AssertionError("Cannot find the target node in the giving set.")
         return found[-1]
 
     # ---- new nodes
@@ -140,9 +142,8 @@ class IrGraph:
     # ---- links
 
     def _check(self, *nodes: IrNode) -> None:
-        assert all(node in self.graph for node in nodes), (
-            f"the arguments {nodes} must be in the graph nodes."
-        )
+        if not all(node in self.graph for node in nodes):
+            raise AssertionError(f"the arguments {nodes} must be in the graph nodes.")
 
     def link_to(self, node_in: IrNode, node_out: IrNode) -> None:
         """Let one node lead to another."""

@@ -144,7 +144,8 @@ class IrVarNode(IrNode):
 
     @property
     def _declared(self) -> Variable:
-        assert self.variable is not None, f"the program does not declare variable {self.name()}"
+        if self.variable is None:
+            raise AssertionError(f"the program does not declare variable {self.name()}")
         return self.variable
 
     def var(self) -> VariableView | None:

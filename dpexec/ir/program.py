@@ -227,7 +227,8 @@ class Program(Prunable):
         from dpexec.ir.printer import program_text
 
         for name, value in (("throw_on_error", throw_on_error), ("with_details", with_details)):
-            assert isinstance(value, bool), f"{name} must be a bool, but is {type(value)}"
+            if not isinstance(value, bool):
+                raise AssertionError(f"{name} must be a bool, but is {type(value)}")
 
         return program_text(self, with_details)
 

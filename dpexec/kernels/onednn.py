@@ -79,7 +79,8 @@ def version() -> str:
 
 def _function(name: str) -> Any:
     library = _library()
-    assert library is not None, "oneDNN is not installed"
+    if library is None:
+        raise AssertionError("oneDNN is not installed")
     return getattr(library, name)
 
 

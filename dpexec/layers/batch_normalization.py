@@ -51,7 +51,8 @@ def batch_norm(
     Returns:
         The same shape. Source: Paddle op ``batch_norm``; Ioffe, Szegedy, 2015.
     """
-    assert bias_attr is not False, "bias_attr of batch_norm cannot be False"
+    if bias_attr is False:
+        raise AssertionError("bias_attr of batch_norm cannot be False")
     check_variable_and_dtype(input, "input", FLOATS, "batch_norm")
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), "batch_norm")
     helper = LayerHelper(
@@ -106,7 +107,8 @@ def inplace_abn(
         ``input``. Source: Paddle op ``inplace_abn``; Rota Bulò and others, 2018.
     """
     layer = "inplace_abn"
-    assert bias_attr is not False, "bias_attr of inplace_abn cannot be False"
+    if bias_attr is False:
+        raise AssertionError("bias_attr of inplace_abn cannot be False")
     check_choice(act, "act", (None, "identity", "leaky_relu", "elu"), layer)
     check_choice(data_layout, "data_layout", ("NCHW", "NHWC"), layer)
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, layer)

@@ -288,7 +288,8 @@ def clamp(
     Returns:
         The same shape. Source: Paddle op ``clip``.
     """
-    assert min is not None or max is not None, "clamp needs min or max"
+    if min is None and max is None:
+        raise AssertionError("clamp needs min or max")
     kinds = (float, Variable, type(None))
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {"min": sys.float_info.min, "max": sys.float_info.max}
@@ -312,5 +313,6 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "mish")
     check_type(threshold, "threshold", (float, int), "mish")
-    assert threshold > 0, f"threshold of mish must be positive, but is {threshold}"
+    if threshold <= 0:
+        raise AssertionError(f"threshold of mish must be positive, but is {threshold}")
     return add_op("mish", {"X": x}, x.dtype, {"threshold": float(threshold)}, name=name)

@@ -260,7 +260,8 @@ def deformable_conv(
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "deformable_conv")
     check_variable_and_dtype(offset, "offset", SINGLE_DOUBLE, "deformable_conv")
     check_type(mask, "mask", (Variable, type(None)), "deformable_conv")
-    assert param_attr is not False, "param_attr of deformable_conv cannot be False"
+    if param_attr is False:
+        raise AssertionError("param_attr of deformable_conv cannot be False")
     channels = input.shape[1]
     if groups is not None and channels % groups:
         raise ValueError(

@@ -84,7 +84,8 @@ def split(
         dim += len(input.shape)
     number_or_tensor(dim, "AxisTensor", "axis", inputs, attrs)
     if isinstance(num_or_sections, int):
-        assert num_or_sections > 1, f"split makes at least 2 parts, not {num_or_sections}"
+        if num_or_sections <= 1:
+            raise AssertionError(f"split makes at least 2 parts, not {num_or_sections}")
         attrs["num"] = count = num_or_sections
     else:
         count = len(num_or_sections)
@@ -163,14 +164,16 @@ def reshape(
 
 def _check_shape(shape: Sequence[Any], rank: int) -> None:
     known = [(i, dim) for i, dim in enumerate(shape) if not isinstance(dim, Variable)]
-    assert [dim for _, dim in known].count(-1) <= 1, (
-        f"shape of reshape is {list(shape)}: only one dimension may be -1"
-    )
+    if [dim for _, dim in known].count(-1) > 1:
+        raise AssertionError(f"shape of reshape is {list(shape)}: only one dimension may be -1")
     for index, dim in known:
-        assert dim >= -1, f"shape of reshape is {list(shape)}: {dim} cannot be"
-        assert dim != 0 or index < rank, (
-            f"shape of reshape is {list(shape)}: 0 at {index} copies a dimension, but x has {rank}"
-        )
+        if dim < -1:
+            raise AssertionError(f"shape of reshape is {list(shape)}: {dim} cannot be")
+        if dim == 0 and index >= rank:
+            raise AssertionError(
+                f"shape of reshape is {list(shape)}: 0 at {index} copies a dimension, but x has "
+                f"{rank}"
+            )
 
 
 def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variable:
@@ -380,5 +383,6 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
     """
     check_variable_and_dtype(input, "input", ("bool", *NUMBERS), "flip")
     check_type(dims, "dims", (list, tuple), "flip")
-    assert dims, "flip needs at least one axis"
+    if not dims:
+        raise AssertionError("flip needs at least one axis")
     return add_op("flip", {"X": input}, input.dtype, {"dims": list(dims)}, name=name)

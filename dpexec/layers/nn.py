@@ -257,7 +257,8 @@ def prelu(x: Variable, mode: str, param_attr: Any = None, name: str | None = Non
     helper = LayerHelper("prelu", param_attr=param_attr, name=name)
     shape = [1]
     if mode == "channel":
-        assert len(x.shape) >= 2, f"prelu with mode 'channel' needs channels, x has {x.shape}"
+        if len(x.shape) < 2:
+            raise AssertionError(f"prelu with mode 'channel' needs channels, x has {x.shape}")
         shape = [1, x.shape[1], 1, 1]
     elif mode == "element":
         shape = [1, *x.shape[1:]]

@@ -55,14 +55,16 @@ def layer_norm(
     shape = [math.prod(input.shape[begin_norm_axis:])]
     inputs = {"X": input}
     if scale:
-        assert param_attr is not False, "param_attr of layer_norm cannot be False with scale"
+        if param_attr is False:
+            raise AssertionError("param_attr of layer_norm cannot be False with scale")
         inputs["Scale"] = helper.create_parameter(
             helper.param_attr, shape, input.dtype, default_initializer=Constant(1.0)
         )
     elif param_attr:
         warnings.warn("param_attr of layer_norm has no effect without scale", stacklevel=2)
     if shift:
-        assert bias_attr is not False, "bias_attr of layer_norm cannot be False with shift"
+        if bias_attr is False:
+            raise AssertionError("bias_attr of layer_norm cannot be False with shift")
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, shape, input.dtype, is_bias=True)
     elif bias_attr:
         warnings.warn("bias_attr of layer_norm has no effect without shift", stacklevel=2)
@@ -93,7 +95,8 @@ def instance_norm(
         The same shape. Source: Paddle op ``instance_norm``; Ulyanov and others, 2016.
     """
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "instance_norm")
-    assert bias_attr is not False, "bias_attr of instance_norm cannot be False"
+    if bias_attr is False:
+        raise AssertionError("bias_attr of instance_norm cannot be False")
     helper = LayerHelper("instance_norm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     shape, dtype = [input.shape[1]], input.dtype
     inputs = {

@@ -53,7 +53,8 @@ def pad2d(
         The padded images. Source: Paddle op ``pad2d``.
     """
     check_variable_and_dtype(input, "input", NUMBERS, "pad2d")
-    assert mode in ("reflect", "edge", "constant"), f"pad2d has no mode {mode!r}"
+    if mode not in ("reflect", "edge", "constant"):
+        raise AssertionError(f"pad2d has no mode {mode!r}")
     inputs: dict[str, Any] = {"X": input}
     attrs = {"mode": mode, "pad_value": float(pad_value), "data_format": data_format}
     number_or_tensor(paddings, "Paddings", "paddings", inputs, attrs)

@@ -133,7 +133,8 @@ def unfold(
         ValueError: an argument has another form.
     """
     check_variable_and_dtype(x, "x", SINGLE_DOUBLE, "unfold")
-    assert len(x.shape) == 4, f"x of unfold must be (N, C, H, W), but has the shape {x.shape}"
+    if len(x.shape) != 4:
+        raise AssertionError(f"x of unfold must be (N, C, H, W), but has the shape {x.shape}")
     if isinstance(paddings, list) and len(paddings) == 2:
         paddings = paddings * 2
     attrs = {

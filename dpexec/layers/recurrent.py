@@ -71,7 +71,8 @@ def dynamic_lstm(
         ...     hidden.shape
         (-1, 3)
     """
-    assert bias_attr is not False, "bias_attr should not be False in dynamic_lstm."
+    if bias_attr is False:
+        raise AssertionError("bias_attr should not be False in dynamic_lstm.")
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_lstm")
     helper = LayerHelper("lstm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     cells = size // 4
@@ -141,7 +142,8 @@ def dynamic_lstmp(
         Projections ``(rows, proj_size)`` and cells ``(rows, cells)``. No gradient flows back from
         the cells. Source: Paddle op ``lstmp``; Sak, Senior, Beaufays, 2014.
     """
-    assert bias_attr is not False, "bias_attr should not be False in dynamic_lstmp."
+    if bias_attr is False:
+        raise AssertionError("bias_attr should not be False in dynamic_lstmp.")
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, "dynamic_lstmp")
     helper = LayerHelper("lstmp", param_attr=param_attr, bias_attr=bias_attr, name=name)
     cells = size // 4

@@ -53,7 +53,8 @@ class _Unit:
 
     def _weight(self, x: Variable, hidden: int, gates: int, part: str = "") -> Any:
         shape = [x.shape[-1] + hidden, gates * hidden]
-        assert x.shape[-1] > 0, f"the last dimension of {x.name} {x.shape} must be known"
+        if x.shape[-1] <= 0:
+            raise AssertionError(f"the last dimension of {x.name} {x.shape} must be known")
         return self._helper.create_parameter(_named(self._param_attr, part), shape, self._dtype)
 
     def _bias(self, hidden: int, gates: int, part: str = "") -> Any:

@@ -166,7 +166,8 @@ def _size_attrs(
         if len(out_shape) != axes:
             raise ValueError(f"out_shape of {layer} must be {axes} numbers, but is {out_shape}")
         numbers = [n for n in out_shape if not isinstance(n, Variable)]
-        assert all(n > 0 for n in numbers), f"out_shape must be positive, but is {out_shape}"
+        if any(n <= 0 for n in numbers):
+            raise AssertionError(f"out_shape must be positive, but is {out_shape}")
     found: dict[str, Any] = {}
     numbers_or_tensors(helper, out_shape, ("OutSize", "SizeTensor"), "size", inputs, found)
     names = ("out_d", "out_h", "out_w")[3 - axes :]

@@ -76,7 +76,8 @@ def nce(
     if sample_weight is not None:
         inputs["SampleWeight"] = sample_weight
     if sampler == "custom_dist":
-        assert custom_dist is not None, "sampler 'custom_dist' of nce needs custom_dist"
+        if custom_dist is None:
+            raise AssertionError("sampler 'custom_dist' of nce needs custom_dist")
         inputs |= _custom_inputs(helper, custom_dist, num_total_classes)
     noises = 10 if num_neg_samples is None else int(num_neg_samples)
     attrs = {

@@ -98,9 +98,8 @@ class Filters:
         check_type(input, "input", Variable, self.layer)
         check_choice(use_cudnn, "use_cudnn", (True, False), self.layer)
         check_choice(self.data_format, "data_format", self.layouts, self.layer)
-        assert param_attr is not False, (
-            f"param_attr of {self.layer} cannot be False: it has filters"
-        )
+        if param_attr is False:
+            raise AssertionError(f"param_attr of {self.layer} cannot be False: it has filters")
 
     def attrs(self) -> tuple[dict[str, Any], list[int]]:
         """What operators call strides, padding and dilation; and the padding of both sides."""

@@ -39,8 +39,10 @@ class AdagradOptimizer(Optimizer):
         name: str | None = None,
         initial_accumulator_value: float = 0.0,
     ) -> None:
-        assert learning_rate is not None, "Adagrad needs a learning_rate"
-        assert epsilon is not None, "Adagrad needs an epsilon"
+        if learning_rate is None:
+            raise AssertionError("Adagrad needs a learning_rate")
+        if epsilon is None:
+            raise AssertionError("Adagrad needs an epsilon")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = (State("moment", "Moment", "MomentOut", initial_accumulator_value),)
         self._attrs = {"epsilon": epsilon}
@@ -75,9 +77,12 @@ class DecayedAdagradOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        assert learning_rate is not None, "DecayedAdagrad needs a learning_rate"
-        assert decay is not None, "DecayedAdagrad needs a decay"
-        assert epsilon is not None, "DecayedAdagrad needs an epsilon"
+        if learning_rate is None:
+            raise AssertionError("DecayedAdagrad needs a learning_rate")
+        if decay is None:
+            raise AssertionError("DecayedAdagrad needs a decay")
+        if epsilon is None:
+            raise AssertionError("DecayedAdagrad needs an epsilon")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = (State("moment", "Moment", "MomentOut"),)
         self._attrs = {"epsilon": epsilon, "decay": decay}

@@ -178,4 +178,5 @@ class LambOptimizer(Optimizer):
 
 def _check_given(optimizer: Optimizer, *arguments: Any) -> None:
     given = all(argument is not None for argument in arguments)
-    assert given, f"{type(optimizer).__name__}: an argument is None"
+    if not given:
+        raise AssertionError(f"{type(optimizer).__name__}: an argument is None")

@@ -131,7 +131,8 @@ class Optimizer:
         Raises:
             AssertionError: the loss is no variable, or of another shape.
         """
-        assert isinstance(loss, Variable), "The loss should be an Variable."
+        if not isinstance(loss, Variable):
+            raise AssertionError("The loss should be an Variable.")
         params_grads = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, params_grads), params_grads
 
@@ -159,11 +160,13 @@ class Optimizer:
         Raises:
             AssertionError: the loss has another shape, or callbacks is no list.
         """
-        assert callbacks is None or isinstance(callbacks, list)
-        assert loss.shape == (1,), (
-            f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. Maybe "
-            "that you should call fluid.layers.mean to process the current loss."
-        )
+        if callbacks is not None and not isinstance(callbacks, list):
+            raise AssertionError(f"callbacks must be a list, not {callbacks!r}")
+        if loss.shape != (1,):
+            raise AssertionError(
+                f"The loss.shape should be (1L,), but the current loss.shape is {loss.shape}. "
+                "Maybe that you should call fluid.layers.mean to process the current loss."
+            )
         self._dtype = loss.dtype
         program = loss.block.program
         no_grad = variable_names(no_grad_set or [], "no_grad_set")

@@ -72,10 +72,13 @@ class DGCMomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        assert learning_rate is not None, "DGCMomentum needs a learning_rate"
-        assert momentum is not None, "DGCMomentum needs a momentum"
+        if learning_rate is None:
+            raise AssertionError("DGCMomentum needs a learning_rate")
+        if momentum is None:
+            raise AssertionError("DGCMomentum needs a momentum")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
-        assert rampup_begin_step >= 0, "rampup_begin_step must >= 0"
+        if rampup_begin_step < 0:
+            raise AssertionError("rampup_begin_step must >= 0")
         self._clip_norm: float | None = None
         if grad_clip is not None:
             self._clip_norm = _local_norm(grad_clip, num_trainers)
@@ -170,9 +173,10 @@ def _local_norm(grad_clip: GradientClipBase, num_trainers: int | None) -> float:
             "The type of grad_clip should be 'GradientClipByNorm', because "
             f"DGCMomentumOptimizer only supports that, but received {grad_clip!r}"
         )
-    assert isinstance(num_trainers, int) and num_trainers > 0, (
-        f"grad_clip needs num_trainers, an int greater than 0, but received {num_trainers!r}"
-    )
+    if not isinstance(num_trainers, int) or num_trainers <= 0:
+        raise AssertionError(
+            f"grad_clip needs num_trainers, an int greater than 0, but received {num_trainers!r}"
+        )
     norm: float = grad_clip.clip_norm * num_trainers**-0.5
     return norm
 

@@ -30,11 +30,14 @@ class LookaheadOptimizer:
     type = "lookahead"
 
     def __init__(self, inner_optimizer: Any, alpha: float = 0.5, k: int = 5) -> None:
-        assert inner_optimizer is not None, "inner optimizer can not be None"
-        assert 0.0 <= alpha <= 1.0, (
-            f"alpha should be larger or equal to 0.0, and less or equal than 1.0, not {alpha}"
-        )
-        assert isinstance(k, int) and k > 0, f"k should be a positive integer, not {k!r}"
+        if inner_optimizer is None:
+            raise AssertionError("inner optimizer can not be None")
+        if not 0.0 <= alpha <= 1.0:
+            raise AssertionError(
+                f"alpha should be larger or equal to 0.0, and less or equal than 1.0, not {alpha}"
+            )
+        if not isinstance(k, int) or k <= 0:
+            raise AssertionError(f"k should be a positive integer, not {k!r}")
         self.inner_optimizer = inner_optimizer
         self.alpha = alpha
         self.k = k

@@ -41,8 +41,10 @@ class MomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        assert learning_rate is not None, "Momentum needs a learning_rate"
-        assert momentum is not None, "Momentum needs a momentum"
+        if learning_rate is None:
+            raise AssertionError("Momentum needs a learning_rate")
+        if momentum is None:
+            raise AssertionError("Momentum needs a momentum")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = _STATES
         self._attrs = {"mu": momentum, "use_nesterov": bool(use_nesterov)}
@@ -79,8 +81,10 @@ class LarsMomentumOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        assert learning_rate is not None, "LarsMomentum needs a learning_rate"
-        assert momentum is not None, "LarsMomentum needs a momentum"
+        if learning_rate is None:
+            raise AssertionError("LarsMomentum needs a learning_rate")
+        if momentum is None:
+            raise AssertionError("LarsMomentum needs a momentum")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._states = _STATES
         self._attrs = {

@@ -56,7 +56,8 @@ class RecomputeOptimizer(Optimizer):
         Raises:
             AssertionError: no checkpoints were set, or the loss is no variable.
         """
-        assert self._checkpoints is not None, "You should call _set_checkpoints first"
+        if self._checkpoints is None:
+            raise AssertionError("You should call _set_checkpoints first")
         return super().minimize(loss, startup_program, parameter_list, no_grad_set)
 
     def _append_dgc_ops(self, params_grads: list[ParamGrad]) -> None:

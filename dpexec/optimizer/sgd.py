@@ -35,7 +35,8 @@ class SGDOptimizer(Optimizer):
         grad_clip: GradientClipBase | None = None,
         name: str | None = None,
     ) -> None:
-        assert learning_rate is not None, "SGD needs a learning_rate"
+        if learning_rate is None:
+            raise AssertionError("SGD needs a learning_rate")
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
 
 
@@ -66,6 +67,7 @@ class DpsgdOptimizer(Optimizer):
         sigma: float = 1e-8,
         parameter_list: Iterable[Variable | str] | None = None,
     ) -> None:
-        assert None not in (learning_rate, clip, batch_size, sigma), "Dpsgd: an argument is None"
+        if None in (learning_rate, clip, batch_size, sigma):
+            raise AssertionError("Dpsgd: an argument is None")
         super().__init__(learning_rate, parameter_list)
         self._attrs = {"clip": clip, "batch_size": batch_size, "sigma": sigma, "seed": 0}

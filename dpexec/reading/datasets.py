@@ -26,7 +26,8 @@ class DatasetLoader:
     """
 
     def __init__(self, dataset: DatasetBase, places: Sequence[Place], drop_last: bool) -> None:
-        assert isinstance(dataset, DatasetBase), "dataset must be type of DatasetBase"
+        if not isinstance(dataset, DatasetBase):
+            raise AssertionError("dataset must be type of DatasetBase")
         self._dataset = dataset
         self._devices = len(places)
         self._drop_last = drop_last

@@ -211,7 +211,8 @@ def multiprocess_reader(
         >>> list(multiprocess_reader([lambda: range(3), lambda: "ab"])())
         [0, 'a', 1, 'b', 2]
     """
-    assert readers, "multiprocess_reader needs at least one reader"
+    if not readers:
+        raise AssertionError("multiprocess_reader needs at least one reader")
     most = max(1, min(queue_size // (2 * len(readers)), 64))
 
     def read() -> Iterator[Any]:

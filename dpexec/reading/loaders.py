@@ -103,7 +103,8 @@ class GeneratorLoader:
         Raises:
             AssertionError: batch_size is not positive, or places are missing.
         """
-        assert batch_size > 0, "batch_size must be larger than 0"
+        if batch_size <= 0:
+            raise AssertionError("batch_size must be larger than 0")
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
     def set_sample_list_generator(self, reader: Reader, places: Any = None) -> GeneratorLoader:
@@ -139,7 +140,8 @@ class GeneratorLoader:
             AssertionError: places are missing.
         """
         if self._iterable:
-            assert places is not None, "Places cannot be None when DataLoader is iterable"
+            if places is None:
+                raise AssertionError("Places cannot be None when DataLoader is iterable")
             self._places = list(places) if isinstance(places, (list, tuple)) else [places]
         self._source = reader
         return self
@@ -153,8 +155,10 @@ class GeneratorLoader:
             AssertionError: not iterable, or no generator was set.
             EnforceNotMet: a batch has another number of fields than there are variables.
         """
-        assert self._iterable, "DataLoader is not iterable"
-        assert self._places is not None, "Data source of DataLoader has not set yet"
+        if not self._iterable:
+            raise AssertionError("DataLoader is not iterable")
+        if self._places is None:
+            raise AssertionError("Data source of DataLoader has not set yet")
         batches = self._onto(self._prefetch(), self._places)
         return self._iterate(batches, len(self._places))
 
@@ -178,7 +182,8 @@ class GeneratorLoader:
             AssertionError: the loader is iterable, or no generator was set.
             EnforceNotMet: it was started before and not reset since.
         """
-        assert not self._iterable, "start() cannot be called when DataLoader is iterable"
+        if self._iterable:
+            raise AssertionError("start() cannot be called when DataLoader is iterable")
         if self._started is not None:
             raise EnforceNotMet(f"{self._described} is started already: call reset() first")
         self._started = self._prefetch()
@@ -189,7 +194,8 @@ class GeneratorLoader:
         Raises:
             AssertionError: the loader is iterable.
         """
-        assert not self._iterable, "reset() cannot be called when DataLoader is iterable"
+        if self._iterable:
+            raise AssertionError("reset() cannot be called when DataLoader is iterable")
         if self._started is not None:
             self._started.close()
             self._started = self._started_for = None
@@ -230,7 +236,8 @@ class GeneratorLoader:
 
     def _prefetch(self) -> Prefetch:
         source, names = self._source, self.feed_names
-        assert source is not None, "Data source of DataLoader has not set yet"
+        if source is None:
+            raise AssertionError("Data source of DataLoader has not set yet")
         read = in_process(source) if self._use_multiprocess else source
         return Prefetch(lambda: (feed(names, b) for b in read()), self._capacity)
 

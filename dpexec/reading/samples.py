@@ -53,17 +53,24 @@ class BatchSampler:
         drop_last: bool = False,
     ) -> None:
         if dataset is None:
-            assert indices is not None, "either dataset or indices should be set"
-            assert isinstance(indices, (list, tuple)), f"indices are a list, not {type(indices)}"
+            if indices is None:
+                raise AssertionError("either dataset or indices should be set")
+            if not isinstance(indices, (list, tuple)):
+                raise AssertionError(f"indices are a list, not {type(indices)}")
             self.indices = list(indices)
         else:
-            assert isinstance(dataset, Dataset), f"dataset is a fluid.io.Dataset, not {dataset!r}"
-            assert indices is None, "should not set both dataset and indices"
+            if not isinstance(dataset, Dataset):
+                raise AssertionError(f"dataset is a fluid.io.Dataset, not {dataset!r}")
+            if indices is not None:
+                raise AssertionError("should not set both dataset and indices")
             self.indices = list(range(len(dataset)))
-        assert isinstance(batch_size, int), f"batch_size is a positive int, not {batch_size!r}"
-        assert batch_size > 0, f"batch_size is a positive int, not {batch_size}"
+        if not isinstance(batch_size, int):
+            raise AssertionError(f"batch_size is a positive int, not {batch_size!r}")
+        if batch_size <= 0:
+            raise AssertionError(f"batch_size is a positive int, not {batch_size}")
         for name, flag in (("shuffle", shuffle), ("drop_last", drop_last)):
-            assert isinstance(flag, bool), f"{name} is a bool, not {flag!r}"
+            if not isinstance(flag, bool):
+                raise AssertionError(f"{name} is a bool, not {flag!r}")
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:

@@ -119,7 +119,7 @@ class Binder:
             binding = self._binding(plan, specs)
             binding.make_code(rows)
             first = binding.closed([rows.example] * len(specs))
-            first.steps  # noqa: B018
+            _ = first.steps
         except NeedsNumber:
             return None
         return _Member(rows, binding, first)

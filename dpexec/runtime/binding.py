@@ -155,7 +155,7 @@ class Binding:
             opened=self,
             code=self.code,
         )
-        made.lates  # noqa: B018
+        _ = made.lates
         return made
 
     def calling(self, calls: Mapping[int, CollectiveCall]) -> Binding:

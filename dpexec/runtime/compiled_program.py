@@ -93,14 +93,16 @@ class CompiledProgram:
             TypeError: loss_name is not a string.
             EnforceNotMet: the program has a ParallelDo.
         """
-        assert not self._is_data_parallel, "Already compiled with parallel, cannot be recompiled."
+        if self._is_data_parallel:
+            raise AssertionError("Already compiled with parallel, cannot be recompiled.")
         if isinstance(loss_name, Variable) or not isinstance(loss_name, (str, type(None))):
             raise TypeError(f"loss_name is the name of the loss, but received {type(loss_name)}")
         grads = any(op.type.endswith("_grad") for op in self._program.global_block().ops)
-        assert loss_name is not None or not grads, (
-            "The loss name of CompiledProgram is None, but the program has gradients. "
-            "Give loss_name, or compile a forward-only program (clone(for_test=True))."
-        )
+        if loss_name is None and grads:
+            raise AssertionError(
+                "The loss name of CompiledProgram is None, but the program has gradients. "
+                "Give loss_name, or compile a forward-only program (clone(for_test=True))."
+            )
         for op in self._program.global_block().ops:
             if op.type == "parallel_do":
                 problem = "it divides its own batch; run the program with Executor.run instead"
@@ -185,13 +187,13 @@ class CompiledProgram:
             scheduler = scheduler_in_force(strategy.scheduler)
             on_gpus = isinstance(place, CUDAPlace)
             places = list(cuda_places_on(scheduler) if on_gpus else cpu_places_on(scheduler))
-        assert places, (
-            f"No places for execution. CPU_NUM is {os.environ.get('CPU_NUM', 'not set')}, "
-            f"places is {self._places}"
-        )
-        assert all(type(p) is type(place) for p in places), (
-            f"the places {places} must be of the Executor's kind, {place}"
-        )
+        if not places:
+            raise AssertionError(
+                f"No places for execution. CPU_NUM is {os.environ.get('CPU_NUM', 'not set')}, "
+                f"places is {self._places}"
+            )
+        if not all(type(p) is type(place) for p in places):
+            raise AssertionError(f"the places {places} must be of the Executor's kind, {place}")
         return places
 
     def _shared_engine(self) -> Engine | None:

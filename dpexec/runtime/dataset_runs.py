@@ -130,10 +130,11 @@ def watchers(
         ValueError: ``print_period`` is not positive.
     """
     names, infos = fetch_names(fetch_list), list(fetch_info or ())
-    assert len(names) == len(infos), (
-        "fetch_info must have a text for each variable of fetch_list: received "
-        f"{len(infos)} for {len(names)}"
-    )
+    if len(names) != len(infos):
+        raise AssertionError(
+            "fetch_info must have a text for each variable of fetch_list: received "
+            f"{len(infos)} for {len(names)}"
+        )
     if print_period < 1:
         raise ValueError(f"print_period must be positive, but received {print_period}")
     found: list[BatchWatcher] = [Printing(names, infos, print_period)]

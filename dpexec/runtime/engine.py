@@ -75,7 +75,8 @@ class Engine:
         scale_loss_grad: bool = False,
         label: Program | None = None,
     ) -> None:
-        assert places, "No places for execution."
+        if not places:
+            raise AssertionError("No places for execution.")
         keep_freed_memory()
         self.label = program if label is None else label
         sequences = with_offsets(without_feed_and_fetch(program))

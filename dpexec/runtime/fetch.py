@@ -78,9 +78,10 @@ def fetch_names(fetch_list: Any) -> list[str]:
         return []
     if isinstance(fetch_list, (str, Variable)):
         fetch_list = [fetch_list]
-    assert isinstance(fetch_list, (list, tuple)), (
-        f"fetch_list must be a list or a tuple, but received {type(fetch_list)}"
-    )
+    if not isinstance(fetch_list, (list, tuple)):
+        raise AssertionError(
+            f"fetch_list must be a list or a tuple, but received {type(fetch_list)}"
+        )
     names = []
     for item in fetch_list:
         if not isinstance(item, (str, Variable)):

@@ -142,7 +142,7 @@ class LocalRunner:
         self, binding: Binding, feeds: Feeds, shards: Sequence[Shard], merged: bool
     ) -> list[Any]:
         plan = binding.plan
-        binding.steps  # noqa: B018  bound here, before tasks of several threads ask for it
+        _ = binding.steps  # bound here, before tasks of several threads ask for it
         self.envs = self._make_envs(plan, feeds, shards)
         if self._recording is not None:
             self._recording.begin_tasks()

@@ -52,12 +52,14 @@ class ParallelExecutor:
         trainer_id: int = 0,
         scope: Scope | None = None,
     ) -> None:
-        assert not use_cuda or is_compiled_with_cuda(), (
-            f"Not compiled with CUDA: use_cuda=True needs a GPU. {why_no_gpu()}"
-        )
-        assert share_vars_from is None or isinstance(share_vars_from, ParallelExecutor), (
-            f"share_vars_from takes a ParallelExecutor, but received {type(share_vars_from)}"
-        )
+        if use_cuda and not is_compiled_with_cuda():
+            raise AssertionError(
+                f"Not compiled with CUDA: use_cuda=True needs a GPU. {why_no_gpu()}"
+            )
+        if share_vars_from is not None and not isinstance(share_vars_from, ParallelExecutor):
+            raise AssertionError(
+                f"share_vars_from takes a ParallelExecutor, but received {type(share_vars_from)}"
+            )
         build_strategy = BuildStrategy() if build_strategy is None else build_strategy
         if num_trainers != 1 or trainer_id != 0:
             build_strategy.num_trainers = num_trainers

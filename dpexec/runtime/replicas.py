@@ -133,7 +133,8 @@ class Replicas:
             own: the values by device.
         """
         original = self.tensor(0, name)
-        assert original is not None, f"variable {name} has no value"
+        if original is None:
+            raise AssertionError(f"variable {name} has no value")
         for device, place in enumerate(self.places[1:], 1):
             tensor = self.scopes[device].var(name).get_tensor()
             tensor.array = copy_on(place, own.get(device, original.array))

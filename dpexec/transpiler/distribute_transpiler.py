@@ -50,9 +50,10 @@ class DistributeTranspiler:
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         self.config = DistributeTranspilerConfig() if config is None else config
-        assert self.config.min_block_size >= _MIN_BLOCK, (
-            f"min_block_size must be at least {_MIN_BLOCK}, not {self.config.min_block_size}"
-        )
+        if self.config.min_block_size < _MIN_BLOCK:
+            raise AssertionError(
+                f"min_block_size must be at least {_MIN_BLOCK}, not {self.config.min_block_size}"
+            )
         self._source: ServerSource | None = None
         self._done_by_servers: Updates | None = None
 
@@ -86,11 +87,13 @@ class DistributeTranspiler:
         program = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
         if self.config.mode != "pserver":
-            assert not isinstance(trainers, int), f"trainers are endpoints, not {trainers!r}"
+            if isinstance(trainers, int):
+                raise AssertionError(f"trainers are endpoints, not {trainers!r}")
             who = trainer_id, trainers, current_endpoint
             transpile_collective(self.config, program, startup, *who)
             return
-        assert isinstance(trainers, int), f"trainers is a number, but received {trainers!r}"
+        if not isinstance(trainers, int):
+            raise AssertionError(f"trainers is a number, but received {trainers!r}")
         if not sync_mode:
             self.config.sync_mode = False
         self.config.check()

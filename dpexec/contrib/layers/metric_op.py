@@ -25,7 +25,8 @@ def ctr_metric_bundle(input: Variable, label: Variable) -> tuple[Variable, ...]:
         RMSE, MAE, predicted rate and q. Every device has sums of its own. Source:
         ``fluid.contrib.layers.ctr_metric_bundle``.
     """
-    assert input.shape == label.shape, f"input {input.shape} and label {label.shape} must be alike"
+    if input.shape != label.shape:
+        raise AssertionError(f"input {input.shape} and label {label.shape} must be alike")
     helper = LayerHelper("ctr_metric_bundle")
     absolute, squared, *others = (
         helper.create_global_variable(persistable=True, dtype="float32", shape=[1])

@@ -72,7 +72,8 @@ def var_conv_2d(
         ``(numbers, 1)``; its sequences are images of ``output_channel`` channels. Source: Paddle
         op ``var_conv_2d``.
     """
-    assert len(input.shape) == 2, f"input {input.shape} must be (numbers, 1)"
+    if len(input.shape) != 2:
+        raise AssertionError(f"input {input.shape} must be (numbers, 1)")
     helper = LayerHelper("var_conv_2d", param_attr=param_attr, act=act, name=name)
     kernel, strides = pair(filter_size, "filter_size"), pair(stride, "stride")
     shape = [output_channel, input_channel * kernel[0] * kernel[1]]

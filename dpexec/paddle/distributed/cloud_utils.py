@@ -46,10 +46,11 @@ def get_cloud_cluster(
         found = [[f"{ip}:{first + n}" for n in range(len(selected_gpus))] for ip in addresses]
     else:
         every = listed.split(",")
-        assert len(every) == len(addresses) * ports, (
-            f"{len(every)} DISTRIBUTED_TRAINER_ENDPOINTS for {len(addresses)} machines with "
-            f"{ports} (TRAINER_PORTS_NUM) each"
-        )
+        if len(every) != len(addresses) * ports:
+            raise AssertionError(
+                f"{len(every)} DISTRIBUTED_TRAINER_ENDPOINTS for {len(addresses)} machines with "
+                f"{ports} (TRAINER_PORTS_NUM) each"
+            )
         found = [every[n * ports : (n + 1) * ports] for n in range(len(addresses))]
     cluster, _ = get_cluster(addresses, here, found, selected_gpus)
     return cluster, cluster.pods[rank]
@@ -57,5 +58,6 @@ def get_cloud_cluster(
 
 def _variable(name: str) -> str:
     value = os.environ.get(name)
-    assert value is not None, f"the environment variable {name} is not set"
+    if value is None:
+        raise AssertionError(f"the environment variable {name} is not set")
     return value

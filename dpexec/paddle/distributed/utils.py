@@ -96,9 +96,8 @@ def get_cluster(
     """
     pods, number = [], len(selected_gpus)
     for node, (address, endpoints) in enumerate(zip(node_ips, trainer_endpoints, strict=True)):
-        assert len(endpoints) >= number, (
-            f"{address} has {len(endpoints)} endpoints for {number} trainers"
-        )
+        if len(endpoints) < number:
+            raise AssertionError(f"{address} has {len(endpoints)} endpoints for {number} trainers")
         pods.append(Pod(node, address))
         for index, (gpu, endpoint) in enumerate(zip(selected_gpus, endpoints, strict=False)):
             pods[-1].trainers.append(Trainer([gpu], endpoint, node * number + index))

@@ -40,7 +40,8 @@ class Ploter:
         Raises:
             AssertionError: there is no such curve.
         """
-        assert title in self._curves, f"no curve is called {title!r}: {list(self._curves)} are"
+        if title not in self._curves:
+            raise AssertionError(f"no curve is called {title!r}: {list(self._curves)} are")
         steps, values = self._curves[title]
         steps.append(step)
         values.append(value)

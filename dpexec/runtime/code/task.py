@@ -187,7 +187,8 @@ class TaskCode:
             if value.buffer is not None and self._dies(value.buffer, number)
         }
         if lower(self.code, inputs, outputs, _attrs(op, lower)) is False:
-            assert len(self.code.calls) == first, f"the lowering of {op.type} declined too late"
+            if len(self.code.calls) != first:
+                raise AssertionError(f"the lowering of {op.type} declined too late")
             return False
         self._took([step], first, brought, flat(outputs))
         return True

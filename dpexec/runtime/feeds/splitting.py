@@ -125,10 +125,11 @@ def single_feed(block: Block, feed: Any) -> Feeds:
         EnforceNotMet: likewise, for an unchecked one.
     """
     if isinstance(feed, (list, tuple)):
-        assert len(feed) == 1, (
-            f"Not compiled with data parallel, but the feed is a {type(feed).__name__} of "
-            f"{len(feed)}, a dict for each device: feed one dict of arrays by their names"
-        )
+        if len(feed) != 1:
+            raise AssertionError(
+                f"Not compiled with data parallel, but the feed is a {type(feed).__name__} of "
+                f"{len(feed)}, a dict for each device: feed one dict of arrays by their names"
+            )
         feed = feed[0]
     values = arrays_of(block, computed(feed)[0])
     _check(block, values)

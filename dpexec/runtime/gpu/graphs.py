@@ -21,6 +21,7 @@ from dpexec.core.copies import with_arrays
 from dpexec.core.places import array_module
 from dpexec.core.ranges import Check, looking_later
 from dpexec.core.selected_rows import SelectedRows
+from dpexec.errors import EnforceNotMet
 from dpexec.kernels.gpu.capturable import is_capturable
 from dpexec.runtime.env import Env
 from dpexec.runtime.gpu.origins import DrawingEnv, Origins
@@ -174,7 +175,7 @@ class GraphPiece:
         try:
             stay = {name for name in given if name in self._kept or given[name] is known.get(name)}
             return _Captured(self, env, given, stay)
-        except Exception as error:  # whatever is wrong with the steps, running them says it
+        except (EnforceNotMet, MemoryError, RuntimeError) as error:  # CUDA refuses, or a step fails
             self._captures = _MOST_CAPTURES
             names = ", ".join(dict.fromkeys(step.node.name for step in self.steps))
             warnings.warn(

@@ -52,8 +52,10 @@ class QuantizationFreezePass:
         weight_quantize_type: str = "abs_max",
         quantizable_op_type: Sequence[str] | None = None,
     ) -> None:
-        assert scope is not None, "The scope cannot be set None."
-        assert place is not None, "The place cannot be set None."
+        if scope is None:
+            raise AssertionError("The scope cannot be set None.")
+        if place is None:
+            raise AssertionError("The place cannot be set None.")
         self._scope, self._place = scope, place
         self._weight_bits, self._activation_bits = weight_bits, activation_bits
         self._weight_type = weight_quantize_type
@@ -70,7 +72,8 @@ class QuantizationFreezePass:
         Raises:
             ValueError: a quantized operator has several outputs.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         _Freezing(self, graph).run()
         _remove_unused(graph)
         graph.resolve_hazard()
@@ -204,8 +207,10 @@ class ConvertToInt8Pass:
     def __init__(
         self, scope: Scope, place: Place, quantizable_op_type: Sequence[str] | None = None
     ) -> None:
-        assert scope is not None, "The scope cannot be set None."
-        assert place is not None, "The place cannot be set None."
+        if scope is None:
+            raise AssertionError("The scope cannot be set None.")
+        if place is None:
+            raise AssertionError("The place cannot be set None.")
         self._scope, self._place = scope, place
 
     def apply(self, graph: IrGraph) -> IrGraph:
@@ -217,7 +222,8 @@ class ConvertToInt8Pass:
         Returns:
             The graph.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         insertion = Insertion(graph, self._scope, self._place)
         weights, made = weights_of(graph), {}
         for op in graph.graph.ops:
@@ -249,7 +255,8 @@ class TransformForMobilePass:
         Returns:
             The graph.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         for op in graph.graph.ops:
             kind = op.name()
             if kind in QUANTIZERS or kind in DEQUANTIZERS:

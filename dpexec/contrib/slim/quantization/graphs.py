@@ -106,7 +106,8 @@ def skipped(op: IrOpNode, pattern: str | Sequence[str]) -> bool:
 def load(scope: Scope, name: str) -> np.ndarray[Any, Any]:
     """The value of a variable."""
     found = scope.find_var(name)
-    assert found is not None, f"Cannot find {name} in scope."
+    if found is None:
+        raise AssertionError(f"Cannot find {name} in scope.")
     return np.array(found.get_tensor())
 
 
@@ -130,8 +131,10 @@ class Insertion:
         Raises:
             AssertionError: scope or place is missing.
         """
-        assert self.scope is not None, "The scope cannot be set None."
-        assert self.place is not None, "The place cannot be set None."
+        if self.scope is None:
+            raise AssertionError("The scope cannot be set None.")
+        if self.place is None:
+            raise AssertionError("The place cannot be set None.")
         self.scope.var(name).get_tensor().set(value, self.place)
 
     def new(self, node: IrVarNode, name: str, shape: Sequence[int] | None = None) -> IrVarNode:

@@ -39,7 +39,8 @@ class OutScaleForTrainingPass:
         Returns:
             The graph.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         insertion, is_test = Insertion(graph, self._scope, self._place), graph.is_test()
         for op in graph.graph.ops:
             for name in outputs_of(op.operator) if op.name() in OUT_SCALED else ():
@@ -82,12 +83,15 @@ class OutScaleForInferencePass:
         Raises:
             AssertionError: an operator has several outputs, or an output no scale.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
-        assert self._scope is not None, "The scope cannot be set None."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
+        if self._scope is None:
+            raise AssertionError("The scope cannot be set None.")
         for op in graph.graph.ops:
             if op.name() in OUT_SCALED:
                 names = outputs_of(op.operator)
-                assert len(names) == 1, f"{op.name()} must have one output, but has {names}"
+                if len(names) != 1:
+                    raise AssertionError(f"{op.name()} must have one output, but has {names}")
                 scale = load(self._scope, f"{names[0]}@scale")
                 op.set_attr("out_threshold", float(scale[0]))
         graph.resolve_hazard()

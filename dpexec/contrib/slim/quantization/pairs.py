@@ -57,9 +57,12 @@ class AddQuantDequantPass:
         is_full_quantized: bool = False,
     ) -> None:
         for type in () if is_full_quantized else quantizable_op_type:
-            assert type in PAIRED, f"{type} is not supported for quantization."
-        assert scope is not None, "scope must not be None."
-        assert place is not None, "place must not be None."
+            if type not in PAIRED:
+                raise AssertionError(f"{type} is not supported for quantization.")
+        if scope is None:
+            raise AssertionError("scope must not be None.")
+        if place is None:
+            raise AssertionError("place must not be None.")
         self._scope, self._place = scope, place
         self._moving_rate, self._bits = moving_rate, quant_bits
         self._skip_pattern = skip_pattern
@@ -74,7 +77,8 @@ class AddQuantDequantPass:
         Returns:
             The graph.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         insertion = Insertion(graph, self._scope, self._place)
         made: dict[str, IrVarNode] = {}  # what is read instead of a variable
         ops = graph.graph.ops

@@ -85,21 +85,27 @@ class PostTrainingQuantization:
         is_use_cache_file: bool = False,
         cache_dir: str = "./temp_post_training",
     ) -> None:
-        assert executor is not None, "The executor cannot be None."
-        assert model_dir is not None, "The model_dir cannot be None."
-        assert sample_generator or batch_generator, (
-            "The sample_generator and batch_generator cannot be None in the same time."
-        )
-        assert batch_size > 0, "The batch_size should be greater than 0."
+        if executor is None:
+            raise AssertionError("The executor cannot be None.")
+        if model_dir is None:
+            raise AssertionError("The model_dir cannot be None.")
+        if not sample_generator and not batch_generator:
+            raise AssertionError(
+                "The sample_generator and batch_generator cannot be None in the same time."
+            )
+        if batch_size <= 0:
+            raise AssertionError("The batch_size should be greater than 0.")
         activations = ("range_abs_max", "moving_average_abs_max", "abs_max")
         for what, given, known in (
             ("algo", algo, ("KL", "abs_max", "min_max")),
             ("activation_quantize_type", activation_quantize_type, activations),
             ("weight_quantize_type", weight_quantize_type, ("abs_max", "channel_wise_abs_max")),
         ):
-            assert given in known, f"The {what} is {given!r}, but should be one of {known}."
+            if given not in known:
+                raise AssertionError(f"The {what} is {given!r}, but should be one of {known}.")
         for type in quantizable_op_type:
-            assert type in _SUPPORTED, f"{type} is not supported for quantization."
+            if type not in _SUPPORTED:
+                raise AssertionError(f"{type} is not supported for quantization.")
         self._executor, self._scope = executor, scope or global_scope()
         self._files = (model_dir, model_filename, params_filename)
         self._samples, self._batches = sample_generator, batch_generator
@@ -246,7 +252,8 @@ class PostTrainingQuantization:
     def _note_outputs(self, least: Mapping[str, Any], largest: Mapping[str, Any]) -> None:
         for op in self._noted():
             names = outputs_of(op)
-            assert len(names) == 1, f"{op.type} must have one output, but has {names}"
+            if len(names) != 1:
+                raise AssertionError(f"{op.type} must have one output, but has {names}")
             if self._algo == "min_max":
                 op._set_attr("out_min", least[names[0]])
                 op._set_attr("out_max", largest[names[0]])
@@ -277,7 +284,8 @@ class _Ranges:
 
     def scales(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The least and the largest values by variable."""
-        assert self._largest, "there is no batch to look at"
+        if not self._largest:
+            raise AssertionError("there is no batch to look at")
         return self._least, self._largest
 
 
@@ -306,7 +314,8 @@ class _Distributions:
 
     def scales(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """No least values, and the thresholds by variable; files are removed."""
-        assert self._kept, "there is no batch to look at"
+        if not self._kept:
+            raise AssertionError("there is no batch to look at")
         return {}, {name: kl_threshold(self._taken(kept)) for name, kept in self._kept.items()}
 
     def _taken(self, kept: list[Any]) -> np.ndarray[Any, Any]:

@@ -85,9 +85,10 @@ class QuantizationTransformPass:
         optimizer_func: Callable[[], Any] | None = None,
         executor: Any = None,
     ) -> None:
-        assert activation_quantize_type != "channel_wise_abs_max", (
-            "The activation quantization type does not support 'channel_wise_abs_max'."
-        )
+        if activation_quantize_type == "channel_wise_abs_max":
+            raise AssertionError(
+                "The activation quantization type does not support 'channel_wise_abs_max'."
+            )
         for what, kind in (
             ("activation_quantize_type", activation_quantize_type),
             ("weight_quantize_type", weight_quantize_type),
@@ -102,7 +103,8 @@ class QuantizationTransformPass:
                 "act_preprocess_func must be None"
             )
         for op in quantizable_op_type:
-            assert op in WEIGHTED, f"{op} is not supported for quantization."
+            if op not in WEIGHTED:
+                raise AssertionError(f"{op} is not supported for quantization.")
         self._scope, self._place = scope, place
         self._bits = {True: weight_bits, False: activation_bits}
         self._kinds = {True: weight_quantize_type, False: activation_quantize_type}
@@ -119,7 +121,8 @@ class QuantizationTransformPass:
         Returns:
             The graph.
         """
-        assert isinstance(graph, IrGraph), "graph must be the instance of IrGraph."
+        if not isinstance(graph, IrGraph):
+            raise AssertionError("graph must be the instance of IrGraph.")
         _Transformation(self, graph).run()
         graph.resolve_hazard()
         return graph

@@ -74,11 +74,14 @@ class WeightQuantization:
             OSError: the directory cannot be written.
         """
         for type in quantizable_op_type:
-            assert type in _TYPES, f"{type} is not supported for weight quantization."
-        assert weight_bits in (8, 16), f"weight_bits is {weight_bits}, but should be 8 or 16."
-        assert weight_quantize_type in _KINDS, (
-            f"weight_quantize_type is {weight_quantize_type!r}, but should be one of {_KINDS}."
-        )
+            if type not in _TYPES:
+                raise AssertionError(f"{type} is not supported for weight quantization.")
+        if weight_bits not in (8, 16):
+            raise AssertionError(f"weight_bits is {weight_bits}, but should be 8 or 16.")
+        if weight_quantize_type not in _KINDS:
+            raise AssertionError(
+                f"weight_quantize_type is {weight_quantize_type!r}, but should be one of {_KINDS}."
+            )
         rate = threshold_rate if weight_quantize_type == "abs_max" else None
         for name in (
             ("quantized_model", "test_model") if generate_test_model else ("quantized_model",)

@@ -164,12 +164,14 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
     def _read_trainer(self) -> None:
         role = os.environ.get("PADDLE_TRAINING_ROLE", "TRAINER")
-        assert role == "TRAINER", f"PADDLE_TRAINING_ROLE is {role}, but there are only trainers"
+        if role != "TRAINER":
+            raise AssertionError(f"PADDLE_TRAINING_ROLE is {role}, but there are only trainers")
         endpoints = os.environ.get("PADDLE_TRAINER_ENDPOINTS")
-        assert endpoints is not None, (
-            "can't find PADDLE_TRAINER_ENDPOINTS in the environment: start the script with "
-            "dpexec run SCRIPT --trainers N, which sets it"
-        )
+        if endpoints is None:
+            raise AssertionError(
+                "can't find PADDLE_TRAINER_ENDPOINTS in the environment: start the script with "
+                "dpexec run SCRIPT --trainers N, which sets it"
+            )
         self._current_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
         self._worker_endpoints = endpoints.split(",")
         self._worker_num = len(self._worker_endpoints)

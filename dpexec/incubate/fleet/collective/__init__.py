@@ -93,8 +93,10 @@ class Collective(Fleet):
 
     def _program_to_save(self, executor: Any, given: Any) -> Program:
         program = self._origin_program if given is None else given
-        assert isinstance(executor, Executor), f"executor must be an Executor, not {executor!r}"
-        assert isinstance(program, Program), f"main_program must be a Program, not {program!r}"
+        if not isinstance(executor, Executor):
+            raise AssertionError(f"executor must be an Executor, not {executor!r}")
+        if not isinstance(program, Program):
+            raise AssertionError(f"main_program must be a Program, not {program!r}")
         return program
 
 
@@ -178,8 +180,8 @@ class CollectiveOptimizer(DistributedOptimizer):
         if strategy.use_local_sgd:
             _refuse("use_local_sgd", self._optimizer, DGCMomentumOptimizer, LambOptimizer)
             strategy.mode, strategy.collective_mode = "collective", "local_sgd"
-        if strategy.collective_mode is not None:
-            assert strategy.mode == "collective", (
+        if strategy.collective_mode is not None and strategy.mode != "collective":
+            raise AssertionError(
                 f"collective_mode {strategy.collective_mode!r} needs mode = 'collective'"
             )
 
