@@ -66,8 +66,6 @@ _WHY = {
     "with one process of several devices, CompiledProgram.with_data_parallel does it": (
         "SingleProcessMultiThread CollectiveOpBasedOptimizer DistFCConfig LambConfig layers.device"
     ),
-    "an operator for GPUs alone; build it from layers.matmul and layers.gather": "rank_attention",
-    "hashed n-grams; use layers.hash and layers.embedding": "search_pyramid_hash",
     "checkpoints are in dpexec.checkpoint": "TrainStatus",
     "data sets read local files, and these have no reader": (
         "flowers image mq2007 voc2012 image_util preprocess_img preprocess_util plotcurve"

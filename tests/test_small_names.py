@@ -163,7 +163,6 @@ def test_modules_lie_where_fluid_has_them(module, name):
     [
         ("fluid.contrib", "HDFSClient", "for fsspec"),
         ("fluid.core", "get_pass", "dpexec.graph and dpexec.passes"),
-        ("fluid.contrib.layers", "rank_attention", "for GPUs alone"),
         ("fluid.layers.control_flow", "WhileGuard", "built by layers"),
     ],
 )

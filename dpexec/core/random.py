@@ -3,7 +3,7 @@
 Operators that draw at every step (dropout) use :class:`RandomStream`: the number at a position
 is a hash of (seed, operator, run, position), so the masks of N devices together are the mask of
 one device on the same batch. Initialisers with a seed use :func:`minstd`, the generator of the
-real Paddle, and so start from its very numbers.
+real Paddle, and so start from its very numbers; ``pyramid_hash`` draws by :func:`rand_r`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RandomStream", "minstd"]
+__all__ = ["RandomStream", "minstd", "rand_r"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -112,3 +112,19 @@ def minstd(seed: int, count: int) -> np.ndarray[Any, Any]:
         out[done : done + more] = out[:more] * jump % np.uint64(_MINSTD_M)
         done += more
     return out[:count]
+
+
+_RAND_A, _RAND_C = np.uint32(1103515245), np.uint32(12345)
+
+
+def rand_r(seed: int, count: int) -> np.ndarray[Any, Any]:
+    """The first ``count`` numbers of the C library's ``rand_r`` for a seed, int64 below 2**31.
+
+    Each is made of three states of the generator ``s * 1103515245 + 12345 mod 2**32``.
+    Source: glibc; IEEE Std 1003.1.
+    """
+    powers = np.cumprod(np.full(3 * count, _RAND_A), dtype=np.uint32)
+    sums = np.cumsum(np.concatenate([np.ones(1, np.uint32), powers]), dtype=np.uint32)[:-1]
+    states = powers * np.uint32(seed & 0xFFFFFFFF) + sums * _RAND_C
+    high = (states >> np.uint32(16)).astype(np.int64).reshape(-1, 3)
+    return ((high[:, 0] % 2048) << 20) ^ ((high[:, 1] % 1024) << 10) ^ (high[:, 2] % 1024)

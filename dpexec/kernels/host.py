@@ -21,10 +21,13 @@ _NEIGHBOURS = ("contexts", {"neighbours": "CONTEXTS"})
 _ROWS = ("embedding", {"added": "added_rows"})
 _FOUND: dict[str, tuple[str, dict[str, str]]] = {
     **dict.fromkeys(("lstm", "lstm_grad", "lstmp", "lstmp_grad"), _LSTM),
-    **dict.fromkeys(("gru", "gru_grad"), _GRU),
+    **dict.fromkeys(("gru", "gru_grad", "fusion_gru"), _GRU),
+    **dict.fromkeys(("fusion_lstm", "fused_embedding_fc_lstm"), _LSTM),
     "sequence_pool": ("sequences", {"sums": "sums", "maxima": "maxima"}),
     **dict.fromkeys(("sequence_expand_grad", "sequence_expand_as_grad"), _ADDED_UP),
+    **dict.fromkeys(("fusion_seqpool_concat", "fusion_seqpool_cvm_concat"), _ADDED_UP),
     **dict.fromkeys(("sequence_conv", "sequence_conv_grad"), _NEIGHBOURS),
+    "fusion_seqconv_eltadd_relu": _NEIGHBOURS,
     **dict.fromkeys(("lookup_table_grad", "lookup_table_v2_grad"), _ROWS),
 }
 """By type of operator, the module with its kernels, and which of them its arguments are."""

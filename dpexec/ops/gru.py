@@ -21,7 +21,7 @@ from dpexec.ops._recurrent import (
 from dpexec.ops._shapes import require_float
 
 
-def _infer(
+def infer_gru(
     x: Spec,
     lod: Spec | None,
     h0: Spec | None,
@@ -31,6 +31,7 @@ def _infer(
     activation: str = "tanh",
     gate_activation: str = "sigmoid",
 ) -> tuple[Spec, Spec, Spec, Spec]:
+    """What gradients need and hidden states, of the shapes that ``gru`` makes."""
     require_float(x, "Input")
     require(
         x.rank == 2 and x.shape[1] > 0 and x.shape[1] % 3 == 0,
@@ -72,7 +73,7 @@ def _samples(r: Any) -> list[Sample]:
     "gru",
     inputs="Input Input@LOD H0? Weight Bias?",
     outputs="BatchGate BatchResetHiddenPrev BatchHidden Hidden",
-    infer=_infer,
+    infer=infer_gru,
     samples=_samples,
 )
 def gru(

@@ -34,7 +34,7 @@ def check_lstm(x: Spec, bias: Spec, use_peepholes: bool, **kinds: str) -> int:
     return size
 
 
-def _infer(
+def infer_lstm(
     x: Spec,
     lod: Spec | None,
     h0: Spec | None,
@@ -47,6 +47,7 @@ def _infer(
     cell_activation: str = "tanh",
     candidate_activation: str = "tanh",
 ) -> tuple[Spec, Spec, Spec, Spec]:
+    """Hidden states, cells and what gradients need, of the shapes that ``lstm`` makes."""
     size = check_lstm(
         x,
         bias,
@@ -95,7 +96,7 @@ def _samples(r: Any) -> list[Sample]:
     "lstm",
     inputs="Input Input@LOD H0? C0? Weight Bias",
     outputs="Hidden Cell BatchGate BatchCellPreAct",
-    infer=_infer,
+    infer=infer_lstm,
     samples=_samples,
 )
 def lstm(

@@ -180,9 +180,121 @@ def test_batches_are_shuffled_anew_in_every_run():
     assert sorted(map(tuple, second)) == sorted(map(tuple, first))
 
 
-def test_what_is_refused_says_what_to_use():
-    with pytest.raises(
-        AttributeError, match=r"rank_attention is not supported by dpexec: .*layers\.gather"
-    ):
-        contrib.rank_attention  # noqa: B018
+def test_names_that_no_module_has_are_refused():
     assert not hasattr(contrib, "nobody")
+
+
+WHITE, BLACK = (
+    np.frombuffer(np.array([17070416, 512, 2, count], "uint64").tobytes() + bits, "float32")
+    for count, bits in (
+        (
+            8,
+            bytes.fromhex(
+                "0018040000020100000000210000810000000001000810000400081002000021"
+                "0040000008101000000400000000010040000002102020200000000000000000"
+            ),
+        ),
+        (
+            1,
+            bytes.fromhex(
+                "0000040000000000000000000000000000000000000000000000000000000000"
+                "0000000000100000000000000000010000000000100000000000000000000000"
+            ),
+        ),
+    )
+)
+"""Filters of the runs 3 7, 7 1, 3 7 1, 3 7 1 9, 2 5, 2 5 8 6, 2 2 5 8 6, 1 9; and of 7 1."""
+
+
+def hashed(is_training, use_filter, stop_gradient):
+    """A step's loss three times, sequences and sum of the last embeddings, and the table."""
+    words = fluid.layers.data("words", [1], dtype="int32", lod_level=1)
+    words.stop_gradient = stop_gradient
+    attrs = [fluid.ParamAttr(name=name) for name in ("table", "white", "black")]
+    out = contrib.search_pyramid_hash(
+        words, 8, 36, 5, 4, 0.3, is_training, use_filter, 24, 24, 3, 0.1, *attrs
+    )
+    assert (out.shape, out.lod_level) == ((-1, 8), 1)
+    loss = fluid.layers.mean(fluid.layers.sequence_pool(fluid.layers.square(out), "sum"))
+    fluid.backward.append_backward(loss)
+    exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.global_scope()
+    exe.run(fluid.default_startup_program())
+    table = np.arange(40, dtype="float32") / 10 - 2
+    for name, value in (("table", table), ("white", WHITE), ("black", BLACK)):
+        scope.find_var(name).get_tensor().set(value.reshape(-1, 1), fluid.CPUPlace())
+    ids = np.array([3, 7, 1, 9, 4, 2, 2, 5, 8, 6], "int32").reshape(-1, 1)
+    feed = {"words": fluid.create_lod_tensor(ids, [[4, 1, 5]], fluid.CPUPlace())}
+    found = [exe.run(feed=feed, fetch_list=[loss, out], return_numpy=False) for _ in range(3)]
+    losses, last = [np.array(value[0]).item() for value in found], found[-1][1]
+    after = np.array(scope.find_var("table").get_tensor()).ravel()
+    return (
+        losses,
+        last.recursive_sequence_lengths(),
+        np.array(last).sum(),
+        after[[0, 5, 10, 15, 30]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "losses", "lengths", "total", "table"),
+    [
+        ((False, True, True), [0.21315002] * 3, [4, 1, 3], 5.04, [-2, -1.5, -1, -0.5, 1]),
+        (
+            (True, True, False),
+            [2.2016666, 2.1127155, 2.0283763],
+            [2, 1, 3],
+            16.229015,
+            [-2, -1.4628116, -0.97520775, -0.48760387, 0.92685938],
+        ),
+        (
+            (True, False, False),
+            [3.4483330, 3.2951763, 3.1499374],
+            [4, 1, 5],
+            -12.496098,
+            [-1.9504155, -1.4262431, -0.90329623, -0.46342969, 0.92685938],
+        ),
+        (
+            (False, False, False),
+            [0.51660007, 0.50608593, 0.49581686],
+            [6, 1, 10],
+            0.24086296,
+            [-1.9850374, -1.4665028, -0.95567167, -0.48514950, 0.96296674],
+        ),
+    ],
+)
+def test_hashed_runs_of_words_are_those_of_paddle(settings, losses, lengths, total, table):
+    found = hashed(*settings)
+    assert found[1] == [lengths]
+    np.testing.assert_allclose(found[0], losses, rtol=1e-6)
+    np.testing.assert_allclose(found[2], total, rtol=1e-5)
+    np.testing.assert_allclose(found[3], table, rtol=1e-6)
+
+
+def test_filters_that_are_none_are_refused():
+    words = fluid.layers.data("words", [1], dtype="int32", lod_level=1)
+    out = contrib.search_pyramid_hash(words, 8, 36, 2, 4, 0.3, False, True, 24, 24, 3, 0.1)
+    ids = fluid.create_lod_tensor(np.ones((2, 1), "int32"), [[2]], fluid.CPUPlace())
+    with pytest.raises(fluid.core.EnforceNotMet, match="WhiteList holds no filter"):
+        run({"words": ids}, out)
+    with pytest.raises(ValueError, match="didn't have parameter other"):
+        contrib.search_pyramid_hash(
+            words, 8, 36, 2, 4, 0.3, True, True, 24, 24, 3, 0.1, distribute_update_vars=["other"]
+        )
+
+
+def test_ranks_choose_parameters_that_are_trained():
+    x, ranks = fluid.data("x", [None, 2]), fluid.data("ranks", [None, 5], "int32")
+    attr = fluid.ParamAttr(name="p", initializer=fluid.initializer.Constant(1.0))
+    out = contrib.rank_attention(x, ranks, [8, 3], attr, max_rank=2)
+    fluid.optimizer.SGD(0.5).minimize(fluid.layers.mean(out))
+    rows, none = np.arange(6, dtype="float32").reshape(3, 2), [0, 0, 0, 0, 0]
+    feed = {"x": rows, "ranks": np.array([[1, 1, 0, 2, 1], [2, 1, 0, 2, 1], none], "int32")}
+    (found,) = run(feed, out)
+    np.testing.assert_array_equal(found, [[6] * 3, [6] * 3, [0] * 3])
+    after = np.array(fluid.global_scope().find_var("p").get_tensor())
+    expected = 1 - 0.5 / 9 * np.array([0, 1, 2, 3] * 2).reshape(-1, 1).repeat(3, 1)
+    np.testing.assert_allclose(after, expected, rtol=1e-6)
+    with pytest.raises(fluid.core.EnforceNotMet, match="RankOffset: expected a row of 3"):
+        run({"x": rows, "ranks": np.array([[1, 1, 9, 0, 0]] * 3, "int32")}, out)
+    with pytest.raises(ValueError, match="must have 8 rows"):
+        contrib.rank_attention(x, ranks, [9, 3], attr, max_rank=2)

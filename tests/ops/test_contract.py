@@ -40,6 +40,7 @@ STEP = 1e-6
 UNCHECKED_GRADIENTS = {
     "cast": "its samples name one data type, but are run in two",
     "cvm": "the gradient of shows and clicks is their count",
+    "pyramid_hash": "it updates its table itself: tests/contrib/test_contrib_layers.py",
 }
 
 

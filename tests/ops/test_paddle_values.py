@@ -42,6 +42,11 @@ FEWER_SETTINGS = {
         ("fused_gemm_epilogue", "fused_gemm_epilogue_grad"), "of later versions, on GPUs alone"
     ),
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
+    **dict.fromkeys(
+        ("pyramid_hash", "pyramid_hash_grad"),
+        "which updates the table: tests/contrib/test_contrib_layers.py has Paddle's tables",
+    ),
+    "rank_attention": "Paddle has it on GPUs alone",
     **{
         f"sync_batch_norm{part}": "Paddle has it on GPUs alone"
         for part in ("", "_grad", "_sums", "_grad_sums")

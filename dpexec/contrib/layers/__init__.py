@@ -11,6 +11,8 @@ from dpexec.contrib.layers.nn import (
     match_matrix_tensor,
     partial_concat,
     partial_sum,
+    rank_attention,
+    search_pyramid_hash,
     shuffle_batch,
 )
 from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
@@ -30,6 +32,8 @@ __all__ = [
     "multiclass_nms2",
     "partial_concat",
     "partial_sum",
+    "rank_attention",
+    "search_pyramid_hash",
     "sequence_topk_avg_pooling",
     "shuffle_batch",
     "tdm_child",

@@ -17,6 +17,8 @@ __all__ = [
     "match_matrix_tensor",
     "partial_concat",
     "partial_sum",
+    "rank_attention",
+    "search_pyramid_hash",
     "shuffle_batch",
 ]
 
@@ -213,3 +215,119 @@ def shuffle_batch(x: Variable, seed: int | Variable | None = None) -> Variable:
         attrs=attrs,
     )
     return out
+
+
+def search_pyramid_hash(
+    input: Variable,
+    num_emb: int,
+    space_len: int,
+    pyramid_layer: int,
+    rand_len: int,
+    drop_out_percent: float,
+    is_training: bool,
+    use_filter: bool,
+    white_list_len: int,
+    black_list_len: int,
+    seed: int,
+    lr: float,
+    param_attr: Any = None,
+    param_attr_wl: Any = None,
+    param_attr_bl: Any = None,
+    name: str | None = None,
+    distribute_update_vars: Sequence[str] | None = None,
+    dtype: str = "float32",
+) -> Variable:
+    """Embeddings of all runs of words of a text, from one table that they share by hashes.
+
+    The table is no parameter that optimizers see: its gradient operator updates it with the rate
+    ``lr``, where ``input.stop_gradient`` is False.
+
+    Args:
+        input: words, int32 ``(rows, 1)`` with sequences.
+        num_emb: numbers of an embedding, a multiple of ``rand_len``.
+        space_len: places in the table at which pieces may begin.
+        pyramid_layer: the most words of a run, 2 or more.
+        rand_len: numbers of a piece.
+        drop_out_percent: share of runs that is left out in training; else a factor of all.
+        is_training: see there.
+        use_filter: whether the lists say which runs count.
+        white_list_len: float32 numbers of the Bloom filter with the runs that count.
+        black_list_len: as many of the one with those that do not count.
+        seed: which runs are left out follows from it, in every step the same.
+        lr: learning rate of the table.
+        param_attr: attributes of the table, ``(space_len + rand_len, 1)``.
+        param_attr_wl: attributes of the filter with what counts.
+        param_attr_bl: attributes of the other.
+        name: prefix of names.
+        distribute_update_vars: names of these parameters that servers would update.
+        dtype: of the table.
+
+    Returns:
+        ``(runs, num_emb)``, as many sequences as ``input`` has. Source: Paddle op
+        ``pyramid_hash``.
+
+    Raises:
+        ValueError: ``distribute_update_vars`` names another parameter.
+    """
+    helper = LayerHelper("search_pyramid_hash", name=name)
+    shapes = {"W": (param_attr, space_len + rand_len)}
+    if white_list_len > 0:
+        shapes["WhiteList"] = param_attr_wl, white_list_len
+    if black_list_len >= 0:
+        shapes["BlackList"] = param_attr_bl, black_list_len
+    inputs = {"X": input}
+    for slot, (attr, rows) in shapes.items():
+        inputs[slot] = helper.create_parameter(attr, [rows, 1], dtype)
+        inputs[slot].stop_gradient = True
+    known = [attr.name for attr in (param_attr, param_attr_wl, param_attr_bl) if attr]
+    for parameter in distribute_update_vars or ():
+        if parameter not in known:
+            raise ValueError(f"Pyramid Hash layer didn't have parameter {parameter}")
+    attrs = {
+        "num_emb": num_emb,
+        "space_len": space_len,
+        "pyramid_layer": pyramid_layer,
+        "rand_len": rand_len,
+        "drop_out_percent": drop_out_percent,
+        "is_training": int(is_training),
+        "use_filter": use_filter,
+        "white_list_len": white_list_len,
+        "black_list_len": black_list_len,
+        "seed": seed,
+        "lr": lr,
+        "distribute_update_vars": ",".join(distribute_update_vars or ()),
+    }
+    dtypes = dict.fromkeys(("Out", "DropPos", "X_Temp_Out"), dtype)
+    return add_outputs(helper, inputs, dtypes, attrs, op_type="pyramid_hash")["Out"]
+
+
+def rank_attention(
+    input: Variable,
+    rank_offset: Variable,
+    rank_param_shape: Sequence[int],
+    rank_param_attr: Any,
+    max_rank: int = 3,
+) -> Variable:
+    """What rows see of others, times parameters that the ranks of both choose, added up.
+
+    Args:
+        input: float32 or float64 ``(rows, width)``; no gradient flows into it.
+        rank_offset: int32 ``(rows, 1 + 2 * max_rank)``: the rank of the row, and for each that it
+            sees its rank and row. Ranks are counted from 1, and 0 is none.
+        rank_param_shape: ``(max_rank * max_rank * width, columns)``.
+        rank_param_attr: attributes of the parameter.
+        max_rank: the highest rank.
+
+    Returns:
+        ``(rows, columns)``. Source: Paddle op ``rank_attention``, which Paddle has on GPUs alone.
+
+    Raises:
+        ValueError: the parameter has another number of rows.
+    """
+    rows = input.shape[1] * max_rank * max_rank
+    if rows != rank_param_shape[0]:
+        raise ValueError(f"rank_param_shape {rank_param_shape} must have {rows} rows")
+    helper = LayerHelper("rank_attention")
+    parameter = helper.create_parameter(rank_param_attr, list(rank_param_shape), input.dtype)
+    inputs = {"X": input, "RankOffset": rank_offset, "RankParam": parameter}
+    return add_op("rank_attention", inputs, input.dtype, {"MaxRank": max_rank})
