@@ -151,6 +151,10 @@ def test_distributions_say_what_they_do_not_have():
         ("paddle.fluid.dataloader.batch_sampler", "BatchSampler"),
         ("paddle.fluid.contrib.reader.distributed_reader", "distributed_batch_reader"),
         ("paddle.fluid.layer_helper_base", "LayerHelperBase"),
+        ("paddle.fluid.layers.device", "get_places"),
+        ("paddle.fluid.optimizer", "append_regularization_ops"),
+        ("paddle.version", "mkl"),
+        ("paddle.compat", "int_type"),
     ],
 )
 def test_modules_lie_where_fluid_has_them(module, name):

@@ -78,6 +78,7 @@ class _Rewriter:
 
     def rewrite(self) -> Sequences:
         block = self._program.global_block()
+        _mark_fed(block)
         feed_rows(block)
         known = self._block(block, {})
         self._program._changed()
@@ -139,6 +140,19 @@ class _Rewriter:
         parts = {n: forward[n] for n in op.inputs["outputs"] if n in forward}
         self._block(block, known | {roles.part_of_grad(n): o for n, o in parts.items()})
         known.update(_of_gradients(op, known))
+
+
+def _mark_fed(block: Block) -> None:
+    """Find the variables with sequences that are fed, though no layer for data made them.
+
+    Those are all that nothing in the program computes: ``block.create_var`` makes such ones, and a
+    part of a program has them where the operators that compute them are left out.
+    """
+    written = {name for op in block.ops for name in op.writes}
+    for var in block.vars.values():
+        dense = var.type == VarType.LOD_TENSOR and not var.persistable
+        if dense and var.lod_level and var.name not in written:
+            var.is_data = True
 
 
 def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:

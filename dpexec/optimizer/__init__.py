@@ -12,6 +12,7 @@ from dpexec.optimizer.pipeline import PipelineOptimizer
 from dpexec.optimizer.recompute import RecomputeOptimizer
 from dpexec.optimizer.rmsprop import AdadeltaOptimizer, RMSPropOptimizer
 from dpexec.optimizer.sgd import DpsgdOptimizer, SGDOptimizer
+from dpexec.regularizer import append_regularization_ops as append_regularization_ops
 
 __all__ = [
     "SGD",

@@ -9,13 +9,14 @@ from typing import Any
 __all__ = [
     "floor_division",
     "get_exception_message",
+    "int_type",
     "long_type",
     "round",
     "to_bytes",
     "to_text",
 ]
 
-long_type = int
+int_type = long_type = int
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:

@@ -19,6 +19,7 @@ from dpexec.reading.decorators import batch
 from dpexec.reading.operators import append_read, create_double_buffer, create_reader
 from dpexec.reading.prefetch import Prefetch
 from dpexec.reading.processes import in_process
+from dpexec.reading.queue import BatchQueue
 
 __all__ = ["GeneratorLoader", "Reader"]
 
@@ -74,6 +75,19 @@ class GeneratorLoader:
     def iterable(self) -> bool:
         """Whether it is iterated over, instead of started."""
         return self._iterable
+
+    @property
+    def queue(self) -> BatchQueue:
+        """The batches that wait to be used."""
+        return BatchQueue(self)
+
+    def _reading(self) -> Prefetch:
+        """What reads; batches that are pushed need no generator."""
+        if self._started is None:
+            if self._iterable:
+                raise AssertionError("an iterable DataLoader has a queue while it is read")
+            self._started = Prefetch(None, self._capacity)
+        return self._started
 
     @property
     def feed_names(self) -> list[str]:
@@ -159,7 +173,7 @@ class GeneratorLoader:
             raise AssertionError("DataLoader is not iterable")
         if self._places is None:
             raise AssertionError("Data source of DataLoader has not set yet")
-        batches = self._onto(self._prefetch(), self._places)
+        batches = self._started = self._onto(self._prefetch(), self._places)
         return self._iterate(batches, len(self._places))
 
     def __call__(self) -> Iterator[list[Any]]:

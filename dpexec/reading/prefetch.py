@@ -10,38 +10,54 @@ from typing import Any
 __all__ = ["Prefetch"]
 
 
+_END = ("end", None)
+
+
 class _Buffer:
     """A bounded queue between one thread that puts and one that gets, which both may close."""
 
     def __init__(self, capacity: int) -> None:
         self.closed = False
+        self._complete = False
         self._items: deque[Any] = deque()
-        self._capacity = capacity
+        self.capacity = capacity
         self._changed = threading.Condition()
 
     def put(self, item: Any) -> bool:
-        """Wait for room; False: closed, nobody wants more."""
+        """Wait for room; False: closed or complete, nobody wants more."""
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or len(self._items) < self._capacity)
-            self._items.append(item)
-            self._changed.notify_all()
-            return not self.closed
+            self._changed.wait_for(
+                lambda: self.closed or self._complete or len(self._items) < self.capacity
+            )
+            if not self._complete:
+                self._items.append(item)
+                self._changed.notify_all()
+            return not (self.closed or self._complete)
 
     def get(self) -> Any:
         """Wait for an item."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items)
+            self._changed.wait_for(lambda: self._items or self._complete)
+            if not self._items:
+                return _END
             item = self._items.popleft()
             self._changed.notify_all()
             return item
+
+    def complete(self) -> None:
+        """Take no more items; those that are here can be taken out."""
+        with self._changed:
+            self._complete = True
+            self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:
             self.closed = True
             self._changed.notify_all()
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def waiting(self) -> int:
+        with self._changed:
+            return sum(kind == "item" for kind, _ in self._items)
 
 
 class Prefetch(Iterator[Any]):
@@ -51,7 +67,8 @@ class Prefetch(Iterator[Any]):
     The thread ends with the source, or when the iterator is closed or dropped.
 
     Args:
-        source: makes the iterable; called in the thread.
+        source: makes the iterable; called in the thread. None: there is no thread, everything is
+            pushed.
         capacity: most items that wait to be consumed.
         name: of the thread.
 
@@ -61,13 +78,18 @@ class Prefetch(Iterator[Any]):
     """
 
     def __init__(
-        self, source: Callable[[], Iterable[Any]], capacity: int, name: str = "dpexec-prefetch"
+        self,
+        source: Callable[[], Iterable[Any]] | None,
+        capacity: int,
+        name: str = "dpexec-prefetch",
     ) -> None:
         self._buffer = _Buffer(max(1, capacity))
-        self._thread = threading.Thread(  # it knows the buffer alone, so that this can be dropped
-            target=_read, args=(source, self._buffer), name=name, daemon=True
-        )
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if source is not None:
+            self._thread = threading.Thread(  # it knows the buffer alone: this can be dropped
+                target=_read, args=(source, self._buffer), name=name, daemon=True
+            )
+            self._thread.start()
 
     def __next__(self) -> Any:
         if self._buffer.closed:
@@ -83,12 +105,24 @@ class Prefetch(Iterator[Any]):
     def close(self) -> None:
         """End the thread, after the item it reads now."""
         self._buffer.close()
-        if self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def waiting(self) -> int:
         """Number of items that were read ahead and not consumed."""
-        return len(self._buffer)
+        return self._buffer.waiting()
+
+    def push(self, item: Any) -> bool:
+        """Add an item behind those that were read; waits for room.
+
+        Returns:
+            False: it is closed or complete, the item is dropped.
+        """
+        return self._buffer.put(("item", item))
+
+    def complete(self) -> None:
+        """Read and take no more; what waits can still be consumed."""
+        self._buffer.complete()
 
     def __del__(self) -> None:
         buffer = getattr(self, "_buffer", None)
@@ -101,6 +135,6 @@ def _read(source: Callable[[], Iterable[Any]], buffer: _Buffer) -> None:
         for item in source():
             if not buffer.put(("item", item)):
                 return
-        buffer.put(("end", None))
+        buffer.put(_END)
     except BaseException as error:
         buffer.put(("error", error))

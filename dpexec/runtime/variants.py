@@ -54,8 +54,8 @@ class Variant:
 
     Args:
         pruning: what it wants of the program; None: all.
-        levels: of sequences, for variables that are fed some and declared without. The original
-            takes them, too.
+        levels: of sequences, for variables that are fed others than declared. The original takes
+            them, too.
     """
 
     pruning: Pruning | None = None
@@ -88,7 +88,7 @@ def updating(op: Operator) -> bool:
 
 
 def fed_levels(program: Program, feed: Any) -> Levels:
-    """The sequences that variables are fed which are declared without; none, as usual.
+    """The levels of fed sequences where the program declares others; usually none.
 
     Args:
         program: which is fed.
@@ -101,7 +101,7 @@ def fed_levels(program: Program, feed: Any) -> Levels:
         if isinstance(each, Mapping)
         for name, value in each.items()
         if isinstance(value, LoDTensor) and value._lod
-        if name in known and not known[name].lod_level
+        if name in known and known[name].lod_level != len(value._lod)
     }
     return tuple(sorted(levels.items()))
 

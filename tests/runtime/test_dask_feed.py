@@ -112,6 +112,29 @@ def test_dataframes_of_several_types_are_refused(block):
         single_feed(block, {"x": frame(2)})
 
 
+@pytest.mark.parametrize("whole", [frame(2), frame(2).compute()], ids=["dask", "pandas"])
+@pytest.mark.parametrize("declared", [[-1, 1], [-1]])
+def test_a_column_feeds_what_is_declared_as_one(whole, declared):
+    block = Program().global_block()
+    block.create_var(name="y", shape=declared, dtype="int64", is_data=True, need_check_feed=True)
+    expected = Y if len(declared) == 2 else Y[:, 0]
+    feed = {"y": whole["label"]}
+    assert np.array_equal(single_feed(block, feed).values[0]["y"], expected)
+    for fed in (feed, [{"y": whole["label"]}, {"y": whole["label"]}]):
+        values = [shard["y"] for shard in split_feed(block, fed, 2, partial=False).values]
+        assert [array.ndim for array in values] == [len(declared)] * 2
+    assert np.array_equal(np.concatenate(values), np.concatenate([expected, expected]))
+
+
+@pytest.mark.parametrize("whole", [frame(2), frame(2).compute()], ids=["dask", "pandas"])
+def test_a_column_of_another_type_or_shape_is_named(block, whole):
+    with pytest.raises(EnforceNotMet, match=r"'x' should have 2 dimensions, .*-1, 2.*shape \[6\]"):
+        single_feed(block, {"x": whole["a"]})
+    block.create_var(name="z", shape=[-1, 1], is_data=True, need_check_feed=True)
+    with pytest.raises(ValueError, match=r"'z' must be 'float32', but received 'int64'.*astype"):
+        single_feed(block, {"z": whole["label"]})
+
+
 def test_a_run_on_dask_arrays():
     main = fluid.Program()
     with fluid.program_guard(main, fluid.Program()):

@@ -102,11 +102,73 @@ def test_an_operator_that_needs_sequences_says_what_is_declared_without():
         fluid.layers.sequence_pool(fluid.data("x", [None, 2]), "sum")
 
 
-def test_other_depths_are_refused(program):
-    rows = np.zeros((3, 2), "float32")
-    fed = fluid.create_lod_tensor(rows, [[1, 1], [1, 2]], fluid.CPUPlace())
-    with pytest.raises(EnforceNotMet, match="'words' should have sequences of 1 levels"):
-        run([program[2]], fed={"words": fed})
+def nested():
+    """Two texts of one and of two words, as two levels of sequences."""
+    rows = np.arange(6, dtype="float32").reshape(3, 2)
+    return fluid.create_lod_tensor(rows, [[1, 1], [1, 2]], fluid.CPUPlace())
+
+
+def test_other_depths_than_declared_are_taken(program):
+    found = run([program[2]], fed={"words": nested()}, return_numpy=False)[0]
+    assert found.lod() == [[0, 1, 2]]
+    assert np.array(found).tolist() == [[0, 2], [12, 16]]
+
+
+def test_devices_must_be_fed_one_depth(program):
+    feeds = [{"words": nested()}, feed()]
+    with pytest.raises(EnforceNotMet, match="'words' should have sequences of 2 levels"):
+        run([program[2]], 2, feeds)
+
+
+@pytest.mark.parametrize("declared", [1, 4, 6, 100])
+@pytest.mark.parametrize("devices", [0, 1, 2])
+def test_sequences_have_any_number_of_rows(declared, devices):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        words = fluid.data("words", [declared, 2], lod_level=1)
+        found = run([fluid.layers.sequence_pool(words, "sum")], devices)[0]
+    np.testing.assert_array_equal(found, np.add.reduceat(feed_rows(), [0, 3, 4, 6]))
+
+
+def feed_rows():
+    return np.array(feed()["words"])
+
+
+def test_sequences_have_the_other_dimensions_as_declared():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        twice = fluid.layers.scale(fluid.data("words", [8, 3], lod_level=1), 2.0)
+        with pytest.raises(ValueError, match=r"shape = \(-1, 3\), but received fed shape \[8, 2\]"):
+            run([twice])
+        plain = {"words": np.zeros((7, 3), "float32")}
+        with pytest.raises(ValueError, match=r"shape = \(8, 3\), but received fed shape \[7, 3\]"):
+            run([twice], fed=plain)
+
+
+@pytest.mark.parametrize("devices", [0, 1, 2])
+def test_variables_that_a_block_made_are_fed_sequences(devices):
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        words = block.create_var(name="words", shape=[-1, 2], dtype="float32", lod_level=1)
+        totals = fluid.layers.sequence_pool(words, "sum")
+        found = run([totals], devices)[0]
+        deeper = run([totals], fed={"words": nested()}, return_numpy=False)[0]
+    np.testing.assert_array_equal(found, np.add.reduceat(feed_rows(), [0, 3, 4, 6]))
+    assert deeper.lod() == [[0, 1, 2]]
+
+
+def test_sequences_are_fed_in_the_middle_of_a_program(program):
+    _, twice, totals = program
+    fed = {twice.name: feed()["words"]}
+    found = run([totals], fed=fed, use_prune=True)[0]
+    np.testing.assert_array_equal(found, np.add.reduceat(feed_rows(), [0, 3, 4, 6]))
+
+
+def test_a_variable_that_a_block_made_says_that_it_is_fed_without_sequences():
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        block = fluid.default_main_program().global_block()
+        words = block.create_var(name="words", shape=[-1, 2], dtype="float32", lod_level=1)
+        totals = fluid.layers.sequence_pool(words, "sum")
+        with pytest.raises(EnforceNotMet, match="words is fed without sequences"):
+            run([totals], fed={"words": np.ones((5, 2), "float32")})
 
 
 def test_users_do_not_see_offsets(program):

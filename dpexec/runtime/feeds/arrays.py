@@ -107,13 +107,16 @@ def _kind(value: Any) -> str:
     return f"{value.dtype} array" if isinstance(value, np.ndarray) else type(value).__name__
 
 
-def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> None:
+def check_array(
+    var: Variable, array: np.ndarray[Any, Any], where: str = "", sequences: bool = False
+) -> None:
     """Compare an array with the declaration of the variable that is fed with it.
 
     Args:
         var: the variable; shapes count if its ``need_check_feed`` is set, as in fluid.
         array: what it gets.
         where: of what this is the share, for messages.
+        sequences: whether it holds sequences: as in fluid any number of rows will do then.
 
     Raises:
         TypeError: a type that variables cannot have.
@@ -121,6 +124,8 @@ def check_array(var: Variable, array: np.ndarray[Any, Any], where: str = "") -> 
         EnforceNotMet: only the number of dimensions is another, another type, or nothing at all.
     """
     shape, declared = tuple(array.shape), var.shape
+    if sequences:
+        declared = (-1, *declared[1:])
     strict = var.need_check_feed
     try:
         dtype = as_var_type(array.dtype)

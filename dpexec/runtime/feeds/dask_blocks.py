@@ -138,8 +138,9 @@ def check_columns(name: str, value: Any) -> None:
     Raises:
         TypeError: its columns have different types.
     """
-    dtypes = getattr(value, "dtypes", ())
-    columns = {str(dtype) for dtype in dtypes} if hasattr(type(value), "columns") else set()
+    if not _is_frame(value) or value.ndim < 2:  # a column has one type
+        return
+    columns = {str(dtype) for dtype in value.dtypes}
     if len(columns) > 1:
         raise TypeError(
             f"fed Variable {name!r} is a Dask dataframe whose columns have different types "

@@ -16,6 +16,7 @@ from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
 from dpexec.ir.block import Block
 from dpexec.runtime.feeds.arrays import arrays_of, check_array
+from dpexec.runtime.feeds.columns import with_columns
 from dpexec.runtime.feeds.dask_blocks import Blocks, computed, row_blocks
 from dpexec.runtime.feeds.extents import Extents, find_extents
 from dpexec.runtime.feeds.held import hold
@@ -131,7 +132,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
                 f"{len(feed)}, a dict for each device: feed one dict of arrays by their names"
             )
         feed = feed[0]
-    values = arrays_of(block, computed(feed)[0])
+    values = arrays_of(block, computed(with_columns(block, feed))[0])
     _check(block, values)
     split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
     samples = [_samples(block, values) or 1]
@@ -162,12 +163,12 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        kept, held = _held(block, feed, client)
+        kept, held = _held(block, with_columns(block, feed), client)
         values, blocks = computed(kept)
         rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
         shards = _split(block, arrays_of(block, values), devices, partial, rows)
     elif isinstance(feed, (list, tuple)):
-        found = [_held(block, item, client)[0] for item in feed]
+        found = [_held(block, with_columns(block, item), client)[0] for item in feed]
         shards = _listed(block, computed(found)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
@@ -188,7 +189,7 @@ def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
     """Compare arrays with the declarations of the variables that are fed with them."""
     for name, array in values.items():
         if not isinstance(array, Lod) and not name.endswith(ROWS_SUFFIX):
-            check_array(block.vars[name], array, where)
+            check_array(block.vars[name], array, where, lod_name(name) in values)
 
 
 def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
@@ -316,12 +317,22 @@ def _listed(
         if not isinstance(item, Mapping):
             raise TypeError(f"Each element of feed list should be a dict, but got {type(item)}")
     if len(feed) > devices:
-        raise IndexError(f"the feed list has {len(feed)} elements for {devices} devices")
+        raise IndexError(
+            f"the feed list has {len(feed)} elements for {devices} devices{_for_loaders(devices)}"
+        )
     if not partial and (len(feed) < devices or not all(feed)):
         number = sum(bool(item) for item in feed)
         raise EnforceNotMet(
             f"Unimplemented: The feed data number {number} does not match the device number "
-            f"{devices}; when training, every device needs a dict"
+            f"{devices}; when training, every device needs a dict{_for_loaders(devices)}"
         )
     shards = [arrays_of(block, item) for item in feed]
     return shards + [{}] * (devices - len(shards))
+
+
+def _for_loaders(devices: int) -> str:
+    """What to do if a DataLoader made a list with a dict for each of its own places."""
+    return (
+        f". A DataLoader gives a dict for each of its places: give it as many as the program has, "
+        f"places=fluid.cpu_places({devices})"
+    )
