@@ -12,7 +12,6 @@ import dpexec as fluid
 from dpexec.io import DataLoader, PyReader
 from tests.fakes.cupy import install
 from tests.runtime.nets import classifier, persistables
-from tests.waiting import until
 
 EnforceNotMet, EOFException = fluid.core.EnforceNotMet, fluid.core.EOFException
 cpus = fluid.cpu_places
@@ -239,72 +238,6 @@ def test_executor_takes_batches_until_the_end(programs, loader, total):
     for _ in range(2):
         with pytest.raises(EOFException, match="There is no next data"):
             run()
-
-
-@pytest.mark.parametrize("kind", [DataLoader.from_generator, PyReader])
-def test_queue_tells_how_many_batches_wait(programs, y, total, kind):
-    loader = kind([y], 3, iterable=False)
-    loader.set_batch_generator(batches)
-    run = runner(programs, total)
-    assert (loader.queue.size(), loader.queue.capacity()) == (0, 3)
-    loader.start()
-    until(lambda: loader.queue.size() == 3)
-    assert [run() for _ in range(5)] == ALL
-    assert loader.queue.size() == 0
-    loader.reset()
-    assert loader.queue.size() == 0
-
-
-def test_queue_of_a_loop_tells_how_many_batches_wait(y):
-    loader = DataLoader.from_generator([y], 2).set_batch_generator(batches, cpus(1))
-    for index, _ in enumerate(loader):
-        until(lambda index=index: loader.queue.size() == min(2, 4 - index))
-
-
-def test_a_closed_queue_gives_what_waits_and_no_more(programs, loader, total):
-    run = runner(programs, total)
-    loader.start()
-    until(lambda: loader.queue.size() == 4)
-    loader.queue.close()
-    assert [run() for _ in range(4)] == ALL[:4]
-    with pytest.raises(EOFException):
-        run()
-    loader.reset()
-    assert epoch(loader, run) == ALL
-
-
-def test_batches_may_be_pushed(programs, total, y):
-    with fluid.program_guard(fluid.Program(), fluid.Program()):
-        reader = fluid.layers.py_reader(4, [(-1, 1)], ["int64"])
-        sums = fluid.layers.reduce_sum(fluid.layers.read_file(reader))
-        for batch in list(batches())[:3]:
-            assert reader.queue.push(batch)
-        assert reader.queue.size() == 3
-        reader.queue.close()
-        assert not reader.queue.push([np.array([[1]])])
-        run = runner(fluid.default_main_program(), sums)
-        assert [run().tolist() for _ in range(3)] == [[10], [12], [14]]
-        with pytest.raises(EOFException):
-            run()
-        with pytest.raises(EnforceNotMet, match="2"):
-            reader.queue.push([np.array([[1]])] * 2)
-
-
-def test_a_loader_for_fewer_devices_says_how_to_make_it(programs, y):
-    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.cast(y, "float32"), 1))
-    fluid.optimizer.SGD(0.1).minimize(loss)
-    exe = fluid.Executor(fluid.CPUPlace())
-    exe.run(fluid.default_startup_program())
-    program = fluid.CompiledProgram(programs).with_data_parallel(loss.name, places=cpus(2))
-    loader = DataLoader.from_generator([y], 4).set_batch_generator(batches, cpus(1))
-    said = r"number 1 does not match the device number 2.*places=fluid.cpu_places\(2\)"
-    for feed in loader:
-        with pytest.raises(EnforceNotMet, match=said):
-            exe.run(program, feed=feed)
-    loader.set_batch_generator(batches, cpus(3))
-    for feed in loader:
-        with pytest.raises(IndexError, match=r"3 elements for 2 .*places=fluid.cpu_places\(2\)"):
-            exe.run(program, feed=feed)
 
 
 @pytest.mark.parametrize(
