@@ -3,18 +3,16 @@
 Members of one host meet at a Unix socket in the abstract namespace, which leaves no file behind;
 others at a TCP socket where dask's worker listens, with its TLS settings. Both are open only
 until the gang is complete. Before anything else is read, either side must show that it knows the
-secret of the run (:mod:`handshake`).
+secret of the run (:mod:`.handshake`).
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
-import queue
 import secrets
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +21,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dpexec.runtime.gang.gpus import Gpu
-from dpexec.runtime.gang.handshake import admit, introduce
+from dpexec.runtime.gang.reception import Reception, knock
 from dpexec.runtime.gang.wire import Channel, GangError
 
 __all__ = ["Door", "Member", "host_id"]
 
-_PATIENCE = 5.0  # seconds that a stranger has to answer the challenge
-_RETRY = 0.02
+_LOOK = 0.02  # seconds between looks at whether the gang is given up
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Door:
     def __init__(self, worker: Any, secret: bytes, at: Member | None = None) -> None:
         self._secret = secret
         self._security = worker.security
-        self._listeners: list[tuple[socket.socket, Any]] = []
+        self._reception = Reception(secret)
         self._address = worker.address
         self.host, self.unix, self.tcp = host_id(), "", None
         if at is None:
@@ -105,7 +102,7 @@ class Door:
                 self._open_unix(at.unix)
             elif at.tcp is not None:
                 self._open_tcp(*at.tcp)
-        if not self._listeners:
+        if not self._reception.is_open:
             raise GangError(f"worker {worker.address} has no address that others could connect to")
 
     def _open_unix(self, name: str) -> None:
@@ -118,15 +115,12 @@ class Door:
             context = self._security.get_listen_args("worker").get("ssl_context")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._open(listener, (host, port), context)
         self.tcp = listener.getsockname()[:2]
 
     def _open(self, listener: socket.socket, where: Any, context: Any) -> None:
-        self._listeners.append((listener, context))
         try:
-            listener.bind(where)
-            listener.listen()
+            self._reception.listen(listener, where, context)
         except OSError as error:
             self.close()
             raise GangError(f"cannot listen at {self._address}: {error}") from error
@@ -143,12 +137,10 @@ class Door:
 
     def close(self) -> None:
         """Let nobody in any more."""
-        for listener, _ in self._listeners:
-            listener.close()
-        self._listeners = []
+        self._reception.close()
 
     def _require_open(self) -> None:
-        if not self._listeners:
+        if not self._reception.is_open:
             raise GangError("the gang was given up before all members had come")
 
     def meet(self, members: Sequence[Member], rank: int, limit: float) -> dict[int, Channel]:
@@ -162,12 +154,21 @@ class Door:
         Raises:
             GangError: somebody did not come within the limit; the message names them.
         """
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
         channels: dict[int, Channel] = {}
         try:
             for other in range(rank):
-                channels[other] = self._visit(members, rank, other, deadline, limit)
-            self._let_in(members, range(rank + 1, len(members)), channels, deadline, limit)
+                member = members[other]
+                channels[other] = knock(
+                    functools.partial(self._connect, member),
+                    self._secret,
+                    rank,
+                    limit,
+                    member.name,
+                    self._require_open,
+                    began,
+                )
+            self._let_in(members, range(rank + 1, len(members)), channels, began, limit)
         except BaseException:
             for channel in channels.values():
                 channel.close()
@@ -177,29 +178,6 @@ class Door:
         return channels
 
     # ---- connecting
-
-    def _visit(
-        self, members: Sequence[Member], rank: int, other: int, deadline: float, limit: float
-    ) -> Channel:
-        member = members[other]
-        last: Exception | None = None
-        while time.monotonic() < deadline:
-            self._require_open()
-            try:
-                sock = self._connect(member, max(deadline - time.monotonic(), _RETRY))
-            except OSError as error:
-                last = error
-                time.sleep(_RETRY)
-                continue
-            try:
-                sock.settimeout(max(deadline - time.monotonic(), _RETRY))
-                introduce(sock, self._secret, rank)
-                return Channel(sock, member.name)
-            except (OSError, GangError) as error:
-                sock.close()
-                last = error
-                time.sleep(_RETRY)
-        raise GangError(f"{member.name} did not let us in within {limit:g} s ({last})")
 
     def _connect(self, member: Member, timeout: float) -> socket.socket:
         if self.host and member.host == self.host:
@@ -231,60 +209,19 @@ class Door:
         members: Sequence[Member],
         expected: Sequence[int],
         channels: dict[int, Channel],
-        deadline: float,
+        began: float,
         limit: float,
     ) -> None:
         waiting = set(expected)
-        known: queue.SimpleQueue[tuple[int, socket.socket]] = queue.SimpleQueue()
-        guests: list[tuple[threading.Thread, socket.socket]] = []
-        for listener, _ in self._listeners:
-            listener.settimeout(_RETRY / 2)
-        try:
-            while waiting:
-                self._require_open()
-                if time.monotonic() > deadline:
-                    names = ", ".join(members[rank].name for rank in sorted(waiting))
-                    raise GangError(f"{names} did not come within {limit:g} s")
-                guests += self._welcome(waiting, known)
-                while not known.empty():
-                    rank, sock = known.get()
-                    if rank in waiting:
-                        waiting.remove(rank)
-                        channels[rank] = Channel(sock, members[rank].name)
-                    else:
-                        sock.close()
-        finally:
-            let_in = {channel.sock for channel in channels.values()}
-            for thread, sock in guests:
-                if sock not in let_in and thread.is_alive():
-                    with contextlib.suppress(OSError):
-                        sock.shutdown(socket.SHUT_RDWR)
-                thread.join()
-            while not known.empty():
-                known.get()[1].close()
-
-    def _welcome(self, waiting: set[int], known: Any) -> list[tuple[threading.Thread, Any]]:
-        """Ask those who knock who they are, each on a thread, as strangers may never answer."""
-        guests = []
-        for listener, context in self._listeners:
-            with contextlib.suppress(TimeoutError):
-                sock, _ = listener.accept()
-                allowed = frozenset(waiting)
-                thread = threading.Thread(
-                    target=self._check, args=(sock, context, allowed, known), daemon=True
-                )
-                thread.start()
-                guests.append((thread, sock))
-        return guests
-
-    def _check(self, sock: Any, context: Any, allowed: frozenset[int], known: Any) -> None:
-        try:
-            sock.settimeout(_PATIENCE)
-            if context is not None:
-                sock = context.wrap_socket(sock, server_side=True)
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            rank = admit(sock, self._secret, allowed)
-            known.put((rank, sock))
-        except (OSError, GangError):
-            sock.close()
+        while waiting:
+            self._require_open()
+            if time.monotonic() > began + limit:
+                names = ", ".join(members[rank].name for rank in sorted(waiting))
+                news = self._reception.sent_away
+                raise GangError(f"{names} did not come within {limit:g} s{news}")
+            for rank, sock in self._reception.admit(waiting.__contains__, _LOOK):
+                if rank in waiting:
+                    waiting.remove(rank)
+                    channels[rank] = Channel(sock, members[rank].name)
+                else:
+                    sock.close()

@@ -17,7 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Channel", "GangError", "Place", "Tag", "exchange", "into", "last_words", "say_goodbye"]
+import numpy as np
+
+__all__ = [
+    "Channel",
+    "GangError",
+    "Place",
+    "Room",
+    "Tag",
+    "exchange",
+    "into",
+    "last_words",
+    "say_goodbye",
+]
 
 _HEADER = struct.Struct("<4sIQQQ")  # magic, kind, step, number, bytes that follow
 _MAGIC = b"dpxG"
@@ -33,6 +45,32 @@ Place = Callable[[int], Sequence[memoryview]]
 def into(*buffers: memoryview) -> Place:
     """The place of a frame that fills some memory; without any, of one that is just a sign."""
     return lambda nbytes: buffers
+
+
+class Room:
+    """The place of a frame of any size; :attr:`data` is what came.
+
+    Args:
+        sender: who sends it, as people know it.
+    """
+
+    def __init__(self, sender: str) -> None:
+        self.data = memoryview(b"")
+        self._sender = sender
+
+    def __call__(self, nbytes: int) -> Sequence[memoryview]:
+        """Take so many bytes.
+
+        Raises:
+            GangError: there is no memory for them.
+        """
+        try:
+            self.data = np.empty(nbytes, np.uint8).data  # not filled: it may never come
+        except (MemoryError, OverflowError, ValueError) as error:
+            raise GangError(
+                f"{self._sender} announces {nbytes} bytes, for which there is no memory"
+            ) from error
+        return [self.data]
 
 
 class GangError(RuntimeError):

@@ -15,15 +15,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.runtime.gang.wire import Channel, GangError, Tag, exchange
+from dpexec.runtime.gang.wire import Channel, GangError, Room, Tag, exchange
 
 __all__ = ["Message", "Values", "ask", "decode", "encode", "receive", "send"]
 
 Values: TypeAlias = Mapping[str, np.ndarray[Any, Any] | SelectedRows]
 """Arrays by name; some rows of a tall matrix are SelectedRows."""
 
+_Bytes: TypeAlias = bytearray | memoryview
+
 _LENGTH = struct.Struct("<Q")
 _KINDS = "biuf"  # of numbers that may come
+_NO_MESSAGE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ def encode(message: Message) -> list[memoryview]:
     return buffers + [memoryview(array.reshape(-1)).cast("B") for array in arrays if array.size]
 
 
-def decode(data: bytearray, sender: str) -> Message:
+def decode(data: _Bytes, sender: str) -> Message:
     """The message in some bytes; its arrays use them.
 
     Args:
@@ -68,7 +79,7 @@ def decode(data: bytearray, sender: str) -> Message:
     try:
         (length,) = _LENGTH.unpack_from(data)
         at = _LENGTH.size + length
-        kind, described = json.loads(data[_LENGTH.size : at])
+        kind, described = json.loads(bytes(data[_LENGTH.size : at]))
         values: dict[str, Any] = {}
         for name, height, forms in described:
             parts = []
@@ -79,26 +90,15 @@ def decode(data: bytearray, sender: str) -> Message:
             values[name] = parts[0] if height is None else SelectedRows(parts[0], height, parts[1])
         if at != len(data):
             raise ValueError(f"{len(data) - at} bytes too many")
-    except (ValueError, TypeError, KeyError, IndexError, struct.error) as error:
+    except _NO_MESSAGE as error:
         raise GangError(f"{sender} sent something that is no message: {error}") from error
     return Message(kind, values)
 
 
-def _array(data: bytearray, at: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
+def _array(data: _Bytes, at: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
     if dtype.kind not in _KINDS or any(dim < 0 for dim in shape):
         raise ValueError(f"an array {shape} of {dtype}")
     return np.frombuffer(data, dtype, int(np.prod(shape, dtype=np.int64)), at).reshape(shape)
-
-
-class _Box:
-    """Takes what comes."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def place(self, count: int) -> list[memoryview]:
-        self.data = bytearray(count)
-        return [memoryview(self.data)]
 
 
 def send(channel: Channel, tag: Tag, message: Message, limit: float) -> None:
@@ -127,9 +127,9 @@ def receive(channel: Channel, tag: Tag, limit: float) -> Message:
     Raises:
         GangError: the other side is gone, silent, or ends the run.
     """
-    box = _Box()
-    exchange({0: channel}, tag, {}, {0: box.place}, limit)
-    return decode(box.data, channel.name)
+    room = Room(channel.name)
+    exchange({0: channel}, tag, {}, {0: room}, limit)
+    return decode(room.data, channel.name)
 
 
 def ask(
@@ -146,7 +146,7 @@ def ask(
     Raises:
         GangError: somebody is gone, silent, or ends the run.
     """
-    boxes = {at: _Box() for at in messages}
+    rooms = {at: Room(channels[at].name) for at in messages}
     sends = {at: encode(message) for at, message in messages.items()}
-    exchange(channels, tag, sends, {at: box.place for at, box in boxes.items()}, limit)
-    return {at: decode(box.data, channels[at].name) for at, box in boxes.items()}
+    exchange(channels, tag, sends, rooms, limit)
+    return {at: decode(room.data, channels[at].name) for at, room in rooms.items()}

@@ -79,25 +79,24 @@ class UpdateRounds:
         """Whether all trainers are done, or it has failed."""
         return not self._steps or self.error is not None
 
-    def check_arrivals(self) -> None:
+    def check_arrivals(self, others: str) -> None:
         """Refuse to wait any longer for trainers to come.
+
+        Args:
+            others: who came instead, for the error.
 
         Raises:
             GangError: some did not come within the limit; it names them.
         """
         if time.monotonic() - self._began > self._limit and (missing := self.missing):
-            raise GangError(f"{_names(missing)} did not come within {self._limit:g} s")
+            raise GangError(f"{_names(missing)} did not come within {self._limit:g} s{others}")
 
-    def arrive(self, trainer: int) -> None:
-        """Note that a trainer has come.
-
-        Raises:
-            GangError: it came before.
-        """
+    def arrive(self, trainer: int) -> bool:
+        """Note that a trainer has come; False: it had come before."""
         with self._changed:
-            if trainer not in self._missing:
-                raise GangError(f"trainer {trainer} came twice")
-            self._missing.remove(trainer)
+            expected = trainer in self._missing
+            self._missing.discard(trainer)
+            return expected
 
     def pull(self, trainer: int) -> Values:
         """All parameters, as they are now."""

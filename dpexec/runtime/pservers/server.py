@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
-import ssl
 
 from dpexec.core.places import Place
 from dpexec.core.scope import Scope
 from dpexec.ir.program import Program
-from dpexec.runtime.gang.handshake import admit
+from dpexec.runtime.gang.reception import Reception
 from dpexec.runtime.gang.wire import Channel, GangError, Tag, say_goodbye
 from dpexec.runtime.pservers.client import limit_of_waiting
 from dpexec.runtime.pservers.messages import Message, Values, receive, send
 from dpexec.runtime.pservers.rounds import UpdateRounds
 from dpexec.runtime.pservers.update import Update, listener
-from dpexec.runtime.pservers.visitors import Visitor, Visitors
-from dpexec.runtime.trainers.endpoints import Endpoint, listen, server_context
+from dpexec.runtime.pservers.visitors import Visitors
+from dpexec.runtime.trainers.endpoints import Endpoint, listen
 from dpexec.runtime.trainers.secret import secret_of
 
 __all__ = ["serve"]
@@ -55,45 +53,34 @@ class _Server:
 
     def run(self) -> None:
         """Let trainers in, and serve each on a thread of its own."""
-        door = listen(self._endpoint)
-        door.settimeout(_LOOK)
-        visitors = Visitors(self._welcome, server_context())
+        reception, visitors = Reception(self._secret), Visitors(self._welcome)
+        listen(reception, self._endpoint)
         try:
             while not self._rounds.over:
-                with contextlib.suppress(TimeoutError):
-                    visitors.let_in(door.accept()[0])
-                visitors.tidy()
-                self._rounds.check_arrivals()
+                expected = self._rounds.missing.__contains__
+                for trainer, sock in reception.admit(expected, _LOOK):
+                    if self._rounds.arrive(trainer):
+                        _stay_alive(sock)
+                        visitors.let_in(trainer, Channel(sock, f"trainer {trainer}"))
+                    else:
+                        sock.close()
+                self._rounds.check_arrivals(reception.sent_away)
         except BaseException as error:
             self._rounds.fail(error)
             raise
         finally:
-            door.close()
+            reception.close()
             visitors.end(_GOODBYE)
         if self._rounds.error is not None:
             raise self._rounds.error
 
-    def _welcome(self, visitor: Visitor) -> None:
-        """Find out who came, and serve it; strangers are sent away."""
-        sock = visitor.sock
-        try:
-            if isinstance(sock, ssl.SSLSocket):
-                sock.do_handshake()
-            trainer = admit(sock, self._secret, self._rounds.missing)
-            self._rounds.arrive(trainer)
-        except (OSError, GangError):
-            sock.close()
-            return
-        visitor.known = True
-        _stay_alive(sock)
-        channel = Channel(sock, f"trainer {trainer}")
+    def _welcome(self, trainer: int, channel: Channel) -> None:
+        """Serve a trainer."""
         try:
             self._attend(trainer, channel)
         except BaseException as error:  # whatever it is, all trainers have to know
             self._rounds.fail(error)
             say_goodbye({0: channel}, f"parameter server {self._endpoint}: {self._rounds.error}")
-        finally:
-            channel.close()
 
     def _attend(self, trainer: int, channel: Channel) -> None:
         """Answer the requests of a trainer until it is done."""

@@ -1,28 +1,24 @@
 """Addresses at which processes of a run listen, and connections between them.
 
-A server listens with :func:`listen` and asks who comes in with
-:func:`dpexec.runtime.gang.handshake.admit`; a client comes with :func:`visit`. Where dask's
+A server lets others in with :func:`listen`; a client comes with :func:`visit`. Where dask's
 configuration requires encryption, its TLS settings hold for these connections, too.
 """
 
 from __future__ import annotations
 
 import socket
-import ssl
-import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import dask
 
 from dpexec.errors import EnforceNotMet
-from dpexec.runtime.gang.handshake import introduce
+from dpexec.runtime.gang.reception import Reception, knock
 from dpexec.runtime.gang.wire import Channel, GangError
 
-__all__ = ["Endpoint", "encryption", "listen", "parse_endpoints", "server_context", "visit"]
-
-_RETRY = 0.05  # seconds between attempts to reach who does not listen yet
+__all__ = ["Endpoint", "encryption", "listen", "parse_endpoints", "visit"]
 
 
 @dataclass(frozen=True)
@@ -70,22 +66,25 @@ def parse_endpoints(text: str) -> list[Endpoint]:
     return found
 
 
-def listen(endpoint: Endpoint) -> socket.socket:
-    """A socket that listens at an endpoint.
+def listen(reception: Reception, endpoint: Endpoint) -> None:
+    """Let others come in at an endpoint, encrypted where dask's configuration says so.
+
+    Args:
+        reception: asks them who they are; it is closed if there is an error.
+        endpoint: where.
 
     Raises:
         GangError: that is not possible; the message names the endpoint.
     """
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    security = encryption()
+    context = None if security is None else security.get_listen_args("worker")["ssl_context"]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((endpoint.host, endpoint.port))
-        listener.listen()
+        reception.listen(listener, (endpoint.host, endpoint.port), context)
     except OSError as error:
-        listener.close()
+        reception.close()
         raise GangError(f"cannot listen at {endpoint}: {error}") from error
-    return listener
 
 
 def encryption() -> Any:
@@ -95,12 +94,6 @@ def encryption() -> Any:
     from distributed.security import Security
 
     return Security()
-
-
-def server_context() -> ssl.SSLContext | None:
-    """What encrypts connections that come in; None: they are not encrypted."""
-    security = encryption()
-    return None if security is None else security.get_listen_args("worker")["ssl_context"]
 
 
 def visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
@@ -116,28 +109,17 @@ def visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str)
     Raises:
         GangError: nobody who knows the secret answered within the limit; it names the endpoint.
     """
-    deadline = time.monotonic() + limit
-    last: Exception | None = None
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise GangError(f"{name} at {endpoint} did not answer for {limit:g} s ({last})")
-        try:
-            return _visit(endpoint, secret, rank, left, name)
-        except (OSError, GangError) as error:
-            last = error
-            time.sleep(min(_RETRY, max(left, 0.0)))
+    return knock(partial(_connect, endpoint), secret, rank, limit, f"{name} at {endpoint}")
 
 
-def _visit(endpoint: Endpoint, secret: bytes, rank: int, limit: float, name: str) -> Channel:
-    sock = socket.create_connection((endpoint.host, endpoint.port), limit)
+def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
+    sock = socket.create_connection((endpoint.host, endpoint.port), timeout)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         security = encryption()
         if security is not None:
             sock = security.get_connection_args("worker")["ssl_context"].wrap_socket(sock)
-        introduce(sock, secret, rank)
     except BaseException:
         sock.close()
         raise
-    return Channel(sock, f"{name} at {endpoint}")
+    return sock

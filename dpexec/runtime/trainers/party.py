@@ -19,6 +19,7 @@ from dpexec.runtime.gang.rendezvous import Door, Member, host_id
 from dpexec.runtime.gang.wire import (
     Channel,
     GangError,
+    Room,
     Tag,
     exchange,
     into,
@@ -141,9 +142,13 @@ class Party:
         """
         said: dict[int, Any] = {self.rank: own}
         words = memoryview(json.dumps(own).encode())
-        heard = {other: _Heard() for other in self._channels}
+        heard = {other: Room(self.name(other)) for other in self._channels}
         self._exchange(text, {other: [words] for other in self._channels}, heard, limit)
-        said.update((other, json.loads(place.data)) for other, place in heard.items())
+        for other, room in heard.items():
+            try:
+                said[other] = json.loads(bytes(room.data))
+            except (ValueError, RecursionError) as error:
+                raise GangError(f"{self.name(other)} said something else than {text}") from error
         return [said[rank] for rank in range(self.size)]
 
     def spread(self, values: Mapping[str, np.ndarray[Any, Any]], limit: float) -> dict[str, Any]:
@@ -205,17 +210,6 @@ class Party:
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-class _Heard:
-    """Takes a frame of any size."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def __call__(self, nbytes: int) -> list[memoryview]:
-        self.data = bytearray(nbytes)
-        return [memoryview(self.data)]
 
 
 def _room(shape: Sequence[int], dtype: str) -> np.ndarray[Any, Any]:

@@ -1,14 +1,18 @@
 """What happens when somebody does not do what it should."""
 
-from contextlib import closing
+import socket
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
 from dpexec.runtime.gang.wire import GangError
+from dpexec.runtime.pservers import messages
+from tests.certificates import requiring_encryption
 from tests.fixtures import pserver_cases as cases
 from tests.runtime.pservers.runs import Server, Trainer, connected, free_endpoints
+from tests.runtime.strangers import DEEDS, crowd
 
 
 class Mortal(Trainer):
@@ -48,7 +52,7 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
     (endpoint,) = free_endpoints(1)
     trainer = Trainer("one_trainer", 0, [endpoint], 1)
     trainer.start()
-    with pytest.raises(GangError, match=f"parameter server at {endpoint} did not answer"):
+    with pytest.raises(GangError, match=f"parameter server at {endpoint} did not let us in"):
         trainer.join()
 
 
@@ -73,14 +77,67 @@ def test_different_programs_are_refused():
         other.join()
 
 
-def test_strangers_are_sent_away():
+@pytest.fixture(params=["plain", "encrypted"])
+def encryption(request, tmp_path):
+    """Where dask's configuration requires encryption, and where it does not."""
+    if request.param == "plain":
+        yield
+    else:
+        with requiring_encryption(tmp_path):
+            yield
+
+
+@pytest.mark.usefixtures("encryption")
+@pytest.mark.parametrize("deed", DEEDS)
+def test_no_stranger_ends_a_server(deed):
     members, (server,) = team("one_trainer", kinds=(Trainer,))
-    with closing(connected(server.endpoint)) as stranger:
-        stranger.sendall(b"x" * 200)
+    with ExitStack() as stack:
+        for _ in range(5):
+            stranger = stack.enter_context(closing(connected(server.endpoint)))
+            with suppress(ConnectionError):
+                DEEDS[deed](stranger)
         members[0].start()
         members[0].join()
         server.join()
     assert len(members[0].losses) == 4
+
+
+@pytest.mark.usefixtures("encryption")
+def test_no_crowd_ends_a_server():
+    members, (server,) = team("one_trainer", kinds=(Trainer,))
+    host, port = server.endpoint.split(":")
+    with crowd(socket.AF_INET, (host, int(port)), 1500):
+        members[0].start()
+        members[0].join()
+        server.join()
+    assert len(members[0].losses) == 4
+
+
+def test_who_came_instead_is_told(monkeypatch):
+    monkeypatch.setenv("FLAGS_rpc_deadline", "600")
+    _, (server,) = team()
+    connected(server.endpoint).close()
+    with pytest.raises(GangError, match=r"did not come within 0.6 s \(1 connection came and went"):
+        server.join()
+
+
+def test_a_frame_that_is_too_large_is_named(monkeypatch):
+    """The server ends, as with any trainer that fails, and says why."""
+    members, (server,) = team("one_trainer", kinds=(Trainer,))
+    monkeypatch.setattr(messages, "encode", lambda message: [_Endless()])
+    members[0].start()
+    with pytest.raises(GangError, match=r"trainer 0 announces .* no memory"):
+        server.join()
+    with pytest.raises(GangError, match=r"parameter server .* trainer 0 announces"):
+        members[0].join()
+    members[0].executor.close()
+
+
+class _Endless(bytes):
+    """Says that it is larger than any memory."""
+
+    def __len__(self):
+        return 1 << 62
 
 
 def test_several_steps_in_one_run_are_refused():

@@ -68,7 +68,7 @@ def test_who_does_not_know_the_secret_stays_outside(monkeypatch):
     connected(endpoints[0]).close()  # it listens, and has read its secret
     monkeypatch.setenv("DPEXEC_SECRET", "another")
     trainer.start()
-    with pytest.raises(GangError, match=f"{endpoints[0]} did not answer"):
+    with pytest.raises(GangError, match=f"{endpoints[0]} did not let us in"):
         trainer.join()
     with pytest.raises(GangError, match="trainer 0 did not come"):
         server.join()

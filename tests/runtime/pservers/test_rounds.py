@@ -134,10 +134,10 @@ def test_who_keeps_others_waiting_is_named():
 def test_trainers_that_never_come_are_named():
     rounds = UpdateRounds(Sum([]), 2, None, SOON)
     rounds.arrive(0)
-    rounds.check_arrivals()
+    rounds.check_arrivals("")
     time.sleep(SOON)
     with pytest.raises(GangError, match=r"trainer 1 did not come within 0\.1 s"):
-        rounds.check_arrivals()
+        rounds.check_arrivals("")
 
 
 def test_other_gradients_than_due_are_refused():

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from dpexec.errors import EnforceNotMet
-from dpexec.runtime.gang.handshake import admit
+from dpexec.runtime.gang.reception import Reception
 from dpexec.runtime.gang.wire import GangError
 from dpexec.runtime.trainers.endpoints import Endpoint, listen, parse_endpoints, visit
 from dpexec.runtime.trainers.secret import SECRET, secret_of
@@ -23,15 +23,19 @@ def server(endpoint, secret):
     came = []
 
     def serve():
-        sock, _ = listener.accept()
-        with sock, contextlib.suppress(GangError, OSError):
-            sock.settimeout(5)
-            came.append(admit(sock, secret, range(2)))
+        while not came and reception.is_open:
+            for rank, sock in reception.admit(range(2).__contains__, 0.1):
+                came.append(rank)
+                sock.close()
 
-    with listen(endpoint) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
+    reception = Reception(secret)
+    listen(reception, endpoint)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
         yield came
+    finally:
+        reception.close()
         thread.join()
 
 
@@ -79,18 +83,22 @@ def test_visitor_is_known_by_its_rank():
 
 def test_strangers_are_not_let_in():
     endpoint = free_endpoint()
-    with server(endpoint, b"beans") as came, pytest.raises(GangError, match=str(endpoint)):
+    with server(endpoint, b"beans") as came, pytest.raises(GangError, match=f"{endpoint}.*secret"):
         visit(endpoint, b"peas", 1, 0.3, "server")
     assert came == []
 
 
 def test_who_does_not_listen_is_named():
     endpoint = free_endpoint()
-    with pytest.raises(GangError, match=rf"server at {endpoint} did not answer for 0.2 s"):
+    with pytest.raises(GangError, match=rf"server at {endpoint} did not let us in within 0.2 s"):
         visit(endpoint, b"beans", 0, 0.2, "server")
 
 
 def test_an_endpoint_in_use_is_named():
     endpoint = free_endpoint()
-    with listen(endpoint), pytest.raises(GangError, match=f"cannot listen at {endpoint}"):
-        listen(endpoint)
+    with contextlib.closing(Reception(b"beans")) as first:
+        listen(first, endpoint)
+        second = Reception(b"beans")
+        with pytest.raises(GangError, match=f"cannot listen at {endpoint}"):
+            listen(second, endpoint)
+        assert not second.is_open
