@@ -7,6 +7,7 @@ import pytest
 
 from dpexec import dashboard, trace, viz
 from dpexec.cli import main
+from dpexec.ops._differences import _parts, write
 from tests.guides import GUIDES, ROOT, commands, programs
 
 ROOMS = {"viz": viz, "dpexec.trace": trace, "dpexec.dashboard": dashboard}
@@ -82,3 +83,25 @@ def test_pictures_are_small():
     pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
     assert pictures
     assert [path.name for path in pictures if path.stat().st_size > 200_000] == []
+
+
+def test_the_table_of_differences_is_that_of_the_operators():
+    text = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    assert write(text) == text, "run python -m dpexec.ops differences docs/differences.md"
+
+
+def test_every_difference_names_tests_that_there_are():
+    text = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    rows = [line for line in text.partition("<!--")[0].splitlines() if line.startswith("| ")]
+    for row in (row for row in rows if not row.startswith("| where |")):
+        tests = re.findall(r"`(tests/[\w/.]+)(?:::(\w+))?`", row.split(" | ")[-1])
+        assert tests, row
+        for path, name in tests:
+            assert f"def {name}" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_a_note_that_is_no_row_is_refused():
+    with pytest.raises(ValueError, match="no lines <!-- operators --> and <!-- end -->"):
+        write("text")
+    with pytest.raises(ValueError, match="must be 'what Paddle does; dpexec does something else'"):
+        _parts("a mistake")

@@ -51,7 +51,8 @@ class Sample:
         grad: input slots whose gradient is checked; None for all float ones, () for none.
         expected: outputs by slot, where they are known independently.
         deviates: why outputs or gradients (``X@GRAD``) are not those of the real Paddle, by slot;
-            ``*`` where it cannot run this call at all.
+            ``*`` where it cannot run this call at all. Each is a row for users in
+            docs/differences.md: ``"what Paddle does; dpexec does something else"``.
         smooth: False at a kink, where finite differences do not give the gradient.
     """
 

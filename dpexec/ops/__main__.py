@@ -1,4 +1,7 @@
-"""``python -m dpexec.ops coverage``: which operators there are, and which are missing.
+"""``python -m dpexec.ops``: which operators there are, and what is not as in Paddle 1.8.5.
+
+``coverage`` prints which there are and which are missing; ``differences docs/differences.md``
+writes the table of operators in that guide anew.
 
 ``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
 fluid use, the most frequent first.
@@ -9,10 +12,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from importlib import resources
+from pathlib import Path
 
 import dpexec.ops  # noqa: F401 - registers all operators
 from dpexec.ir import opdef
 from dpexec.ir.opdef import OpDef, SampleRng
+from dpexec.ops import _differences
 
 __all__ = ["coverage", "main", "missing", "tier1"]
 
@@ -63,9 +68,15 @@ def _samples(definition: OpDef) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser("python -m dpexec.ops", description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["coverage"], help="print the table of operators")
-    parser.parse_args(arguments)
-    print(coverage())
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("coverage", help="print the table of operators")
+    differences = commands.add_parser("differences", help="write the table of differences")
+    differences.add_argument("guide", type=Path, help="docs/differences.md")
+    options = parser.parse_args(arguments)
+    if options.command == "differences":
+        _differences.update(options.guide)
+    else:
+        print(coverage())
     return 0
 
 

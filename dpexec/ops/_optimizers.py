@@ -53,7 +53,7 @@ _SCALARS = {"LearningRate": 0.1, "Beta1Pow": 0.729, "Beta2Pow": 0.997002999}
 _SIGNED = {"Param", "Grad", "Velocity", "Moment1", "MeanGrad", "LinearAccumulator"}
 
 
-MISSED = "of rows that are not in ascending order it misses some"
+MISSED = "misses rows of a sparse gradient that are not in ascending order; dpexec updates all"
 """What Paddle does with sparse gradients, in operators that search them for each row."""
 
 

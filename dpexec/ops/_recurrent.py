@@ -22,8 +22,13 @@ THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
 
 _STEPS_KEPT = 16  # gradients go through the same steps as what they are gradients of
 
-UNSET = "Paddle does not set the gradients of initial states of empty sequences"
-_WRONG = "Paddle's code for AVX, which takes multiples of 8, computes no derivatives"
+UNSET = (
+    "leaves the gradients of initial states of empty sequences unset; dpexec gives the derivative"
+)
+_WRONG = (
+    "has other code for sizes that are multiples of 8, on processors with "
+    "AVX, whose gradients are no derivatives; dpexec gives the derivatives"
+)
 
 
 def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:

@@ -55,7 +55,13 @@ def _samples(r: SampleRng) -> list[Sample]:
         }
 
     trained = ("X", "Scale", "Bias")
-    empty = dict.fromkeys(("SavedMean", "SavedVariance"), "left as it is")
+    empty = dict.fromkeys(
+        ("SavedMean", "SavedVariance"),
+        (
+            "writes neither when it tests or takes the moving statistics; dpexec "
+            "writes the statistics that it used"
+        ),
+    )
     return [
         Sample(inputs((4, 3, 2, 3), 3), grad=trained),
         Sample(inputs((6, 3), 3), {"data_layout": "NHWC", "momentum": 0.5}, grad=trained),

@@ -26,7 +26,12 @@ def _infer(x: Spec, label: Spec) -> Spec:
         + [
             Sample(
                 {"X": r.normal((2, 3, 5)), "Label": r.integers(0, 5, (2, 3, 1))},
-                deviates={"X@GRAD": "it takes X for a matrix and fills the first rows"},
+                deviates={
+                    "X@GRAD": (
+                        "takes X for a matrix and fills the first rows of its gradient; dpexec "
+                        "fills all"
+                    )
+                },
             )
         ]
     ),

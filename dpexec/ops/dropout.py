@@ -33,7 +33,14 @@ def _infer(
     return x, None if is_test else x.replace(dtype=VarType.UINT8, lod_level=0)
 
 
-_DRAWN = dict.fromkeys(("Out", "Mask"), "a mask of its own for every operator, step and device")
+_DRAWN = dict.fromkeys(
+    ("Out", "Mask"),
+    (
+        "draws the same mask in every step and on every device when there is a "
+        "seed; dpexec draws another one for every operator, step and device, as "
+        "if one device had the whole batch"
+    ),
+)
 
 
 @op(

@@ -16,7 +16,12 @@ from dpexec.ops._optimizers import scalar
 from dpexec.ops._quantization import abs_max, check_bits, largest_level, levels_of
 from dpexec.ops._shapes import require_same_dtype
 
-_LEFT = {"OutScale": "left as it is, which is InScale in programs"}
+_LEFT = {
+    "OutScale": (
+        "writes no scale when it tests; dpexec writes InScale, which is the same "
+        "variable in programs"
+    )
+}
 
 
 def _infer(x: Spec, *, bit_length: int = 8) -> tuple[Spec, Spec]:

@@ -48,7 +48,11 @@ def _distribute_samples(r: Any) -> list[Sample]:
         Sample(some, levels),
         Sample(some, few),
         Sample(bad, few),
-        Sample(empty, few, deviates={"*": "it refuses images without boxes"}),
+        Sample(
+            empty,
+            few,
+            deviates={"*": "refuses images without boxes; dpexec gives them empty sequences"},
+        ),
     ]
 
 

@@ -50,7 +50,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 
 def _origin(sample: Sample) -> Sample:
-    why = "Paddle does not look at origin_mode here"
+    why = "does not look at origin_mode; dpexec heeds it"
     return Sample(sample.inputs, sample.attrs, deviates={"Hidden": why})
 
 

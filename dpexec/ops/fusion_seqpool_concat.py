@@ -78,8 +78,8 @@ def _inputs(r: SampleRng, width: int, *lods: Lod) -> dict[str, Any]:
 
 
 def _samples(r: SampleRng) -> list[Sample]:
-    added = {"Out": "Paddle adds the row that comes after an empty sequence"}
-    divided = {"Out": "Paddle divides by the length of empty sequences"}
+    added = {"Out": "adds the row that comes after an empty sequence; dpexec gives 0"}
+    divided = {"Out": "divides by the length of empty sequences; dpexec gives 0"}
     return [
         Sample(_inputs(r, 3, _A, _B)),
         Sample(_inputs(r, 8, _A, _B, _A), {"pooltype": "AVERAGE"}),

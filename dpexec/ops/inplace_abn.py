@@ -36,7 +36,11 @@ def _samples(r: SampleRng) -> list[Sample]:
         inputs = {"X": r.normal(shape) * 2 + 1}
         inputs |= {slot: r.normal((channels,)) for slot in ("Bias", "Mean")}
         inputs |= {slot: r.uniform(0.5, 1.5, (channels,)) for slot in ("Scale", "Variance")}
-        turned = {"Y": "the gradient operator turns it back into X"} if shape[0] > 1 else {}
+        turned = (
+            {"Y": "lets the gradient operator overwrite Y by X; dpexec keeps Y"}
+            if shape[0] > 1
+            else {}
+        )
         return [
             Sample(inputs, attrs, grad=()),
             Sample(inputs, attrs, grad=_TRAINED, deviates=turned),

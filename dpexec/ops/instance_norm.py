@@ -41,7 +41,10 @@ def _infer(
     infer=_infer,
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 2, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
-        Sample({"X": r.normal((2, 3, 4))}, deviates={"*": "its operator wants Scale and Bias"}),
+        Sample(
+            {"X": r.normal((2, 3, 4))},
+            deviates={"*": "wants Scale and Bias; dpexec takes 1 and 0 where they are left out"},
+        ),
         Sample({"X": r.normal((2, 3, 4)), "Scale": r.normal((3,)), "Bias": r.normal((3,))}),
         Sample(
             {"X": r.normal((1, 3, 2, 2)), "Scale": r.normal((3,)), "Bias": r.normal((3,))},
@@ -227,7 +230,11 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
             {"X": r.normal((2, 3, 2, 6)), "Scale": r.away_from(0, (6,))},
             {"groups": 3, "data_layout": "NHWC"},
         ),
-        Sample({"X": r.normal((2, 4, 3))}, {"groups": 4}, deviates={"*": "it crashes"}),
+        Sample(
+            {"X": r.normal((2, 4, 3))},
+            {"groups": 4},
+            deviates={"*": "crashes on an X of three dimensions; dpexec normalizes it"},
+        ),
         Sample(
             {"X": r.normal((2, 4, 2, 2)), "Scale": r.normal((4,)), "Bias": r.normal((4,))},
             {"groups": 4, "epsilon": 0.5},
@@ -239,6 +246,14 @@ def _beside(xp: Any, parts: list[Any]) -> Any:
         Sample(
             {"X": r.normal((2, 3, 2, 5)), "Scale": r.away_from(0, (5,)), "Bias": r.normal((5,))},
             {"groups": 4, "data_layout": "NHWC"},
+        ),
+        Sample(
+            {"X": r.normal((2, 4, 3, 2))},
+            {"groups": 2},
+            deviates={
+                "X@GRAD": "gives something that is no derivative if there is no Scale (param_attr="
+                "False); dpexec gives the derivative"
+            },
         ),
     ],
 )

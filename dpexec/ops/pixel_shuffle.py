@@ -87,7 +87,12 @@ def _shuffled(x: Any, group: int) -> Any:
         Sample(
             {"X": r.normal((1, 6, 1, 2))},
             {"group": 3},
-            deviates={"X@GRAD": "it moves channels as the forward pass does, not back"},
+            deviates={
+                "X@GRAD": (
+                    "moves the channels of the gradient as the forward pass does, not back; "
+                    "dpexec moves them back"
+                )
+            },
         ),
         Sample({"X": r.normal((2, 4, 1, 1))}, {"group": 1}),
     ],

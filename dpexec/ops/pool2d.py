@@ -116,7 +116,9 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(
             {"X": r.distinct((2, 3, 5, 7))},
             {"pooling_type": "max", "adaptive": True, "ksize": [2, 3]},
-            deviates={"*": "the operator forgets adaptive; no layer writes this"},
+            deviates={
+                "*": "forgets adaptive in pool2d with max, which no layer writes; dpexec heeds it"
+            },
         ),
         _call("avg", r.normal((2, 3, 5, 7)), [2, 3], adaptive=True),
         _call("max", r.distinct((1, 2, 6, 5)), [2, 2], [1, 2], paddings=[-2, 1, 1, -1]),

@@ -128,7 +128,7 @@ def _pow_samples(r: SampleRng) -> list[Sample]:
             {"X": numbers},
             {"factor": 0.0},
             expected={"Out": np.ones(3)},
-            deviates={"X@GRAD": "0 * 0**-1, which is not a number"},
+            deviates={"X@GRAD": "gives NaN for 0 to the power of 0, by 0 * 0**-1; dpexec gives 0"},
         ),
         Sample({"X": np.array([2, -3])}, {"factor": 3.0}, expected={"Out": np.array([8, -27])}),
         Sample({"X": np.array([2, -3])}, {"factor": 2.5}, expected={"Out": np.array([4, 9])}),

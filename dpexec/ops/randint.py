@@ -48,7 +48,9 @@ def _infer_randint(
         Sample(
             {"ShapeTensorList": [np.array([2])]},
             {"shape": [-1], "low": 0, "high": 9},
-            deviates={"Out": "drawn at random"},
+            deviates={
+                "Out": "draws other numbers every time where there is no seed; dpexec does so, too"
+            },
         ),
     ],
 )

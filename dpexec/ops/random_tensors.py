@@ -66,7 +66,7 @@ def _with_diagonal(values: Any, diag_num: int, diag_step: int, diag_val: float) 
     return values
 
 
-_DRAWN = {"Out": "drawn at random"}
+_DRAWN = {"Out": "draws other numbers every time where there is no seed; dpexec does so, too"}
 
 
 @op(

@@ -86,14 +86,37 @@ _CASES: tuple[dict[str, Any], ...] = (
 def _deviation(attrs: dict[str, Any]) -> dict[str, str]:
     """Why the real Paddle gives something else."""
     if len(attrs.get("dim", ())) == 3:
-        return {"*": "without reduce_all its kernel does not reduce all dimensions; layers set it"}
+        return {
+            "*": (
+                "does not reduce all dimensions where three are named, unless reduce_all "
+                "is set, as layers do; dpexec needs no reduce_all"
+            )
+        }
     if attrs.get("reduce_all") and attrs.get("keep_dim"):
-        return {"X@GRAD": "its kernels for gradients take the shape (1,) alone"}
+        return {
+            "X@GRAD": (
+                "refuses the gradient, or gives a wrong one, of a reduction of all "
+                "dimensions that keeps them; dpexec gives the derivative"
+            )
+        }
     return {}
 
 
-def _samples(known: float) -> Callable[[SampleRng], list[Sample]]:
-    """Every way of naming dimensions, and a full reduction whose result is known."""
+def _of_rank_5(x: Any, slots: Sequence[str]) -> Sample:
+    """A reduction of more dimensions than Paddle's kernels are made for."""
+    text = "gives wrong numbers for an X of five dimensions or more; dpexec gives the right ones"
+    return Sample({"X": x}, {"dim": [2]}, deviates=dict.fromkeys(slots, text))
+
+
+def _samples(
+    known: float, wrong: Sequence[str] = ("Out", "X@GRAD")
+) -> Callable[[SampleRng], list[Sample]]:
+    """Every way of naming dimensions, and a full reduction whose result is known.
+
+    Args:
+        known: the result.
+        wrong: what Paddle computes wrongly of an array of five dimensions.
+    """
 
     def call(r: SampleRng) -> list[Sample]:
         x = r.distinct((2, 3, 4)) + 0.5
@@ -102,12 +125,20 @@ def _samples(known: float) -> Callable[[SampleRng], list[Sample]]:
             *(Sample({"X": x}, attrs, deviates=_deviation(attrs)) for attrs in _CASES),
             Sample({"X": numbers}, {"reduce_all": True}, expected={"Out": np.array([known])}),
             Sample({"X": np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 4.0]])}, {"dim": [1]}, smooth=False),
+            _of_rank_5(r.distinct((2, 3, 2, 3, 2)) + 0.5, wrong),
         ]
 
     return call
 
 
-@op("reduce_sum", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(12.0))
+@op(
+    "reduce_sum",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    attrs=ATTRS,
+    samples=_samples(12.0, ("Out",)),
+)
 @passes_on(_reduce)
 def reduce_sum(xp: Any, x: Any, **attrs: Any) -> Any:
     """Sums over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
@@ -133,7 +164,14 @@ def reduce_sum_grad(
 reduce_sum_grad.grad_is(reduce_sum)
 
 
-@op("reduce_mean", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(3.0))
+@op(
+    "reduce_mean",
+    inputs="X",
+    outputs="Out",
+    infer=_infer,
+    attrs=ATTRS,
+    samples=_samples(3.0, ("Out",)),
+)
 @passes_on(_reduce)
 def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
     """Means over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
@@ -201,7 +239,11 @@ def _prod_samples(r: SampleRng) -> list[Sample]:
     zeros = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0], [2.0, 3.0, 4.0]])
     return [
         *_samples(36.0)(r),
-        Sample({"X": zeros}, {"dim": [1]}, deviates={"X@GRAD": "not a number where X is 0"}),
+        Sample(
+            {"X": zeros},
+            {"dim": [1]},
+            deviates={"X@GRAD": "gives NaN where X is 0; dpexec gives the product of the others"},
+        ),
     ]
 
 
@@ -243,7 +285,9 @@ def reduce_prod_grad(
         Sample(
             {"X": r.distinct((2, 3, 4)) + 0.5},
             {"dim": [0, 1, 2]},
-            deviates=dict.fromkeys(("Out", "X@GRAD"), "0 where all three dimensions are named"),
+            deviates=dict.fromkeys(
+                ("Out", "X@GRAD"), "gives 0 where three dimensions are named; dpexec gives the norm"
+            ),
         ),
         Sample({"X": np.array([[3.0, 4.0]])}, {"dim": [1]}, expected={"Out": np.array([5.0])}),
     ],
@@ -275,6 +319,7 @@ def _logical_samples(known: bool) -> Callable[[SampleRng], list[Sample]]:
         return [
             *(Sample({"X": x}, attrs, deviates=_deviation(attrs)) for attrs in _CASES),
             Sample({"X": flags}, {"reduce_all": True}, expected=expected),
+            _of_rank_5(r.normal((2, 3, 2, 3, 2)) > 0, ("Out",)),
         ]
 
     return call

@@ -49,7 +49,12 @@ def floor_grad(xp: Any, d_out: Any) -> Any:
     "round",
     lambda r: r.distinct((3, 4)) + 0.05,
     (_NUMBERS, np.array([-2.0, -2.0, 0.0, 0.0, 1.0, 2.0, 2.0])),
-    deviates={"Out": "rounds halves to even or away from 0, depending on their position"},
+    deviates={
+        "Out": (
+            "rounds halves to even or away from 0, depending on their position in the "
+            "array; dpexec rounds them to even"
+        )
+    },
     attrs=LIBRARIES,
 )
 def round(xp: Any, x: Any) -> Any:

@@ -49,7 +49,7 @@ def _as_rows(x: Any, lod: Lod | None) -> tuple[Any, Lod]:
                 "X@LOD": Lod([[0, 2, 2, 3]]),
                 "Filter": np.array([[1.0], [10.0]]),
             },
-            deviates={"*": "it takes no sequences without rows"},
+            deviates={"*": "refuses sequences without rows; dpexec takes them"},
             expected={"Out": np.array([[21.0], [2.0], [3.0]])},
         ),
     ],

@@ -24,7 +24,10 @@ def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
     return x.replace(lod_level=0)
 
 
-_KEPT = "rows of X that do not reach Out have the gradient of Out there"
+_KEPT = (
+    "gives rows of X that Updates replace the gradient of Out; dpexec gives "
+    "0, for they do not reach Out"
+)
 
 
 @op(
@@ -41,7 +44,12 @@ _KEPT = "rows of X that do not reach Out have the gradient of Out there"
         Sample(
             {"X": np.ones((3, 1)), "Ids": np.array([1, 1]), "Updates": np.array([[2.0], [4.0]])},
             expected={"Out": np.array([[1.0], [4.0], [1.0]])},
-            deviates={"X@GRAD": _KEPT, "Updates@GRAD": "what is overwritten gets a gradient too"},
+            deviates={
+                "X@GRAD": _KEPT,
+                "Updates@GRAD": (
+                    "gives rows of Updates that a later one overwrites a gradient; dpexec gives 0"
+                ),
+            },
         ),
         Sample(
             {"X": np.ones((3, 1)), "Ids": np.array([1, 1]), "Updates": np.array([[2.0], [4.0]])},

@@ -18,7 +18,12 @@ from dpexec.ir.opdef import Sample, Spec, op
     infer=lambda: Spec((1,), VarType.INT32),
     no_grad=True,
     samples=lambda r: [
-        Sample({}, deviates={"Out": "drawn at random"}),
+        Sample(
+            {},
+            deviates={
+                "Out": "draws other numbers every time where there is no seed; dpexec does so, too"
+            },
+        ),
         Sample({}, {"seed": 1}, expected={"Out": np.array([1])}),
         Sample({}, {"seed": 7}, expected={"Out": np.array([7])}),
     ],

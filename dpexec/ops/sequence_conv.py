@@ -61,7 +61,16 @@ def _sample(r: Any, start: int, length: int, trained: bool = False) -> Sample:
         inputs["PaddingData"] = r.normal((sum(_reach(start, length)), 2))
     attrs = {"contextLength": length, "contextStart": start, "contextStride": 1}
     late = start > 0 and not trained
-    deviates = {"Filter@GRAD": "Paddle adds what its buffer held before"} if late else {}
+    deviates = (
+        {
+            "Filter@GRAD": (
+                "adds what its buffer held before to the gradient, where contexts begin "
+                "behind the first row; dpexec gives the derivative"
+            )
+        }
+        if late
+        else {}
+    )
     return Sample(inputs, {**attrs, "paddingTrainable": trained}, deviates=deviates)
 
 

@@ -33,7 +33,12 @@ def _samples(r: SampleRng) -> list[Sample]:
             },
             {"dim": dim, "power_iters": iterations},
             grad=("Weight",) if iterations == 0 else (),
-            deviates={"Weight@GRAD": "the original is not the derivative"},
+            deviates={
+                "Weight@GRAD": (
+                    "gives something that is no derivative; dpexec gives the derivative for "
+                    "fixed U and V"
+                )
+            },
         )
 
     calls = [

@@ -109,6 +109,9 @@ def _infer_sampler(
     return found, found, found
 
 
+_OTHERS = "draws other nodes for the same seed; dpexec draws its own, the same ones for a seed"
+
+
 def _sampler_samples(r: SampleRng) -> list[Sample]:
     inputs = {
         "X": np.array([[0], [3], [1], [4]], np.int32),
@@ -119,10 +122,10 @@ def _sampler_samples(r: SampleRng) -> list[Sample]:
     drawn = attrs | {"neg_samples_num_list": [1, 3]}
     return [
         Sample(inputs, attrs),
-        Sample(inputs, drawn, deviates={"Out": "drawn at random"}),
+        Sample(inputs, drawn, deviates={"Out": _OTHERS}),
         Sample(
             inputs, drawn | {"output_positive": False, "dtype": 3},
-            deviates={"Out": "drawn at random"},
+            deviates={"Out": _OTHERS},
         ),
     ]  # fmt: skip
 

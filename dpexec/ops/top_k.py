@@ -34,7 +34,13 @@ def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
             {"k": 3},
             smooth=False,
             expected={"Out": np.array([[3.0, 3.0, 2.0]]), "Indices": np.array([[1, 2, 3]])},
-            deviates=dict.fromkeys(("Indices", "X@GRAD"), "the order of equals is left open"),
+            deviates=dict.fromkeys(
+                ("Indices", "X@GRAD"),
+                (
+                    "leaves open which of equal elements comes first; dpexec takes the one "
+                    "that comes first in X"
+                ),
+            ),
         ),
         Sample({"X": r.distinct((2, 4)), "K": np.array([2], np.int32)}, grad=()),
         Sample({"X": r.distinct((2, 2, 3))}, {"k": 3}),

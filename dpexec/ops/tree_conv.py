@@ -39,7 +39,12 @@ def _samples(r: SampleRng) -> list[Sample]:
         "EdgeSet": np.array(edges, np.int32),
         "Filter": r.normal((2, 3, 2, 2)),
     }
-    mixed = {"NodesVector@GRAD": "it takes weights of left, right and top for those of outputs"}
+    mixed = {
+        "NodesVector@GRAD": (
+            "mixes up the weights of left, right and top with those of outputs in the "
+            "gradient; dpexec gives the derivative"
+        )
+    }
     calls = [({}, 2), ({}, 3), ({"Filter": r.normal((2, 3, 1, 3))}, 8)]
     return [
         Sample(

@@ -151,3 +151,32 @@ def test_rounds_without_gradients_are_not_kept():
         assert tracemalloc.get_traced_memory()[1] < 8 * feed["x"].nbytes
     finally:
         tracemalloc.stop()
+
+
+def test_gradients_through_plain_states_are_derivatives():
+    """The real Paddle adds up the gradients of all rounds, and is off by half of them."""
+    main = fluid.Program()
+    with fluid.program_guard(main), fluid.unique_name.guard():
+        x = fluid.data("x", [2, 3])
+        x.stop_gradient = False
+        end = layers.fill_constant([1], "int64", 3)
+        first = [layers.fill_constant([1], "int64", 0), layers.scale(x, 1.0)]
+        _, state = layers.while_loop(
+            lambda i, state: layers.less_than(i, end),
+            lambda i, state: [layers.increment(i), layers.tanh(state + x)],
+            first,
+        )
+        loss = layers.reduce_sum(state * state)
+        (gradient,) = fluid.gradients(loss, x)
+    exe = fluid.Executor(fluid.CPUPlace())
+
+    def run(value, wanted):
+        return exe.run(main, {"x": value}, [wanted])[0]
+
+    value = np.random.RandomState(0).normal(size=(2, 3)).astype("float32")
+    found = run(value, gradient)
+    for place in np.ndindex(*value.shape):
+        change = np.zeros_like(value)
+        change[place] = 1e-2
+        slope = (run(value + change, loss) - run(value - change, loss)) / 2e-2
+        np.testing.assert_allclose(found[place], slope[0], atol=2e-3)
