@@ -53,6 +53,7 @@ class Sample:
         deviates: why outputs or gradients (``X@GRAD``) are not those of the real Paddle, by slot;
             ``*`` where it cannot run this call at all. Each is a row for users in
             docs/differences.md: ``"what Paddle does; dpexec does something else"``.
+        counts: variables in an output slot, where neither inputs nor attributes tell.
         smooth: False at a kink, where finite differences do not give the gradient.
     """
 
@@ -61,4 +62,5 @@ class Sample:
     grad: tuple[str, ...] | None = None
     expected: Mapping[str, Any] = field(default_factory=dict)
     deviates: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     smooth: bool = True

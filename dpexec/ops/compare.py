@@ -1,4 +1,4 @@
-"""Comparisons, from ``less_than`` to ``not_equal``."""
+"""Comparisons, from ``less_than`` to ``not_equal``, and ``equal_reduce``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import OpDef, Sample, op
+from dpexec.ir.opdef import OpDef, Sample, Spec, op
 from dpexec.ops._elementwise import aligned, infer_comparison
 
 
@@ -45,3 +45,35 @@ greater_than = _declare("greater_than", ">", [False, False, True])
 greater_equal = _declare("greater_equal", ">=", [False, True, True])
 equal = _declare("equal", "==", [False, True, False])
 not_equal = _declare("not_equal", "!=", [True, False, True])
+
+
+def _infer_reduce(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
+    return infer_comparison(x, y, axis=axis).replace(shape=(1,))
+
+
+@op(
+    "equal_reduce",
+    inputs="X Y",
+    outputs="Out",
+    infer=_infer_reduce,
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {"X": np.array([[1.0, 2.0]] * 2), "Y": np.array([1.0, 2.0])},
+            expected={"Out": np.array([True])},
+        ),
+        Sample(
+            {"X": np.array([1, 2, 3]), "Y": np.array([1, 2, 4])},
+            expected={"Out": np.array([False])},
+        ),
+        Sample({"X": np.array([[3, 3], [4, 4]]), "Y": np.array([3, 4])}, {"axis": 0}),
+        Sample({"X": np.array([np.nan]), "Y": np.array([np.nan])}),
+    ],
+)
+def equal_reduce(xp: Any, x: Any, y: Any, *, axis: int = -1) -> Any:
+    """Whether all elements are equal, ``(1,)``, with fluid's broadcasting of y.
+
+    Source: Paddle op ``equal_reduce``.
+    """
+    x, y = aligned(x, y, axis)
+    return (x == y).all().reshape(1)

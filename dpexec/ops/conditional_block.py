@@ -1,4 +1,4 @@
-"""``conditional_block``: a block of operators that runs if a condition holds, and its gradient."""
+"""``conditional_block``: a block that runs if a condition holds, for training and prediction."""
 
 from __future__ import annotations
 
@@ -65,6 +65,32 @@ def conditional_block(
         is_scalar_condition: which kind of condition.
     """
     return [], body() if _holds(conditions, is_scalar_condition) else None
+
+
+@op(
+    "conditional_block_infer",
+    inputs="Cond[] Input?[]",
+    outputs="Out?[] Scope?",
+    infer=_infer,
+    attrs={"skip_eager_deletion_vars": []},
+    lazy=True,
+    no_grad=True,
+)
+def conditional_block_infer(
+    xp: Any,
+    conditions: list[Any],
+    inputs: list[Any],
+    *,
+    body: Callable[[], Locals],
+    is_scalar_condition: bool = False,
+) -> tuple[list[Any], None]:
+    """A ``conditional_block`` for prediction: nothing of its block is kept for gradients.
+
+    Source: Paddle op ``conditional_block_infer``. Args: as for ``conditional_block``.
+    """
+    if _holds(conditions, is_scalar_condition):
+        body()
+    return [], None
 
 
 def _infer_grad(

@@ -147,6 +147,49 @@ def fill_constant_batch_size_like(
     return xp.full(dims, _number(value, str_value, kind), kind)
 
 
+_FILLED = (VarType.FP32, VarType.FP64, VarType.INT32, VarType.INT64)
+
+
+def _infer_fill(
+    *, value: Sequence[float] = (), shape: Shape = (), dtype: int = VarType.FP32
+) -> Spec:
+    made = Spec(infer_shape_attribute(shape), as_var_type(dtype))
+    require(made.dtype in _FILLED, f"fill makes float32, float64, int32 or int64, but not {made}")
+    require(
+        len(value) == made.size,
+        f"value has {len(value)} numbers, but shape {list(shape)} needs {made.size}",
+    )
+    return made
+
+
+@op(
+    "fill",
+    inputs="",
+    outputs="Out",
+    infer=_infer_fill,
+    attrs={"force_cpu": False},
+    no_grad=True,
+    samples=lambda r: [
+        Sample(
+            {},
+            {"shape": [2, 2], "dtype": VarType.INT64, "value": [1.5, 2.5, 3.5, -4.5]},
+            expected={"Out": np.array([[1, 2], [3, -4]])},
+        ),
+        Sample({}, {"shape": [3], "dtype": VarType.FP32, "value": [0.1, 0.2, -0.3]}),
+        Sample({}, {"shape": [1, 2], "dtype": VarType.FP64, "value": [0.1, 1e-9]}),
+        Sample({}, {"shape": [2, 1], "dtype": VarType.INT32, "value": [7.9, -7.9]}),
+    ],
+)
+def fill(
+    xp: Any, *, value: Sequence[float] = (), shape: Shape = (), dtype: int = VarType.FP32
+) -> Any:
+    """A tensor of these numbers, row by row; integers lose what is behind the point.
+
+    Source: Paddle op ``fill``.
+    """
+    return xp.asarray(np.asarray(value, np.float32).astype(to_numpy(dtype))).reshape(tuple(shape))
+
+
 def _like(x: Spec) -> Spec:
     return x
 
@@ -166,6 +209,28 @@ def _like(x: Spec) -> Spec:
 def fill_zeros_like(xp: Any, x: Any) -> Any:
     """Zeros in shape and type of ``x``. Source: Paddle op ``fill_zeros_like``."""
     return xp.zeros(x.shape, x.dtype)
+
+
+def _infer_zeros_of(x: Spec, *, dtype: int = VarType.FP32) -> Spec:
+    return x.replace(dtype=as_var_type(dtype))
+
+
+@op(
+    "fill_zeros_like2",
+    inputs="X",
+    outputs="Out",
+    infer=_infer_zeros_of,
+    no_grad=True,
+    samples=lambda r: [
+        Sample({"X": r.normal((2, 3))}, expected={"Out": np.zeros((2, 3), np.float32)}),
+        Sample({"X": r.normal((4,))}, {"dtype": VarType.INT64}),
+        Sample({"X": r.integers(1, 9, (1, 2))}, {"dtype": VarType.BOOL}),
+        Sample({"X": r.integers(1, 9, (3, 1))}),
+    ],
+)
+def fill_zeros_like2(xp: Any, x: Any, *, dtype: int = VarType.FP32) -> Any:
+    """Zeros in the shape of ``x``, of type ``dtype``. Source: Paddle op ``fill_zeros_like2``."""
+    return xp.zeros(x.shape, to_numpy(dtype))
 
 
 def _infer_any_like(x: Spec, *, dtype: int = -1) -> Spec:

@@ -142,6 +142,23 @@ def merge_lod_tensor(
     return xp.concatenate([true, false])[xp.asarray(rows)], Lod([*above, *merged.levels])
 
 
+@op(
+    "merge_lod_tensor_infer",
+    inputs="X X@LOD? Mask InTrue InTrue@LOD? InFalse InFalse@LOD?",
+    outputs="Out Out@LOD",
+    infer=_infer_merge,
+    checks_values=True,
+    no_grad=True,
+)
+def merge_lod_tensor_infer(xp: Any, *inputs: Any, level: int = 0) -> tuple[Any, Lod]:
+    """``merge_lod_tensor`` for prediction: it has no gradient.
+
+    Source: Paddle op ``merge_lod_tensor_infer``.
+    """
+    merged: tuple[Any, Lod] = merge_lod_tensor(xp, *inputs, level=level)
+    return merged
+
+
 @merge_lod_tensor.grad_maker
 def merge_lod_tensor_grad(context: GradContext) -> list[GradOp]:
     """The gradient, split."""

@@ -1,4 +1,4 @@
-"""``unique``, ``unique_with_counts``, ``shard_index`` and ``split_ids``: numbers as keys."""
+"""``unique``, ``unique_with_counts`` and ``shard_index``: numbers as keys."""
 
 from __future__ import annotations
 

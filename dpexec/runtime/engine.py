@@ -240,7 +240,21 @@ class Engine:
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
         self._count_towards_drop()
+        if self._deleted:
+            self.replicas.scope.erase(self._deleted)
         return results
+
+    @functools.cached_property
+    def _deleted(self) -> list[str]:
+        """The persistable variables that operators ``delete_var`` take away for good."""
+        block = self.program.global_block()
+        gone: dict[str, None] = {}
+        for op in block.ops:
+            for name in op.writes:
+                gone.pop(name, None)
+            if op.type == "delete_var":
+                gone.update(dict.fromkeys(op.input_arg_names))
+        return [name for name in gone if block._var_recursive(name).persistable]
 
     def _prepare(self, feeds: Feeds, fetch: tuple[str, ...], merged: bool) -> Binding:
         """What to run for a batch, if all that can be known before says that it will run."""

@@ -89,7 +89,7 @@ class SampleCall:
         for name, lod in self.lods.items():
             self.block.var(name).lod_level = len(lod.levels)
         specs = {slot: [self.block.var(n).spec for n in ns] for slot, ns in self.inputs.items()}
-        inferred = self.definition.infer_specs(specs, sample.attrs)
+        inferred = self.inferred(specs, sample)
         outputs = {
             slot: [f"out_{slot}_{i}" for i, spec in enumerate(found) if spec is not None]
             for slot, found in inferred.items()
@@ -99,6 +99,12 @@ class SampleCall:
         self.op = self.block.append_op(
             type=type, inputs=self.inputs, outputs=outputs, attrs=dict(sample.attrs)
         )
+
+    def inferred(self, specs, sample):
+        """The specs of all outputs, a list for each slot; ``counts`` end those without end."""
+        found = self.definition.infer_specs(specs, sample.attrs)
+        endless = [slot for slot, made in found.items() if isinstance(made, itertools.repeat)]
+        return found | {s: list(itertools.islice(found[s], sample.counts[s])) for s in endless}
 
     def _declare(self, name, spec):
         var = self.block.create_var(name=name)
@@ -229,7 +235,7 @@ def run(op, values, xp=np, choose=SampleCall.choose):
             for slot, found in zip(definition.outputs, wanted, strict=True)
         )
     if "names" in definition.kernel_arguments:
-        keywords["names"] = op.inputs
+        keywords["names"] = {**op.inputs, **op.outputs}
     if "calls" in definition.kernel_arguments:
         keywords["calls"] = itertools.count()
     if definition.is_random:

@@ -17,6 +17,7 @@ PROTOS = json.loads(Path(packing.__file__).with_name("op_protos.json").read_text
 OTHER_SLOTS = {
     ("assign", "X"): "Paddle's operator does nothing without an input",
     ("conditional_block", "Scope"): "nothing is kept in it",
+    ("conditional_block_infer", "Scope"): "as that of conditional_block",
     ("create_py_reader", "Out"): "a list in Paddle, always of one reader",
     ("dgc_momentum", "Grad_out"): "programs of older versions do not have it",
     ("instance_norm", "Bias"): "its layer may leave it out, which the operator then refuses",

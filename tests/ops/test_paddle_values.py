@@ -86,7 +86,9 @@ class Replay:
     def __init__(self, record):
         inputs = {slot: [value(v) for v in values] for slot, values in record["inputs"].items()}
         self.record = record
-        self.call = SampleCall(record["type"], Sample(inputs, record["attrs"]), np.float32)
+        counts = {slot: len(values) for slot, values in record["outputs"].items()}
+        sample = Sample(inputs, record["attrs"], counts=counts)
+        self.call = SampleCall(record["type"], sample, np.float32)
         self.found = self.call.forward()
         self.lods = {n: lod.to_lists() for n, lod in self.call.output_lods(self.found).items()}
         self.expected = {
