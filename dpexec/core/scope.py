@@ -42,6 +42,7 @@ class ScopeVariable:
     def get_selected_rows(self) -> SelectedRows:
         """The rows of this variable, made empty if the variable is new."""
         rows: SelectedRows = self._get(SelectedRows)
+        rows.get_tensor().in_scope = True
         return rows
 
     def get_lod_tensor_array(self) -> LoDTensorArray:
@@ -118,7 +119,7 @@ class Scope:
         """Forget variables of this scope."""
         for name in names:
             var = self._vars.pop(name, None)
-            if var is not None and isinstance(var.value, LoDTensor):
+            if var is not None and isinstance(var.value, (LoDTensor, SelectedRows)):
                 var.value.touch()  # runtimes that hold copies look again
                 moved()
 

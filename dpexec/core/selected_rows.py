@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.places import Place
+from dpexec.core.ranges import require_between
 from dpexec.core.runs import add_runs
 from dpexec.core.tensors import LoDTensor
 
@@ -57,6 +59,7 @@ class SelectedRows:
     def set_rows(self, rows: Sequence[int]) -> None:
         """Replace the row numbers."""
         self._rows = np.asarray(rows, dtype=np.int64)
+        self.touch()
 
     def height(self) -> int:
         """Number of rows of the full matrix."""
@@ -65,6 +68,7 @@ class SelectedRows:
     def set_height(self, height: int) -> None:
         """Set the number of rows of the full matrix."""
         self.height_ = int(height)
+        self.touch()
 
     def get_tensor(self) -> LoDTensor:
         """The tensor of the rows' values."""
@@ -76,6 +80,54 @@ class SelectedRows:
 
     def sync_index(self) -> None:
         """Kept for fluid's sake: there is no separate index that could be out of step."""
+
+    # ---- as the value of a variable of a scope, see LoDTensor
+
+    @property
+    def form(self) -> Any:
+        """What shape rules know of it; None while nothing is stored."""
+        return None if self.value is None else (type(self), self.shape, self.dtype)
+
+    @property
+    def place(self) -> Place:
+        """Where row numbers and values lie."""
+        return self._tensor.place
+
+    @property
+    def version(self) -> int:
+        """Grows with every write from outside a run."""
+        return self._tensor.version
+
+    @version.setter
+    def version(self, time: int) -> None:
+        self._tensor.version = time
+
+    def touch(self) -> None:
+        """Mark it as written from outside the runtime that replicates it."""
+        self._tensor.touch()
+
+    def _is_initialized(self) -> bool:
+        return self._tensor._is_initialized()
+
+    def view(self) -> SelectedRows:
+        """The same rows and values for a run, whatever this variable holds later."""
+        return SelectedRows(self._rows, self.height_, self.value)
+
+    def copy(self) -> SelectedRows:
+        """The same rows and values in memory of their own."""
+        return SelectedRows(self._rows.copy(), self.height_, self.value.copy())
+
+    def hold(self, other: SelectedRows, place: Place) -> None:
+        """Hold rows and values of another one, without a copy.
+
+        Args:
+            other: what a run computed.
+            place: where that lies.
+        """
+        self._rows, self.height_ = other._rows, other.height_
+        self._tensor.array, self._tensor.place = other.value, place
+
+    # ---- as a matrix
 
     def to_dense(self, xp: Any = np) -> Any:
         """The full matrix, repeated rows added up in order."""
@@ -115,6 +167,44 @@ class SelectedRows:
             value = xp.zeros(self.value.shape, self.dtype)
             add_runs(xp, value, rows, order, xp.arange(rows.size), self.value)
         return SelectedRows(rows, self.height_, value)
+
+    def joined(self, others: Sequence[SelectedRows], xp: Any = np) -> SelectedRows:
+        """The rows of all, one after another; merged if one of them is there more than once.
+
+        On a GPU they are never merged, as the host does not know whether one is.
+
+        Args:
+            others: of the same matrix.
+            xp: ``numpy`` or ``cupy``.
+        """
+        parts = [self, *others]
+        rows = xp.concatenate([part.row_array for part in parts])
+        value = xp.concatenate([part.value for part in parts])
+        found = SelectedRows(rows, self.height_, value)
+        if xp is not np:
+            return found
+        merged = found.merged()
+        return merged if len(merged.row_array) < len(rows) else found
+
+    def positions(self, rows: Any, name: str, xp: Any = np) -> Any:
+        """Where rows are, of those that are there.
+
+        Args:
+            rows: row numbers.
+            name: of these, for the error.
+            xp: ``numpy`` or ``cupy``.
+
+        Raises:
+            ValueError: one is not there.
+        """
+        order, known = self._sorted(xp)
+        if not len(known):
+            order, known = xp.zeros(1, np.int64), xp.full(1, -1, np.int64)  # nobody asks for it
+        place = xp.minimum(xp.searchsorted(known, rows), len(known) - 1)
+        missing = xp.where(known[place] == rows, -1, rows)
+        problem = f"{name}: row {{}} is not among the {len(self._rows)} of {self.shape}"
+        require_between(xp, missing, -1, -1, problem)
+        return order[place]
 
     def totals(self, xp: Any = np) -> tuple[Any, Any]:
         """Sorted rows, and for each the sum of its values: what rows are to be set by.

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpexec.core.dtypes import AttrType
+from dpexec.core.dtypes import AttrType, VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.attributes import attribute_type, copied, plain
@@ -200,8 +200,7 @@ class Operator:
             raise EnforceNotMet(
                 f"Attribute {name} is not found in operator {self.type}; it has {list(shown)}"
             )
-        value = shown[name]
-        return list(value) if isinstance(value, tuple) else value
+        return list(shown[name]) if isinstance(shown[name], tuple) else shown[name]
 
     def _block_attr(self, name: str) -> Block:
         block: Block = self.attr(name)
@@ -238,11 +237,14 @@ class Operator:
         return {name: self.attrs[name] for name in _ORIGIN if name in self.attrs}
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
-        _rename(self.inputs, old_name, new_name)
-        self.block.program._changed()
+        self._rename(self.inputs, old_name, new_name)
 
     def _rename_output(self, old_name: str, new_name: str) -> None:
-        _rename(self.outputs, old_name, new_name)
+        self._rename(self.outputs, old_name, new_name)
+
+    def _rename(self, slots: dict[str, list[str]], old: str, new: str) -> None:
+        for slot, names in slots.items():
+            slots[slot] = [new if name == old else name for name in names]
         self.block.program._changed()
 
     def _set_attr(self, name: str, value: Any) -> None:
@@ -298,8 +300,7 @@ class Operator:
         """
         definition = self.definition
         if definition.infer is None:
-            found = self._variables(self.output_arg_names)
-            return {name: var.spec for name, var in found.items()}
+            return {name: v.spec for name, v in self._variables(self.output_arg_names).items()}
         try:
             inputs = {
                 slot.name: [
@@ -315,12 +316,20 @@ class Operator:
             made = definition.infer_specs(inputs, self.attrs)
         except opdef.InvalidOp as error:
             raise op_error(self, str(error), spec_of) from None
+        kind = {"kind": VarType.SELECTED_ROWS} if self.fills_rows else {}
         return {
-            name: spec
+            name: spec.replace(**kind) if kind else spec
             for slot, specs in made.items()
             for name, spec in zip(self.outputs.get(slot, []), specs, strict=False)
             if spec is not None and name and name != roles.EMPTY
         }
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether it can fill SelectedRows, and the program declares its output so."""
+        able = "as_rows" in self.definition.kernel_arguments
+        found = self._variables(self.output_arg_names if able else [])
+        return any(var.type == VarType.SELECTED_ROWS for var in found.values())
 
     def infer_shape(self) -> None:
         """Derive shapes and types of the output variables of the program.
@@ -389,8 +398,3 @@ def op_error(
         lines.append(f"  made by {op.callsite}")
     lines.append(f"  [operator < {op.type} > error]")
     return EnforceNotMet("\n".join(lines))
-
-
-def _rename(slots: dict[str, list[str]], old: str, new: str) -> None:
-    for slot, names in slots.items():
-        slots[slot] = [new if name == old else name for name in names]

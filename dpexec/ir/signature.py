@@ -20,7 +20,7 @@ __all__ = [
 Kernel = Callable[..., Any]
 
 RUNTIME_ARGUMENTS = frozenset(
-    {"backward", "before", "body", "calls", "differentiated"}
+    {"as_rows", "backward", "before", "body", "calls", "differentiated"}
     | {"names", "needs", "rings", "rng", "share"}
 )
 """Keyword arguments of kernels that are no attributes; a kernel gets those that it names.
@@ -30,8 +30,9 @@ RUNTIME_ARGUMENTS = frozenset(
 ``share``: of the batch on this device. ``names``: names of the variables by slot. ``calls``:
 a counter that goes on from call to call. ``body``: runs the block of ``sub_block`` once and
 returns what it wrote. ``before``: what the first output held, None for nothing: it is added to.
-``backward``: whether the operator belongs to a backward pass. ``differentiated``: whether its body
-has gradients in the program.
+``as_rows``: whether the program declares the output as SelectedRows, which get the value without
+row numbers. ``backward``: whether the operator belongs to a backward pass. ``differentiated``:
+whether its body has gradients in the program.
 """
 
 

@@ -50,11 +50,13 @@ def append(p: int) -> int:
 
 @lowering("sum", sparse=True)
 def sum(code: Code, xs: list[Value | Sparse], out: Value | Sparse) -> Any:
-    """The rows of all, one after another."""
+    """The rows of all, one after another, and merged if one comes twice."""
     if not isinstance(out, Sparse) or out.dtype != "float32":
         return False
+    joined = Sparse.like(out.shape, out.dtype, out.room)
     for before, part in enumerate(xs):
-        code.emit(append, before, out.width, *part.parts, *out.parts)
+        code.emit(append, before, out.width, *part.parts, *joined.parts)
+    merged(code, joined, out, keeps=True)
 
 
 # ---- merged
@@ -102,28 +104,47 @@ def _merge(p: int) -> int:
     return 0
 
 
-def merged(code: Code, grad: Sparse, out: Sparse | None = None) -> Sparse:
+@kernel
+def _keep_order(p: int) -> int:
+    """Put merged rows into the order in which they came, if no two of them were equal.
+
+    Arguments: elements of a row; row numbers, values, how many; and the same of the merged ones.
+    """
+    width, rows, value, n = count(p, 0), integers(p, 1), floats(p, 2), integers(p, 3)[0]
+    out_rows, out, total = integers(p, 4), floats(p, 5), integers(p, 6)
+    if total[0] == n:
+        for i in range(n):
+            out_rows[i] = rows[i]
+        for i in range(n * width):
+            out[i] = value[i]
+    return 0
+
+
+def merged(code: Code, grad: Sparse, out: Sparse | None = None, keeps: bool = False) -> Sparse:
     """Sorted rows, each once.
 
     Args:
         code: takes the call.
         grad: rows of float32 numbers.
         out: where they go; scratch memory by default.
+        keeps: whether they keep their order if no two are equal.
     """
     shape = (grad.height, *grad.value.shape[1:])
     made = Sparse.like(shape, grad.dtype, grad.room) if out is None else out
     orders = [code.scratch(grad.room, dtype=np.int64) for _ in range(2)]
     starts = code.scratch(1 << _BITS, dtype=np.int64)
     code.emit(_merge, grad.height, grad.width, *grad.parts, *made.parts, *orders, starts)
+    if keeps:
+        code.emit(_keep_order, grad.width, *grad.parts, *made.parts)
     return made
 
 
 @lowering("merge_selected_rows", sparse=True)
 def merge_selected_rows(code: Code, x: Sparse, out: Sparse) -> Any:
-    """One sort of the row numbers, and one pass over the rows."""
+    """One sort of the row numbers, and one or two passes over the rows."""
     if x.dtype != "float32":
         return False
-    merged(code, x, out)
+    merged(code, x, out, keeps=True)
 
 
 # ---- optimizers

@@ -30,6 +30,11 @@ def check_rows(xp: Any, rows: Any, height: int, name: str) -> None:
     require_between(xp, rows, 0, height - 1, f"{name}: expected >= 0 and < {height}, but got {{}}")
 
 
+def unnumbered(xp: Any, values: Any) -> SelectedRows:
+    """SelectedRows of a matrix of as many rows as values, without row numbers: those come later."""
+    return SelectedRows(xp.zeros(0, np.int64), len(values), values)
+
+
 def require_row_numbers(rows: Spec, name: str) -> int:
     """Check a vector (or column) of row numbers and give its length."""
     require_integer(rows, name)

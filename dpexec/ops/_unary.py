@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import (
     GradContext,
     GradOp,
@@ -40,6 +43,7 @@ def unary(
     deviates: Mapping[str, str] | None = None,
     attrs: Mapping[str, Any] | None = None,
     integers: bool = False,
+    sparse: bool = False,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator from X to Out, element by element; decorates its kernel.
 
@@ -52,6 +56,7 @@ def unary(
             not give what the real Paddle gives, and why.
         attrs: attributes that the kernel does not compute with.
         integers: whether X may hold integers.
+        sparse: whether X may be SelectedRows, whose values are taken row by row.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
@@ -65,10 +70,29 @@ def unary(
             found.append(Sample({"X": x}, expected={"Out": out}, deviates=here, smooth=False))
         if integers:
             found.append(Sample({"X": make(r).reshape(-1)}))
+        if sparse:
+            rows = SelectedRows(np.array([4, 1, 4]), 6, make(r).reshape(3, -1))
+            found.append(Sample({"X": rows}, grad=()))
         return found
 
-    infer = _infer_any if integers else _infer_float
-    return op(type, inputs="X", outputs="Out", infer=infer, attrs=attrs, samples=samples)
+    infer, slots = _infer_any if integers else _infer_float, ("X",) if sparse else ()
+    declare = op(
+        type, inputs="X", outputs="Out", infer=infer, attrs=attrs, samples=samples, sparse=slots
+    )
+    return (lambda kernel: declare(_of_rows(kernel))) if sparse else declare
+
+
+def _of_rows(kernel: Kernel) -> Kernel:
+    """A kernel that works on the values of SelectedRows, too."""
+
+    @passes_on(kernel)
+    def of_rows(xp: Any, x: Any, **attrs: Any) -> Any:
+        if isinstance(x, SelectedRows):
+            return SelectedRows(x.row_array, x.height_, kernel(xp, x.value, **attrs))
+        return kernel(xp, x, **attrs)
+
+    of_rows.__doc__ = kernel.__doc__
+    return of_rows
 
 
 def bends_nowhere(gradient: OpDef) -> None:

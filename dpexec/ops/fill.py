@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._rows import unnumbered
 from dpexec.ops._sequences import sequence_count
 from dpexec.ops._shapes import batch_size_like, infer_shape_attribute, integers, product
 
@@ -64,17 +65,20 @@ def fill_constant(
     dtype: int = VarType.FP32,
     value: float = 0.0,
     str_value: str = "",
+    as_rows: bool = False,
 ) -> Any:
     """A tensor full of one number.
 
-    ``ValueTensor`` replaces ``value``, and the shape variables replace ``shape``. Source: Paddle
-    op ``fill_constant``.
+    ``ValueTensor`` replaces ``value``, and the shape variables replace ``shape``. SelectedRows get
+    it as their values, without row numbers. Source: Paddle op ``fill_constant``.
     """
     dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
     if value_tensor is not None:
-        return xp.broadcast_to(value_tensor.reshape(()).astype(kind), dims).copy()
-    return xp.full(dims, _number(value, str_value, kind), kind)
+        made = xp.broadcast_to(value_tensor.reshape(()).astype(kind), dims).copy()
+    else:
+        made = xp.full(dims, _number(value, str_value, kind), kind)
+    return unnumbered(xp, made) if as_rows else made
 
 
 def _infer_batch_size_like(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dpexec.core.dtypes import VarType
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
@@ -20,18 +22,23 @@ def _check(table: Spec, ids: Spec) -> None:
     require(ids.dtype == VarType.INT64, f"Ids {ids} must be int64")
 
 
+def _read(table: Spec, ids: Spec, shape: tuple[int, ...]) -> Spec:
+    shape = (*shape, table.shape[1])
+    return Spec(shape, table.dtype, lod_level=ids.lod_level)
+
+
 def _infer(table: Spec, ids: Spec) -> Spec:
     _check(table, ids)
     require(
         ids.rank and ids.shape[-1] in (1, -1),
         f"the last dimension of Ids {ids} must be 1; fluid.embedding takes ids of any shape",
     )
-    return table.replace(shape=(*ids.shape[:-1], table.shape[1]), lod_level=ids.lod_level)
+    return _read(table, ids, ids.shape[:-1])
 
 
 def _infer_v2(table: Spec, ids: Spec) -> Spec:
     _check(table, ids)
-    return table.replace(shape=(*ids.shape, table.shape[1]), lod_level=ids.lod_level)
+    return _read(table, ids, ids.shape)
 
 
 def _samples(ids_shape: tuple[int, ...]) -> Any:
@@ -52,14 +59,25 @@ def _samples(ids_shape: tuple[int, ...]) -> Any:
                     )
                 },
             ),
+            Sample(
+                {
+                    "W": SelectedRows(np.array([3, 0, 5, 1]), 6, r.normal((4, 2))),
+                    "Ids": np.array([1, 5, 3, 0, 3, 1, 1, 5]).reshape(ids_shape),
+                },
+                {"is_sparse": True},
+                grad=(),
+            ),
         ]
 
     return samples
 
 
 def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
-    check_rows(xp, ids, table.shape[0], "Ids")
-    out = table.take(ids, axis=0)
+    if isinstance(table, SelectedRows):
+        out = table.value.take(table.positions(ids, "Ids", xp), axis=0)
+    else:
+        check_rows(xp, ids, table.shape[0], "Ids")
+        out = table.take(ids, axis=0)
     if padding_idx != NO_PADDING:
         out = fill_rows(xp, out, ids == padding_idx, 0)
     return out
@@ -71,13 +89,15 @@ def _rows(xp: Any, table: Any, ids: Any, padding_idx: int) -> Any:
     outputs="Out",
     infer=_infer,
     attrs={"is_sparse": False, **_DISTRIBUTED, "grad_inplace": False},
+    sparse=("W",),
     checks_values=True,
     samples=_samples((4, 2, 1)),
 )
 def lookup_table(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:
     """Rows ``W[ids]`` of a table ``(rows, width)``; ids ``(..., 1)`` give ``(..., width)``.
 
-    Rows of ``padding_idx`` read as 0. Source: Paddle op ``lookup_table``.
+    Rows of ``padding_idx`` read as 0. A table may be SelectedRows, with all rows that are asked
+    for. Source: Paddle op ``lookup_table``.
     """
     return _rows(xp, table, ids.reshape(ids.shape[:-1]), padding_idx)
 
@@ -88,23 +108,25 @@ def lookup_table(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING
     outputs="Out",
     infer=_infer_v2,
     attrs={"is_sparse": False, **_DISTRIBUTED},
+    sparse=("W",),
     checks_values=True,
     samples=_samples((4, 2)),
 )
 def lookup_table_v2(xp: Any, table: Any, ids: Any, *, padding_idx: int = NO_PADDING) -> Any:
     """Rows ``W[ids]`` of a table ``(rows, width)``; ids ``(...)`` give ``(..., width)``.
 
-    Rows of ``padding_idx`` read as 0. Source: Paddle op ``lookup_table_v2``.
+    Rows of ``padding_idx`` read as 0. A table may be SelectedRows, with all rows that are asked
+    for. Source: Paddle op ``lookup_table_v2``.
     """
     return _rows(xp, table, ids, padding_idx)
 
 
 def _infer_grad(table: Spec, ids: Spec, d_out: Spec, *, is_sparse: bool = False) -> Spec:
-    return table.replace(kind=VarType.SELECTED_ROWS) if is_sparse else table
+    return table.replace(kind=VarType.SELECTED_ROWS if is_sparse else VarType.LOD_TENSOR)
 
 
 def _declare_grad(definition: OpDef) -> None:
-    @definition.grad("W", "Ids", "Out@GRAD", outputs="W@GRAD", infer=_infer_grad)
+    @definition.grad("W", "Ids", "Out@GRAD", outputs="W@GRAD", infer=_infer_grad, sparse=("W",))
     def lookup_grad(
         xp: Any,
         table: Any,

@@ -2,7 +2,7 @@
 
 They stand in programs for what :mod:`dpexec.runtime.pservers` does in one exchange at the end of a
 step, so no kernel runs. Source: Paddle ops ``send``, ``send_barrier``, ``recv``, ``fetch_barrier``,
-``split_byref``, ``split_selected_rows``, ``listen_and_serv``.
+``listen_and_serv``.
 """
 
 from __future__ import annotations
@@ -67,27 +67,6 @@ def recv(xp: Any, x: Any) -> None:
 )
 def fetch_barrier(xp: Any, x: Any) -> None:
     """Tell servers that all parameters have come."""
-
-
-@executor_op(
-    "split_byref",
-    inputs="X",
-    outputs="Out[]",
-    attrs={"num": 0, "sections": []},
-)
-def split_byref(xp: Any, x: Any) -> None:
-    """Blocks of ``sections`` rows of a gradient."""
-
-
-@executor_op(
-    "split_selected_rows",
-    inputs="X",
-    outputs="Out[]",
-    attrs={"height_sections": []},
-    sparse=("X",),
-)
-def split_selected_rows(xp: Any, x: Any) -> None:
-    """Blocks of ``height_sections`` rows of a sparse gradient; rows count from each block's own."""
 
 
 @executor_op(

@@ -16,6 +16,7 @@ from dpexec.ops._unary import LIBRARIES, bends, unary
     (np.array([3, -4]), np.array([9, 16])),
     attrs=LIBRARIES,
     integers=True,
+    sparse=True,
 )
 def square(xp: Any, x: Any) -> Any:
     """``x ** 2``. Source: Paddle op ``square``."""
@@ -43,6 +44,7 @@ def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     lambda r: r.uniform(0.5, 2.0, (3, 4)),
     (np.array([0.0, 0.25, 9.0]), np.array([0.0, 0.5, 3.0])),
     attrs=LIBRARIES,
+    sparse=True,
 )
 def sqrt(xp: Any, x: Any) -> Any:
     """The square root. Source: Paddle op ``sqrt``."""

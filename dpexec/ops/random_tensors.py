@@ -14,6 +14,7 @@ from dpexec.core.dtypes import VarType, as_var_type, to_numpy
 from dpexec.core.random import RandomStream
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops import _distributions
+from dpexec.ops._rows import unnumbered
 from dpexec.ops._shapes import (
     batch_size_like,
     infer_shape_attribute,
@@ -106,18 +107,20 @@ def uniform_random(
     diag_step: int = 0,
     diag_val: float = 1.0,
     rng: RandomStream,
+    as_rows: bool = False,
 ) -> Any:
     """Uniform numbers in ``[min, max)``.
 
     ``diag_num`` elements, ``diag_step + 1`` apart in the flat array, are set to ``diag_val``.
-    With a ``seed`` the numbers are those of the real Paddle. Source: Paddle op
-    ``uniform_random``.
+    SelectedRows get them as their values, without row numbers. With a ``seed`` the numbers are
+    those of the real Paddle. Source: Paddle op ``uniform_random``.
     """
     dims = integers(shape, tensor, parts)
     kind = to_numpy(dtype)
     values = _distributions.uniform(seed or rng.integer(), product(dims), min, max, kind)
     values = _with_diagonal(values, diag_num, diag_step, diag_val)
-    return xp.asarray(values.astype(kind, copy=False).reshape(dims))
+    made = xp.asarray(values.astype(kind, copy=False).reshape(dims))
+    return unnumbered(xp, made) if as_rows else made
 
 
 @op(

@@ -6,18 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.ir.opdef import Sample, op
+from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._optimizers import drawn, like_inputs, scalar
+
+_infer_any = like_inputs("Param LearningRate Grad", "Param")
+
+
+def _infer(param: Spec, rate: Spec, grad: Spec) -> Any:
+    if param.kind == VarType.SELECTED_ROWS:
+        require(
+            grad.kind == VarType.SELECTED_ROWS,
+            f"Param {param} is SelectedRows, so Grad {grad} must be SelectedRows, too",
+        )
+    return _infer_any(param, rate, grad)
 
 
 @op(
     "sgd",
     inputs="Param LearningRate Grad",
     outputs="ParamOut",
-    infer=like_inputs("Param LearningRate Grad", "Param"),
+    infer=_infer,
     inplace={"ParamOut": "Param"},
-    sparse=("Grad",),
+    sparse=("Param", "Grad"),
     no_grad=True,
     samples=lambda r: [
         Sample(
@@ -30,11 +42,28 @@ from dpexec.ops._optimizers import drawn, like_inputs, scalar
         ),
         drawn(r, "Param LearningRate Grad"),
         drawn(r, "Param LearningRate Grad", sparse=True),
+        Sample(
+            {
+                "Param": SelectedRows(np.array([4, 0, 1]), 6, r.normal((3, 2))),
+                "LearningRate": np.array([0.5]),
+                "Grad": SelectedRows(np.array([1, 4, 1]), 6, r.normal((3, 2))),
+            },
+            deviates={
+                "ParamOut": "finds rows of a table after its sync_index() alone; dpexec finds all"
+            },
+        ),
     ],
 )
 def sgd(xp: Any, param: Any, rate: Any, grad: Any) -> Any:
-    """``param -= rate * grad``; of a sparse gradient, only its rows. Source: Paddle op ``sgd``."""
-    if isinstance(grad, SelectedRows):
+    """``param -= rate * grad``; of a sparse gradient, only its rows.
+
+    A parameter that is SelectedRows, a table that grows, must have all rows of the gradient, which
+    is then sparse, too. Source: Paddle op ``sgd``.
+    """
+    if isinstance(param, SelectedRows):
+        rows, value = param.positions(grad.row_array, "Grad", xp), grad.value
+        SelectedRows(rows, len(param.value), value).add_to(xp, param.value, -scalar(rate))
+    elif isinstance(grad, SelectedRows):
         grad.add_to(xp, param, -scalar(rate))
     else:
         param -= scalar(rate) * grad

@@ -16,6 +16,7 @@ from dpexec.ops._unary import LIBRARIES, bends_nowhere, unary
     (np.array([-3, 0, 2]), np.array([3, 0, 2])),
     attrs=LIBRARIES,
     integers=True,
+    sparse=True,
 )
 def abs(xp: Any, x: Any) -> Any:
     """The absolute value. Source: Paddle op ``abs``."""

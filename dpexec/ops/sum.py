@@ -10,8 +10,12 @@ import numpy as np
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.dtypes import VarType
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.ir.opdef import GradContext, GradOp, Sample, Spec, merge_dim, op, require
+from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, merge_dim, op, require
 from dpexec.ops._shapes import same_dims
+
+
+def _rows(r: SampleRng, *rows: int) -> SelectedRows:
+    return SelectedRows(np.array(rows), 6, r.normal((len(rows), 2)))
 
 
 def _infer(xs: list[Spec]) -> Spec:
@@ -46,20 +50,24 @@ def _infer(xs: list[Spec]) -> Spec:
         Sample({"X": [r.normal((2,))]}),
         Sample({"X": [r.normal((2, 1, 2)) for _ in range(2)]}),
         Sample({"X": [np.array([1, 2]), np.array([10, 20])]}, expected={"Out": np.array([11, 22])}),
+        Sample({"X": [_rows(r, 4, 1, 4), _rows(r, 1, 0)]}),
+        Sample({"X": [_rows(r, 4, 1), _rows(r, 3, 0)]}),
+        Sample({"X": [_rows(r, 4, 1, 4)]}),
+        Sample({"X": [r.normal((6, 2)), _rows(r, 4, 1, 4)]}, grad=()),
     ],
 )
 def sum(xp: Any, xs: list[Any]) -> Any:
     """The sum of all tensors of ``X``, which have one shape.
 
-    If all are SelectedRows the result is one with the rows of all of them, one after another; if
-    some are, they are added to the dense ones. Arrays of tensors are added entry by entry, where
-    they have entries. Source: Paddle op ``sum``.
+    If all are SelectedRows the result is one with the rows of all of them, one after another,
+    merged if a row comes twice; if some are, they are added to the dense ones. Arrays of tensors
+    are added entry by entry, where they have entries. Source: Paddle op ``sum``.
     """
     if isinstance(xs[0], TensorArray):
         return _sum_of_entries(xp, xs)
     sparse = [x for x in xs if isinstance(x, SelectedRows)]
     if len(sparse) == len(xs):
-        return _joined(xp, sparse)
+        return sparse[0].joined(sparse[1:], xp)
     dense = [x for x in xs if not isinstance(x, SelectedRows)]
     out = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
     for x in dense[2:]:
@@ -67,14 +75,6 @@ def sum(xp: Any, xs: list[Any]) -> Any:
     for part in sparse:
         part.add_to(xp, out)
     return out
-
-
-def _joined(xp: Any, parts: list[SelectedRows]) -> SelectedRows:
-    return SelectedRows(
-        xp.concatenate([part.row_array for part in parts]),
-        parts[0].height_,
-        xp.concatenate([part.value for part in parts]),
-    )
 
 
 def _sum_of_entries(xp: Any, arrays: list[TensorArray]) -> TensorArray:

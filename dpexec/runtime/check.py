@@ -13,7 +13,7 @@ from typing import Any
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.memory import no_cycles_sought
-from dpexec.core.tensors import LoDTensor
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet, similar
 from dpexec.graph.ssa import OpNode, SSAGraph, VarNode
 from dpexec.ir import roles
@@ -30,8 +30,10 @@ _RESULTS_KEPT = 4
 
 
 def array_spec(array: Any) -> Spec:
-    """Shape and type of an array, or of offsets of sequences."""
+    """Shape and type of an array, of rows of a matrix, or of offsets of sequences."""
     kind = VarType.RAW if isinstance(array, Lod) else VarType.LOD_TENSOR
+    if isinstance(array, SelectedRows):
+        kind = VarType.SELECTED_ROWS
     return Spec(tuple(array.shape), as_var_type(array.dtype), kind)
 
 
@@ -142,8 +144,8 @@ def check_run(
                 known[name] = stored(node.op, name, node.device)
         for name in rule.late:
             if name not in known and name in block.vars and block.vars[name].persistable:
-                tensor = _stored(replicas, node.device, name)
-                known.update({} if tensor is None else {name: array_spec(tensor.array)})
+                found = _stored(replicas, node.device, name)
+                known.update({} if found is None else {name: array_spec(found)})
         made = rule.outputs(known)
         if changing:
             changing[node.device].update(name for name in made if _changes(name, known, made))
@@ -216,11 +218,11 @@ def _stored_spec(
     var = op.block._var_recursive(name)
     if var.type == VarType.LOD_TENSOR_ARRAY:  # without entries until something is written
         return var.spec
-    tensor = _stored(replicas, device, name) if var.persistable else None
-    if tensor is not None:
-        return array_spec(tensor.array)
+    found = _stored(replicas, device, name) if var.persistable else None
+    if found is not None:
+        return array_spec(found)
     others = ((other, _stored(replicas, device, other)) for other in op.input_arg_names)
-    stored = {other: array_spec(found.array) for other, found in others if found is not None}
+    stored = {other: array_spec(found) for other, found in others if found is not None}
     raise op_error(op, _why_missing(var), {**stored, **known})
 
 
@@ -242,8 +244,8 @@ def _why_missing(var: Variable) -> str:
     return f"InvalidArgument: input variable {var.name} is not initialized: {hint}"
 
 
-def _stored(replicas: Replicas, device: int, name: str) -> LoDTensor | None:
-    return replicas.tensor(0 if replicas.shared else device, name)
+def _stored(replicas: Replicas, device: int, name: str) -> Any:
+    return replicas.value(0 if replicas.shared else device, name)
 
 
 def check_merge(name: str, specs: Sequence[Spec | None]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpexec.core import hooks
+from dpexec.core.dtypes import VarType
 from dpexec.core.memory import keep_freed_memory
 from dpexec.core.places import CPUPlace, Place, on_gpus
 from dpexec.core.scope import Scope
@@ -295,6 +296,7 @@ class Engine:
         if self._cluster is None:
             assert self.execution_strategy is not None
             client = self.scheduler
+            self._check_for_cluster()
             from dpexec.runtime.client.runner import ClusterRunner  # 20 MB, if it is used
 
             self._cluster = ClusterRunner(
@@ -307,6 +309,15 @@ class Engine:
             )
             hooks.show_on_dashboard(client, self, self._cluster.token[:8])  # it may count steps
         return self._cluster
+
+    def _check_for_cluster(self) -> None:
+        """Refuse what workers of a cluster cannot keep."""
+        for var in self.program.list_vars():
+            if var.persistable and var.type == VarType.SELECTED_ROWS:
+                raise EnforceNotMet(
+                    f"variable {var.name} is persistable and SelectedRows, which workers of a "
+                    "cluster do not keep: run the program with a scheduler of this process"
+                )
 
     @property
     def num_threads(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.core.interrupts import Uninterrupted
 from dpexec.core.kept import Kept
 from dpexec.core.places import available_cpus
+from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.feeds.splitting import Feeds
@@ -164,8 +165,8 @@ class LocalRunner:
         envs = []
         fed = feeds.private(replicas.shared)
         for device, (shard, values) in enumerate(zip(shards, fed, strict=True)):
-            found = ((name, replicas.tensor(device, name)) for name in plan.reads[device])
-            stored = {name: tensor.array for name, tensor in found if tensor is not None}
+            found = ((name, replicas.value(device, name)) for name in plan.reads[device])
+            stored = {name: value for name, value in found if value is not None}
             envs.append(plan.make_env(shard, {**stored, **self._placed(plan, device, values)}))
         return envs
 
@@ -221,14 +222,15 @@ class LocalRunner:
     def _commit(self, plan: Plan, feeds: Feeds) -> None:
         replicas = self._replicas
         reads = enumerate(plan.reads) if plan.commits else ()
-        held = {id(self.envs[d].get(name)) for d, names in reads for name in names}
+        held = {id(_memory(self.envs[d].get(name))) for d, names in reads for name in names}
         for device, name in plan.commits:
             value = self.envs[device].get(name)
             if value is None:
                 continue
-            if getattr(value, "base", None) is not None or id(value) in held:
+            memory = _memory(value)
+            if getattr(memory, "base", None) is not None or id(memory) in held:
                 value = self._copy(device, value)  # two variables must never share memory
-            held.add(id(value))
+            held.add(id(_memory(value)))
             replicas.commit(device, name, value)
         shared = replicas.shared
         done = {name if shared else (device, name) for device, name in plan.commits}
@@ -316,3 +318,8 @@ class LocalRunner:
         notes.follow(self._recorders)
         code.note(notes)
         return notes
+
+
+def _memory(value: Any) -> Any:
+    """The array that the numbers of a value are in."""
+    return value.value if isinstance(value, SelectedRows) else value

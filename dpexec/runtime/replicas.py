@@ -15,13 +15,16 @@ from typing import Any
 import numpy as np
 
 from dpexec.core import tensors
-from dpexec.core.copies import copy_on
+from dpexec.core.copies import copy_on, with_arrays
 from dpexec.core.places import CUDAPlace, Place
-from dpexec.core.scope import Scope
+from dpexec.core.scope import Scope, ScopeVariable
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.core.tensors import LoDTensor
 
-__all__ = ["Replicas"]
+__all__ = ["Replicas", "Stored"]
+
+Stored = LoDTensor | SelectedRows
+"""What a persistable variable has its value in."""
 
 
 class Replicas:
@@ -47,12 +50,22 @@ class Replicas:
         self._clock = -1
         self._readers: weakref.WeakSet[object] = weakref.WeakSet()
 
-    def tensor(self, device: int, name: str) -> LoDTensor | None:
-        """The tensor of a persistable variable on a device; None if it has no value."""
+    def stored(self, device: int, name: str) -> Stored | None:
+        """What holds a persistable variable on a device; None if it has no value."""
         var = self.scopes[device].find_var(name)
-        if var is None or not isinstance(var.value, LoDTensor):
+        if var is None or not isinstance(var.value, Stored):
             return None
         return var.value if var.value._is_initialized() else None
+
+    def tensor(self, device: int, name: str) -> LoDTensor | None:
+        """The tensor of a persistable variable on a device; None if it has no value, or rows."""
+        found = self.stored(device, name)
+        return found if isinstance(found, LoDTensor) else None
+
+    def value(self, device: int, name: str) -> Any:
+        """The value of a persistable variable for a run on a device; None if it has none."""
+        found = self.stored(device, name)
+        return found.view() if isinstance(found, SelectedRows) else found and found.array
 
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
@@ -74,7 +87,7 @@ class Replicas:
             for name in needed:
                 self._sync_one(device, name)
         for name in {name for needed in names for name in needed}:
-            original = self.tensor(0, name)
+            original = self.stored(0, name)
             version = -1 if original is None else original.version
             if self._seen.get(name) != version:
                 self.generation += 1
@@ -82,20 +95,22 @@ class Replicas:
                 self._look_at(name, original)
         self._clock = tensors.last_write
 
-    def _look_at(self, name: str, tensor: LoDTensor | None) -> None:
-        form = None if tensor is None else tensor.form
+    def _look_at(self, name: str, found: Stored | None) -> None:
+        form = None if found is None else found.form
         if form is None or form != self._form.get(name):
             self.forms += 1
         self._form[name] = form
 
     def _sync_one(self, device: int, name: str) -> None:
-        original = self.tensor(0, name)
+        original = self.stored(0, name)
         if original is None:
             return
         place = self.places[device]
         if device == 0:
             if isinstance(place, CUDAPlace) and original.place != place:
-                original.array, original.place = copy_on(place, original.array), place
+                holder = self.scope.find_var(name)
+                assert holder is not None  # it has a value
+                _hold(holder, place, _copied(place, self.value(0, name)))
             return
         if self.shared:
             if self._seen.get(name) != original.version and name in self.scopes[device]._vars:
@@ -103,14 +118,14 @@ class Replicas:
             return
         mine = self.scopes[device]._vars.get(name)
         if mine is None or self._seen.get(name) != original.version:
-            tensor = self.scopes[device].var(name).get_tensor()
-            tensor.array, tensor.place = copy_on(place, original.array), place
+            holder = self.scopes[device].var(name)
+            _hold(holder, place, _copied(place, self.value(0, name)))
 
     # ---- values that replicas do not have in common
 
     def current(self, name: str) -> bool:
         """Whether devices have seen what was last written to a variable from outside."""
-        original = self.tensor(0, name)
+        original = self.stored(0, name)
         return original is not None and self._seen.get(name) == original.version
 
     def own_values(self, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -162,13 +177,7 @@ class Replicas:
             var = self.scope.find_var(name) or self.scope.var(name)
         else:
             var = self.scopes[device].var(name)
-        if isinstance(value, SelectedRows):
-            var.value = value
-            return
-        if not isinstance(var.value, LoDTensor):
-            var.value = None
-        tensor = var.get_tensor()
-        tensor.array, tensor.place = value, self.places[device]
+        _hold(var, self.places[device], value)
 
     def store(self, device: int, name: str, value: Any) -> None:
         """Like :meth:`commit` with a copy of the value, in the array that is there if it fits."""
@@ -181,16 +190,32 @@ class Replicas:
 
     def written(self, names: Iterable[str]) -> None:
         """Tell other runtimes on the same scope that these variables changed."""
-        found = ((name, self.tensor(0, name)) for name in names)
-        self.touch({name: tensor for name, tensor in found if tensor is not None})
+        found = ((name, self.stored(0, name)) for name in names)
+        self.touch({name: stored for name, stored in found if stored is not None})
 
-    def touch(self, written: Mapping[str, LoDTensor]) -> None:
-        """Like :meth:`written`, if one knows the tensors of the user's scope."""
+    def touch(self, written: Mapping[str, Stored]) -> None:
+        """Like :meth:`written`, if one knows what the variables of the user's scope hold."""
         now = tensors.tick()
-        for tensor in written.values():
-            tensor.version = now
+        for stored in written.values():
+            stored.version = now
         self._seen.update(dict.fromkeys(written, now))
         self._clock = now
+
+
+def _copied(place: Place, value: Any) -> Any:
+    """A copy of a value on a device."""
+    return with_arrays(value, lambda array: copy_on(place, array))
+
+
+def _hold(var: ScopeVariable, place: Place, value: Any) -> None:
+    """Let a variable of a scope hold a value that lies on a device."""
+    if isinstance(value, SelectedRows):
+        var.value = var.value if isinstance(var.value, SelectedRows) else None
+        var.get_selected_rows().hold(value, place)
+    else:
+        var.value = var.value if isinstance(var.value, LoDTensor) else None
+        tensor = var.get_tensor()
+        tensor.array, tensor.place = value, place
 
 
 def _kind(value: Any) -> tuple[Any, Any]:

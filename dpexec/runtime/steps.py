@@ -171,6 +171,8 @@ def _known_arguments(op: Operator) -> dict[str, Any]:
         )
     if "names" in definition.kernel_arguments:
         known["names"] = {**op.inputs, **op.outputs}
+    if "as_rows" in definition.kernel_arguments:
+        known["as_rows"] = op.fills_rows
     if "backward" in definition.kernel_arguments:
         known["backward"] = bool(op.role & roles.BACKWARD)
     if "differentiated" in definition.kernel_arguments:

@@ -8,6 +8,7 @@ import pytest
 import dpexec as fluid
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.errors import EnforceNotMet
+from dpexec.ir import opdef
 from tests.runtime.nets import AllReduce, Net, Reduce, assert_same_bits, train, word_batches, words
 
 pytest.importorskip("numba", reason="kernels in machine code need numba")
@@ -94,10 +95,13 @@ def test_wrong_rows_are_refused_before_anything_changes(type, row):
     assert np.all(arrays[param] == 1)
 
 
-def test_sums_have_the_rows_of_all_one_after_another():
+@pytest.mark.parametrize(
+    "rows", [([1, 1, 4], [], [8, 0]), ([1, 4], [], [8, 0]), ([5, 5],), ([5, 2],), ([], [])], ids=str
+)
+def test_sums_have_the_rows_of_all_merged_if_one_comes_twice(rows):
     parts = [
-        SelectedRows(np.array(rows, np.int64), 9, np.full((len(rows), 2), len(rows), "float32"))
-        for rows in ([1, 1, 4], [], [8, 0])
+        SelectedRows(np.array(found, np.int64), 9, np.full((len(found), 2), len(found), "float32"))
+        for found in rows
     ]
     code, arrays = Code(), {}
     values = []
@@ -108,9 +112,10 @@ def test_sums_have_the_rows_of_all_one_after_another():
     out = Sparse.like((9, 2), "float32", 12)
     lowering.find("sum", sparse=True)(code, [values], [out], {})
     assert run(code, arrays)
-    assert arrays[out.count][0] == 5
-    assert arrays[out.rows][:5].tolist() == [1, 1, 4, 8, 0]
-    assert arrays[out.value][:5, 1].tolist() == [3, 3, 3, 2, 2]
+    expected = opdef.get("sum")(np, parts)
+    count = arrays[out.count][0]
+    assert arrays[out.rows][:count].tolist() == expected.rows()
+    np.testing.assert_array_equal(arrays[out.value][:count], expected.value)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

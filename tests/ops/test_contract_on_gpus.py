@@ -31,8 +31,8 @@ WAITING_FOR_NUMBERS = frozenset(_FOR_NUMBERS.split())
 """Whose kernels make the host wait for shapes and places that are given as tensors of the GPU."""
 
 _FOR_VALUES = """
-dgc dgc_clip_by_norm dgc_momentum random_crop sequence_erase sequence_mask similarity_focus unique
-unique_with_counts where_index
+dgc dgc_clip_by_norm dgc_momentum random_crop sequence_erase sequence_mask similarity_focus
+split_selected_rows unique unique_with_counts where_index
 """
 WAITING_FOR_VALUES = frozenset(_FOR_VALUES.split())
 """Whose kernels make the host wait for values: most for how many results there are."""

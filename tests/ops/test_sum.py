@@ -16,12 +16,15 @@ def rows(numbers, value):
     return SelectedRows(np.array(numbers), 4, np.full((len(numbers), 2), value))
 
 
-def test_sparse_gradients_are_joined():
-    made = opdef.get("sum")(np, [rows([2, 0], 1.0), rows([2], 5.0)])
+def test_sparse_gradients_are_joined_and_merged_if_a_row_comes_twice():
+    made = opdef.get("sum")(np, [rows([2, 0], 1.0), rows([3], 5.0)])
     assert isinstance(made, SelectedRows)
-    assert made.rows() == [2, 0, 2]
+    assert made.rows() == [2, 0, 3]
     assert made.height() == 4
     np.testing.assert_array_equal(made.value[:, 0], [1.0, 1.0, 5.0])
+    made = opdef.get("sum")(np, [rows([2, 0], 1.0), rows([2], 5.0)])
+    assert made.rows() == [0, 2]
+    np.testing.assert_array_equal(made.value[:, 0], [1.0, 6.0])
 
 
 def test_sparse_gradients_are_added_to_dense_ones():

@@ -66,6 +66,8 @@ def test_many_parameters_take_few_launches(count):
 
 def flat(values):
     """All arrays, but for outputs that the operator does not have."""
+    if is_sparse(values):
+        return [values.row_array, values.value]
     values = values if isinstance(values, tuple) else (values,)
     lists = [value if isinstance(value, list) else [value] for value in values]
     return [array for arrays in lists for array in arrays if array is not None]
