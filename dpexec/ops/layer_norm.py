@@ -41,7 +41,7 @@ def _infer(
 
 
 def _rows(x: Any, begin_norm_axis: int) -> Any:
-    return x.reshape(math.prod(x.shape[:begin_norm_axis]), -1)
+    return x.reshape(math.prod(x.shape[:begin_norm_axis]), math.prod(x.shape[begin_norm_axis:]))
 
 
 @op(

@@ -22,8 +22,8 @@ from dpexec.ops._shapes import infer_number
     ],
 )
 def mean(xp: Any, x: Any) -> Any:
-    """The mean of all elements, of shape (1,). Source: Paddle op ``mean``."""
-    return x.mean().reshape(1)
+    """The mean of all elements, of shape (1,); nan if there is none. Source: Paddle op ``mean``."""
+    return x.mean().reshape(1) if x.size else xp.full(1, np.nan, x.dtype)
 
 
 @mean.grad("X", "Out@GRAD")

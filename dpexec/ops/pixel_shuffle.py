@@ -43,7 +43,9 @@ def pixel_shuffle(xp: Any, x: Any, *, upscale_factor: int = 1) -> Any:
     f = upscale_factor
     batch, channels, height, width = x.shape
     parts = x.reshape(batch, channels // (f * f), f, f, height, width)
-    return parts.transpose(0, 1, 4, 2, 5, 3).reshape(batch, -1, height * f, width * f)
+    return parts.transpose(0, 1, 4, 2, 5, 3).reshape(
+        batch, channels // (f * f), height * f, width * f
+    )
 
 
 @pixel_shuffle.grad("Out@GRAD", outputs="X@GRAD", infer=lambda d_out, *, upscale_factor=1: (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,6 +72,27 @@ def _reduce(
         x = x.astype(to_numpy(out_dtype), copy=False)
     axes = _axes(x.ndim, dim, reduce_all)
     return function(x, axis=axes).reshape(_reduced_shape(x.shape, axes, keep_dim))
+
+
+def _or_none(xp: Any, function: Callable[..., Any], of_none: float) -> Callable[..., Any]:
+    """The function with a result for no elements, which NumPy does not give, or warns of.
+
+    Args:
+        xp: the array library.
+        function: reduces an array over axes.
+        of_none: the result for no elements; the nearest integer for an array of integers.
+    """
+
+    def reduce(x: Any, axis: Sequence[int]) -> Any:
+        if x.size:
+            return function(x, axis=axis)
+        shape = [size for i, size in enumerate(x.shape) if i not in axis]
+        if x.dtype.kind in "iu":
+            info = np.iinfo(x.dtype)
+            return xp.full(shape, info.min if of_none < 0 else info.max, x.dtype)
+        return xp.full(shape, of_none, x.dtype)
+
+    return reduce
 
 
 _CASES: tuple[dict[str, Any], ...] = (
@@ -178,7 +200,11 @@ def reduce_mean(xp: Any, x: Any, **attrs: Any) -> Any:
 
     Means of integers are truncated. Source: Paddle op ``reduce_mean``.
     """
-    return _reduce(lambda x, axis: x.mean(axis=axis).astype(x.dtype, copy=False), x, **attrs)
+    return _reduce(_or_none(xp, _mean, math.nan), x, **attrs)
+
+
+def _mean(x: Any, axis: Sequence[int]) -> Any:
+    return x.mean(axis=axis).astype(x.dtype, copy=False)
 
 
 @reduce_mean.grad("X", "Out@GRAD")
@@ -198,9 +224,9 @@ reduce_mean_grad.grad_is(reduce_mean)
 def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
     """Maxima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
-    Source: Paddle op ``reduce_max``.
+    That of no elements is -inf, or the smallest integer. Source: Paddle op ``reduce_max``.
     """
-    return _reduce(xp.max, x, **attrs)
+    return _reduce(_or_none(xp, xp.max, -math.inf), x, **attrs)
 
 
 @op("reduce_min", inputs="X", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples(1.0))
@@ -208,9 +234,9 @@ def reduce_max(xp: Any, x: Any, **attrs: Any) -> Any:
 def reduce_min(xp: Any, x: Any, **attrs: Any) -> Any:
     """Minima over the dimensions ``dim``, or all: then of shape (1,) unless ``keep_dim``.
 
-    Source: Paddle op ``reduce_min``.
+    That of no elements is inf, or the largest integer. Source: Paddle op ``reduce_min``.
     """
-    return _reduce(xp.min, x, **attrs)
+    return _reduce(_or_none(xp, xp.min, math.inf), x, **attrs)
 
 
 def _chosen_grad(xp: Any, x: Any, out: Any, d_out: Any, dim: Dims, reduce_all: bool) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType, to_numpy
 from dpexec.ir import roles
+from dpexec.ir.opdef import Slot
 from dpexec.ir.operator import Operator
 from dpexec.ir.spec import Spec
 from dpexec.kernels.lowering import Buffer, Offsets, Sparse, Value
@@ -60,7 +61,7 @@ class Operands:
         for slot in op.definition.inputs:
             names = [n for n in op.inputs.get(slot.name, []) if n and n != roles.EMPTY]
             found = [instead.get(name) or self.value(name, brought) for name in names]
-            if any(value is None for value in found):
+            if any(value is None or _is_empty(value, slot) for value in found):
                 return None
             arguments.append(found if slot.many else found[0] if found else None)
         return arguments
@@ -97,7 +98,7 @@ class Operands:
                     found = brought.get(name) if name in self._overwritten else None
                 else:
                     found = self._new(name, own=True)
-                if found is None:
+                if found is None or _is_empty(found, slot):
                     return None
                 values.append(found)
             made.append(values if slot.many else values[0] if values else None)
@@ -120,3 +121,13 @@ class Operands:
         if own:
             value.buffer = Buffer(value.nbytes)
         return value
+
+
+def _is_empty(value: Value | Sparse, slot: Slot) -> bool:
+    """Whether an array has no elements: NumPy knows what a sum or a product of nothing is.
+
+    Those that stand for a shape alone never have any.
+    """
+    if slot.name == "XShape" or not isinstance(value, Value) or isinstance(value, Offsets):
+        return False
+    return any(dim == 0 for dim in value.shape)

@@ -121,7 +121,7 @@ def check_array(
     Raises:
         TypeError: a type that variables cannot have.
         ValueError: a checked variable got another shape or type.
-        EnforceNotMet: only the number of dimensions is another, another type, or nothing at all.
+        EnforceNotMet: only the number of dimensions is another, or the type.
     """
     shape, declared = tuple(array.shape), var.shape
     if sequences:
@@ -150,10 +150,6 @@ def check_array(
             f"array.astype({dtype_name(var.dtype)!r})"
         )
         raise ValueError(wrong) if strict else EnforceNotMet(wrong)
-    if array.size == 0:
-        raise EnforceNotMet(
-            f"fed Variable {var.name!r} is empty: received fed shape {list(shape)}{where}"
-        )
 
 
 def _reshaping(declared: tuple[int, ...], shape: tuple[int, ...]) -> str:

@@ -133,6 +133,7 @@ def single_feed(block: Block, feed: Any) -> Feeds:
             )
         feed = feed[0]
     values = arrays_of(block, computed(with_columns(block, feed))[0])
+    _check_samples(block, values)
     _check(block, values)
     split = {name: value for name, value in feed.items() if isinstance(value, SplitTensor)}
     samples = [_samples(block, values) or 1]
@@ -192,6 +193,17 @@ def _check(block: Block, values: Mapping[str, Any], where: str = "") -> None:
             check_array(block.vars[name], array, where, lod_name(name) in values)
 
 
+def _check_samples(block: Block, values: Mapping[str, Any]) -> None:
+    """Refuse a batch without samples. Some variables may have none, beside others that have.
+
+    Raises:
+        EnforceNotMet: nothing that is fed has a sample.
+    """
+    batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
+    if any(np.ndim(a) and not len(a) for a in batch.values()) and not _samples(block, batch):
+        raise EnforceNotMet(f"the batch is empty: fed Variables {', '.join(batch)} have no samples")
+
+
 def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
     """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
     if client is None or not isinstance(feed, Mapping):
@@ -227,12 +239,13 @@ def _length(values: Mapping[str, Any], name: str) -> int:
 
 
 def _samples(block: Block, values: Mapping[str, Any]) -> int:
-    """Samples of the first fed variable that has a batch dimension, else of the first one."""
+    """Samples of the first fed variable that has a batch dimension and some, else of the first."""
     lengths = _lengths(block, values)
     if lengths:  # the order of the block's variables counts
-        return next(lengths[name] for name in block.vars if name in lengths)
+        return next((lengths[name] for name in block.vars if lengths.get(name)), 0)
     arrays = {name: array for name, array in values.items() if not isinstance(array, Lod)}
-    return next((_length(values, name) for name, array in arrays.items() if array.ndim), 0)
+    found = (_length(values, name) for name, array in arrays.items() if array.ndim)
+    return next((length for length in found if length), 0)
 
 
 def _lengths(block: Block, values: Mapping[str, Any]) -> dict[str, int]:
@@ -257,16 +270,18 @@ def _split(
     rows: Sequence[int] | None = None,
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
+    _check_samples(block, values)
     batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
     samples = _samples(block, batch)
     active = min(devices, samples) if batch else devices
-    if batch and not samples:
-        names = ", ".join(batch)
-        raise EnforceNotMet(f"the batch is empty: fed Variables {names} have no samples")
     for name, array in batch.items():
         if isinstance(array, Lod):
             continue
         length = _length(batch, name)
+        if not length and samples:
+            for shard in shards[:active]:
+                shard.update(_part(batch, name, 0, 0))
+            continue
         if length < active if rows is None else length != sum(rows):
             raise EnforceNotMet(
                 f"fed Variable {name!r} of shape {list(array.shape)} cannot be split over "
