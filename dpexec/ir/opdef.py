@@ -70,6 +70,7 @@ class OpDef:
     checks_values: bool = False
     by_executor: bool = False
     lazy: bool = False
+    ulps: int | None = None
     samples: Callable[[SampleRng], list[Sample]] | None = None
     make_grad: GradMaker | None = None
     make_undo: GradMaker | None = None
@@ -266,6 +267,7 @@ def op(
     checks_values: bool = False,
     by_executor: bool = False,
     lazy: bool = False,
+    ulps: int | None = None,
     samples: Callable[[SampleRng], list[Sample]] | None = None,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator; decorates its kernel ``kernel(xp, *inputs, **attributes)``.
@@ -286,6 +288,9 @@ def op(
             nothing need make gradients for its optional slots.
         by_executor: stands in programs for something that the executor does itself, so no kernel
             runs.
+        ulps: of an operator that works element by element: by how many units in the last place a
+            result may differ from the exact one, on NumPy and in machine code; of the largest term,
+            where terms cancel. Results below 2**-116 may be 0. None: nothing is promised.
         samples: makes legal calls of this op.
 
     Raises:
@@ -316,6 +321,7 @@ def op(
             checks_values=checks_values,
             by_executor=by_executor,
             lazy=lazy,
+            ulps=ulps,
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,

@@ -19,41 +19,39 @@ _ONE_OPERAND: Sequence[tuple[str, str, str, str, str]] = (
      "dy if y > zero and y < threshold else zero"),
     ("brelu", "t_min t_max", "min(max(x, t_min), t_max)", "x",
      "dy if x > t_min and x < t_max else zero"),
-    ("thresholded_relu", "threshold", "x if x > threshold else zero", "x",
+    ("thresholded_relu", "threshold", "zero if x <= threshold else x", "x",
      "dy if x > threshold else zero"),
     ("sigmoid", "", "sigmoid(x)", "y", "dy * y * (one - y)"),
-    ("tanh", "", "tanh(x)", "y", "dy * (one - y * y)"),
+    ("tanh", "", "tanh(x)", "y", "dy * ((one - y) * (one + y))"),
     ("exp", "", "exp(x)", "y", "dy * y"),
     ("log", "", "log(x)", "x", "dy / x"),
     ("sqrt", "", "sqrt(x)", "y", "dy * half / y"),
     ("rsqrt", "", "one / sqrt(x)", "y", "-half * dy * y * y * y"),
     ("reciprocal", "", "one / x", "y", "-dy * y * y"),
     ("square", "", "x * x", "x", "two * (x * dy)"),
-    ("abs", "", "abs(x)", "x", "dy if x > zero else (-dy if x < zero else zero)"),
+    ("abs", "", "abs(x)", "x", "dy if x > zero else (-dy if x < zero else x * zero)"),
     ("swish", "beta", "x * sigmoid(beta * x)", "x",
-     "dy * sigmoid(beta * x) * (one + beta * x * (one - sigmoid(beta * x)))"),
+     "dy * sigmoid(beta * x) * (one + beta * x * against(beta * x))"),
     ("softsign", "", "x / (one + abs(x))", "x", "dy / ((one + abs(x)) * (one + abs(x)))"),
     ("stanh", "scale_a scale_b", "tanh(x * scale_a) * scale_b", "x",
-     "dy * (one - tanh(x * scale_a) * tanh(x * scale_a)) * (scale_a * scale_b)"),
+     "dy * steepness(x * scale_a) * (scale_a * scale_b)"),
     ("hard_sigmoid", "slope offset", "min(max(x * slope + offset, zero), one)", "y",
      "dy * slope if y > zero and y < one else zero"),
     ("hard_swish", "threshold scale offset",
-     "x * min(max(x + offset, zero), threshold) / scale", "x",
+     "x * (min(max(x + offset, zero), threshold) / scale)", "x",
      "dy * ((two * x + offset if x + offset > zero else zero)"
      " if x + offset < threshold else threshold) / scale"),
-    ("elu", "alpha", "x if x > zero else alpha * (exp(min(x, zero)) - one)", "x",
+    ("elu", "alpha", "x if x > zero else alpha * expm1(min(x, zero))", "x",
      "dy if x > zero else dy * alpha * exp(min(x, zero))"),
-    ("selu", "alpha scale", "scale * (x if x > zero else alpha * (exp(min(x, zero)) - one))", "y",
-     "dy * (scale if y > zero else y + scale * alpha)"),
-    ("softplus", "", "max(x, zero) + log(one + exp(-abs(x)))", "x", "dy * sigmoid(x)"),
-    ("logsigmoid", "", "min(x, zero) - log(one + exp(-abs(x)))", "x", "dy * sigmoid(-x)"),
+    ("softplus", "", "max(x, zero) + log1p(exp(-abs(x)))", "x", "dy * sigmoid(x)"),
+    ("logsigmoid", "", "min(x, zero) - log1p(exp(-abs(x)))", "x", "dy * sigmoid(-x)"),
     ("soft_relu", "threshold",
      "max(max(min(x, threshold), -threshold), zero)"
-     " + log(one + exp(-abs(max(min(x, threshold), -threshold))))", "y",
-     "dy * (one - exp(-y)) if y < threshold else zero"),
-    ("hard_shrink", "threshold", "x if abs(x) > threshold else zero", "x",
+     " + log1p(exp(-abs(max(min(x, threshold), -threshold))))", "y",
+     "zero if y >= threshold else dy * -expm1(-y)"),
+    ("hard_shrink", "threshold", "zero if abs(x) <= threshold else x", "x",
      "dy if abs(x) > threshold else zero"),
-    ("tanh_shrink", "", "x - tanh(x)", "x", "dy * tanh(x) * tanh(x)"),
+    ("tanh_shrink", "", "tanh_shrink(x)", "x", "dy * tanh(x) * tanh(x)"),
 )  # fmt: skip
 
 
@@ -81,18 +79,45 @@ for _row in _ONE_OPERAND:
     _one_operand(*_row)
 
 
+# ---- selu: of the product of its constants only the rounded one may be added
+
+_SELU = Pointwise(
+    "selu", "x", "scale * (x if x > zero else alpha * expm1(min(x, zero)))", "alpha scale"
+)
+_SELU_GRAD = Pointwise("selu_grad", "y dy", "dy * (scale if y > zero else y + low)", "scale low")
+
+
+@lowering("selu", layout="pointwise")
+def selu(code: Code, x: Value, out: Value, *, alpha: float, scale: float) -> Any:
+    """One pass."""
+    if not single(x):
+        return False
+    _SELU.emit(code, out, x, factors=[alpha, scale], reuse=True)
+
+
+@lowering("selu_grad", layout="pointwise")
+def selu_grad(
+    code: Code, out: Value, d_out: Value, dx: Value, *, alpha: float, scale: float
+) -> Any:
+    """One pass."""
+    if not single(out, d_out):
+        return False
+    _SELU_GRAD.emit(code, dx, out, d_out, factors=[scale, scale * alpha], reuse=True)
+
+
 # ---- gelu: x times the probability of a smaller number, by one of two formulas
 
-_ROOT = "F(0.7978845608028654)"
-_ABOUT = f"half * (one + tanh({_ROOT} * (x + F(0.044715) * x * x * x)))"
-_SLOPE = f"two * (one - {_ABOUT}) * {_ROOT} * (one + F(0.134145) * x * x)"
+_INNER = "F(1.5957691216057308) * x * (one + F(0.044715) * x * x)"
+_ABOUT = f"sigmoid({_INNER})"
+_STEEP = "min(max(x, F(-40)), F(40))"  # beyond that it is flat
+_SLOPE = f"against({_INNER}) * F(1.5957691216057308) * (one + F(0.134145) * {_STEEP} * {_STEEP})"
 _GELU = (
     Pointwise("gelu", "x", "x * normal(x)"),
     Pointwise("gelu_about", "x", f"x * {_ABOUT}"),
 )
 _GELU_GRAD = (
-    Pointwise("gelu_grad", "x dy", "dy * (normal(x) + x * exp(-half * x * x) * F(0.39894228))"),
-    Pointwise("gelu_about_grad", "x dy", f"dy * ({_ABOUT}) * (one + x * {_SLOPE})"),
+    Pointwise("gelu_grad", "x dy", "dy * (normal(x) + x * bell(x) * F(0.39894228))"),
+    Pointwise("gelu_about_grad", "x dy", f"dy * {_ABOUT} * (one + {_STEEP} * {_SLOPE})"),
 )
 
 

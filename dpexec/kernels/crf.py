@@ -13,7 +13,7 @@ import numpy as np
 from dpexec.kernels.generate import single
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
-from dpexec.kernels.math import exp, inline, lanes, largest, log
+from dpexec.kernels.math import exp_bounded, inline, lanes, largest, log
 from dpexec.kernels.sequences import in_bounds
 from dpexec.kernels.softmax import add_up
 
@@ -78,14 +78,14 @@ def _likelihood(p: int) -> int:
     right, alpha, exps, weights = integers(p, 5), floats(p, 6), floats(p, 7), floats(p, 8)
     costs, made = floats(p, 9), floats(p, 10)
     for i in range((tags + 2) * tags):
-        weights[i] = exp(chain[i])
+        weights[i] = exp_bounded(chain[i])
     for sequence in range(count(p, 0)):
         first, end, cost = offsets[sequence], offsets[sequence + 1], _ZERO
         for row in range(first, end):
             r = row * tags
             top = largest(x, r, tags)
             for j in range(tags):
-                exps[r + j] = exp(x[r + j] - top)
+                exps[r + j] = exp_bounded(x[r + j] - top)
             if row == first:
                 for j in range(tags):
                     made[j] = weights[j]

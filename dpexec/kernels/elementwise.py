@@ -135,8 +135,8 @@ _two_operands("add", ADD)
 _two_operands("sub", SUBTRACT)
 _two_operands("mul", MULTIPLY)
 _two_operands("div", DIVIDE)
-_two_operands("max", Pointwise("maximum", "x y", "max(x, y)"))
-_two_operands("min", Pointwise("minimum", "x y", "min(x, y)"))
+_two_operands("max", Pointwise("maximum", "x y", "y if y > x or y != y else x"))
+_two_operands("min", Pointwise("minimum", "x y", "y if y < x or y != y else x"))
 
 
 Give = Callable[[_Two, Value, "Value | None", "Value | None"], None]

@@ -170,7 +170,10 @@ def log_loss(code: Code, p: Value, y: Value, out: Value, *, epsilon: float) -> A
     if not single(p, y) or p.shape != y.shape:
         return False
     sheet = Sheet(code, p.shape)
-    text = "(y - one) * log(one - p + e) - y * log(p + e)"
+    text = (
+        "(y - one) * (log1p(max(e - p, F(-0.25))) if e - p > F(-0.25) else log(one - p + e))"
+        " - y * log(p + e)"
+    )
     sheet.each(text, out, factors={"e": epsilon}, p=p, y=y)
     return sheet.done(out)
 

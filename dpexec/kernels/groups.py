@@ -34,7 +34,9 @@ _MOST = 64
 _MOST_FUNCTIONS = 2
 """Exponentials and the like of one kernel: the constants of more of them do not fit into
 registers (five gates of an LSTM: 1.05 times the time of single kernels; two by two: 0.94)."""
-_FUNCTION = re.compile(r"\b(exp|log|normal|sigmoid|tanh)\(")
+_FUNCTION = re.compile(
+    r"\b(against|bell|exp|exp_bounded|expm1|log|log1p|normal|sigmoid|steepness|tanh|tanh_shrink)\("
+)
 
 
 class Group(Recorder):

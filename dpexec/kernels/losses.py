@@ -121,11 +121,12 @@ def mean_grad(code: Code, x: Value, d_out: Value, dx: Value) -> Any:
 
 _YES_OR_NO = Pointwise(
     "sigmoid_cross_entropy", "x label",
-    "max(x, zero) - x * label + log(one + exp(-abs(x))) if label != ignored else zero", "ignored",
+    "max(x, zero) - x * label + log1p(exp(-abs(x))) if label != ignored else zero", "ignored",
 )  # fmt: skip
 _YES_OR_NO_GRAD = Pointwise(
     "sigmoid_cross_entropy_grad", "x label dy",
-    "(sigmoid(x) - label) * dy if label != ignored else zero", "ignored",
+    "((one - label) * sigmoid(x) - label * against(x)) * dy if label != ignored else zero",
+    "ignored",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from dpexec.kernels.generate import single
 from dpexec.kernels.located import address
 from dpexec.kernels.lowering import Code, Offsets, Value, lowering
 from dpexec.kernels.machine import Kernel, count, floats, integers, kernel, number, words
-from dpexec.kernels.math import apart, exp, inline, largest
+from dpexec.kernels.math import apart, exp_bounded, inline, largest
 from dpexec.kernels.softmax import add_up, dot
 from dpexec.ops import _sequences as on_arrays
 
@@ -214,7 +214,7 @@ def _softmax(p: int) -> int:
         if n:
             top = largest(x, first, n)
             for j in range(first, first + n):
-                out[j] = exp(x[j] - top)
+                out[j] = exp_bounded(x[j] - top)
             total = add_up(out, first, n)
             for j in range(first, first + n):
                 out[j] /= total

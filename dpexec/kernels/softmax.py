@@ -12,7 +12,7 @@ from dpexec.kernels.generate import Pointwise, Recorder, single
 from dpexec.kernels.linear import MAXIMA
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, integers, kernel
-from dpexec.kernels.math import exp, inline, lanes, largest, log
+from dpexec.kernels.math import exp_bounded, inline, lanes, largest, log
 
 __all__ = ["add_up", "dot", "hard"]
 
@@ -44,10 +44,10 @@ def _softmax_row(x: Any, out: Any, start: int, n: int, onto: int) -> None:
     top = largest(x, start, n)
     if onto:
         for j in range(n):
-            out[start + j] = exp(max(out[start + j] - top, _SMALLEST_LOGIT))
+            out[start + j] = exp_bounded(max(out[start + j] - top, _SMALLEST_LOGIT))
     else:
         for j in range(n):
-            out[start + j] = exp(max(x[start + j] - top, _SMALLEST_LOGIT))
+            out[start + j] = exp_bounded(max(x[start + j] - top, _SMALLEST_LOGIT))
     total = add_up(out, start, n)
     for j in range(n):
         out[start + j] /= total
@@ -117,7 +117,7 @@ def _softmax_with_cross_entropy_grad(p: int) -> int:
 
 _LONG_ROW = 128
 """Elements: for rows of 64, a kernel of its own and flat loops around it take 0.9 of the time."""
-_ABOVE = Pointwise("exp_of_difference", "x y", "exp(max(x - y, F(-64)))")
+_ABOVE = Pointwise("exp_of_difference", "x y", "exp_bounded(max(x - y, F(-64)))")
 
 
 def _rows(code: Code, x: Value) -> tuple[Value, list[bool], tuple[int, ...]]:

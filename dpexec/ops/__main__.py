@@ -37,15 +37,17 @@ def coverage() -> str:
     known = opdef.registered()
     width = max(map(len, known)) + 2
     wanted = tier1()
-    lines = [f"{'operator':<{width}}{'kernel':<8}{'gradient':<10}{'samples':<9}tier 1"]
+    lines = [f"{'operator':<{width}}{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<6}tier 1"]
     for name in sorted(known):
         sampled = _samples(known[name])
-        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}"
+        ulps = "" if known[name].ulps is None else known[name].ulps
+        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{ulps:<6}"
         lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
     absent = missing(wanted)
     lines += [
         "",
         f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
+        "ulps: by how many units in the last place results may differ from the exact ones.",
         f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types",
         "missing: " + (", ".join(absent) if absent else "nothing"),
     ]

@@ -1,7 +1,8 @@
-"""The error function on arrays: NumPy has none."""
+"""The error function and the normal distribution on arrays: NumPy has neither."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,24 @@ _LARGE_DENOMINATOR = (
     3.43936767414372164e3,
     1.23033935480374942e3,
 )
+_FAR_NUMERATOR = (
+    1.63153871373020978e-2,
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+)
+_FAR_DENOMINATOR = (
+    1.0,
+    2.56852019228982242e0,
+    1.87295284992346047e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
 _SMALL, _ONE_FROM_HERE = 0.5, 6.0
+_FAR, _ZERO_FROM_HERE = 4.0, 39.0
 
 
 def erf(xp: Any, x: Any) -> Any:
@@ -61,6 +79,33 @@ def erf(xp: Any, x: Any) -> Any:
     ratio = _polynomial(_LARGE_NUMERATOR, size) / _polynomial(_LARGE_DENOMINATOR, size)
     large = xp.copysign(1 - xp.exp(-square) * ratio, x)
     return xp.where(size < _SMALL, small, large)
+
+
+def normal(xp: Any, x: Any) -> Any:
+    """The probability that a normal number is below ``x``, however small it is."""
+    if x.dtype == xp.float16:
+        return normal(xp, x.astype(xp.float32)).astype(x.dtype)
+    size = xp.minimum(xp.abs(x), _ZERO_FROM_HERE) * math.sqrt(0.5)
+    low = xp.minimum(size, _SMALL)
+    square = low * low
+    near = low * _polynomial(_SMALL_NUMERATOR, square) / _polynomial(_SMALL_DENOMINATOR, square)
+    middle = xp.minimum(size, _FAR)
+    ratio = _polynomial(_LARGE_NUMERATOR, middle) / _polynomial(_LARGE_DENOMINATOR, middle)
+    high = xp.maximum(size, _FAR)
+    inverse = 1 / (high * high)
+    far = inverse * _polynomial(_FAR_NUMERATOR, inverse) / _polynomial(_FAR_DENOMINATOR, inverse)
+    far = (1 / math.sqrt(math.pi) - far) / high
+    tail = bell(xp, x) * xp.where(size < _FAR, ratio, far)
+    tail = 0.5 * xp.where(size < _SMALL, 1 - near, tail)
+    return xp.where(x > 0, 1 - tail, tail)
+
+
+def bell(xp: Any, x: Any, factor: float = 0.5) -> Any:
+    """``exp(-factor * x * x)``; a rounded square would count as often as it is large."""
+    size = xp.minimum(xp.abs(x), _ZERO_FROM_HERE)
+    high = xp.round(size * 16) / 16  # its square is exact
+    rest = (size - high) * (size + high)
+    return xp.exp(high * high * -factor) * xp.exp(rest * -factor)
 
 
 def _polynomial(coefficients: Sequence[float], x: Any) -> Any:

@@ -44,6 +44,7 @@ def unary(
     attrs: Mapping[str, Any] | None = None,
     integers: bool = False,
     sparse: bool = False,
+    ulps: int | None = None,
 ) -> Callable[[Kernel], OpDef]:
     """Declare an operator from X to Out, element by element; decorates its kernel.
 
@@ -57,6 +58,7 @@ def unary(
         attrs: attributes that the kernel does not compute with.
         integers: whether X may hold integers.
         sparse: whether X may be SelectedRows, whose values are taken row by row.
+        ulps: as for :func:`~dpexec.ir.opdef.op`.
     """
 
     def samples(r: SampleRng) -> list[Sample]:
@@ -77,7 +79,14 @@ def unary(
 
     infer, slots = _infer_any if integers else _infer_float, ("X",) if sparse else ()
     declare = op(
-        type, inputs="X", outputs="Out", infer=infer, attrs=attrs, samples=samples, sparse=slots
+        type,
+        inputs="X",
+        outputs="Out",
+        infer=infer,
+        attrs=attrs,
+        samples=samples,
+        sparse=slots,
+        ulps=ulps,
     )
     return (lambda kernel: declare(_of_rows(kernel))) if sparse else declare
 

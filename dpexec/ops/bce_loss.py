@@ -24,6 +24,7 @@ def _infer(x: Spec, label: Spec) -> Spec:
 
 @op(
     "bce_loss",
+    ulps=4,
     inputs="X Label",
     outputs="Out",
     infer=_infer,
@@ -49,7 +50,7 @@ def bce_loss(xp: Any, x: Any, label: Any) -> Any:
     """
     require_between(xp, x, 0, 1, "X >= 0 and <= 1 expected, but got {}")
     with np.errstate(divide="ignore"):
-        yes, no = xp.log(x), xp.log(1 - x)
+        yes, no = xp.log(x), xp.log1p(-x)
     xp.maximum(yes, _LEAST_LOG, out=yes)
     xp.maximum(no, _LEAST_LOG, out=no)
     return (label - 1) * no - label * yes

@@ -44,7 +44,7 @@ def cvm(xp: Any, x: Any, counts: Any, *, use_cvm: bool = True) -> Any:
     if not use_cvm:
         return x[:, 2:].copy()
     y = x.copy()
-    logs = xp.log(x[:, :2] + 1)
+    logs = xp.log1p(x[:, :2])
     y[:, 0] = logs[:, 0]
     y[:, 1] = logs[:, 1] - logs[:, 0]
     return y

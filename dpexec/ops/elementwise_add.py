@@ -18,6 +18,7 @@ from dpexec.ops._elementwise import (
 
 @op(
     "elementwise_add",
+    ulps=1,
     inputs="X Y",
     outputs="Out",
     infer=infer_elementwise,

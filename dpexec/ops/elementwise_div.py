@@ -20,6 +20,7 @@ from dpexec.ops._integers import truncated_quotient
 
 @op(
     "elementwise_div",
+    ulps=1,
     inputs="X Y",
     outputs="Out",
     infer=infer_elementwise,

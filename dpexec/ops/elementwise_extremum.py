@@ -23,6 +23,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 @op(
     "elementwise_max",
+    ulps=0,
     inputs="X Y",
     outputs="Out",
     infer=infer_elementwise,
@@ -48,6 +49,7 @@ def elementwise_max_grad(
 
 @op(
     "elementwise_min",
+    ulps=0,
     inputs="X Y",
     outputs="Out",
     infer=infer_elementwise,

@@ -26,6 +26,7 @@ def _infer(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
 
 @op(
     "elementwise_mul",
+    ulps=1,
     inputs="X Y",
     outputs="Out",
     infer=_infer,

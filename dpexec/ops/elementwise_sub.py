@@ -19,6 +19,7 @@ from dpexec.ops._shapes import require_same_dtype, require_same_shape
 
 @op(
     "elementwise_sub",
+    ulps=1,
     inputs="X Y",
     outputs="Out",
     infer=infer_elementwise,

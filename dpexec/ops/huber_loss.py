@@ -21,6 +21,7 @@ def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 
 @op(
     "huber_loss",
+    ulps=4,
     inputs="X Y",
     outputs="Residual Out",
     infer=_infer,

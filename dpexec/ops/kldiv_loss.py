@@ -22,6 +22,7 @@ def _divisor(shape: tuple[int, ...], size: int, reduction: str) -> int:
 
 @op(
     "kldiv_loss",
+    ulps=4,
     inputs="X Target",
     outputs="Loss",
     infer=_infer,

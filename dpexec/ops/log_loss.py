@@ -15,6 +15,7 @@ def _infer(scores: Spec, labels: Spec) -> Spec:
 
 @op(
     "log_loss",
+    ulps=8,
     inputs="Predicted Labels",
     outputs="Loss",
     infer=_infer,
@@ -33,10 +34,12 @@ def log_loss(xp: Any, predicted: Any, labels: Any, *, epsilon: float = 1e-4) -> 
     Source: Paddle op ``log_loss``.
     """
     tiny = predicted.dtype.type(epsilon)
-    return -labels * xp.log(predicted + tiny) - (1 - labels) * xp.log(1 - predicted + tiny)
+    more = tiny - predicted
+    no = xp.where(more > -0.25, xp.log1p(xp.maximum(more, -0.25)), xp.log(1 - predicted + tiny))
+    return -labels * xp.log(predicted + tiny) - (1 - labels) * no
 
 
-@log_loss.grad("Predicted", "Labels", "Loss@GRAD", outputs="Predicted@GRAD", dense=True)
+@log_loss.grad("Predicted", "Labels", "Loss@GRAD", outputs="Predicted@GRAD", dense=True, ulps=6)
 def log_loss_grad(
     xp: Any, predicted: Any, labels: Any, d_loss: Any, *, epsilon: float = 1e-4
 ) -> Any:

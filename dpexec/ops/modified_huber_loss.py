@@ -104,7 +104,7 @@ def sigmoid_focal_loss(
     own, other = _focal_weights(xp, x, label, count, alpha)
     p, kind = sigmoid_array(xp, x), x.dtype.type
     log_p, log_rest = -softplus_array(xp, -x), -softplus_array(xp, x)
-    hit = (1 - p) ** kind(gamma) * log_p
+    hit = sigmoid_array(xp, -x) ** kind(gamma) * log_p
     return -(own * hit + other * p ** kind(gamma) * log_rest)
 
 

@@ -17,13 +17,14 @@ from dpexec.ops._unary import LIBRARIES, bends, unary
     attrs=LIBRARIES,
     integers=True,
     sparse=True,
+    ulps=1,
 )
 def square(xp: Any, x: Any) -> Any:
     """``x ** 2``. Source: Paddle op ``square``."""
     return x * x
 
 
-@square.grad("X", "Out@GRAD")
+@square.grad("X", "Out@GRAD", ulps=1)
 def square_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``2 * x * d_out``."""
     grad = x * d_out
@@ -45,13 +46,14 @@ def square_grad_grad(xp: Any, x: Any, d_out: Any, ddx: Any) -> tuple[Any, Any]:
     (np.array([0.0, 0.25, 9.0]), np.array([0.0, 0.5, 3.0])),
     attrs=LIBRARIES,
     sparse=True,
+    ulps=1,
 )
 def sqrt(xp: Any, x: Any) -> Any:
     """The square root. Source: Paddle op ``sqrt``."""
     return xp.sqrt(x)
 
 
-@sqrt.grad("Out", "Out@GRAD")
+@sqrt.grad("Out", "Out@GRAD", ulps=1)
 def sqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``d_out / (2 * out)``."""
     return d_out * 0.5 / out
@@ -71,13 +73,14 @@ def sqrt_grad_grad(xp: Any, out: Any, dx: Any, ddx: Any) -> tuple[Any, Any]:
     lambda r: r.uniform(0.5, 2.0, (3, 4)),
     (np.array([0.25, 9.0]), np.array([2.0, 1 / 3])),
     attrs=LIBRARIES,
+    ulps=3,
 )
 def rsqrt(xp: Any, x: Any) -> Any:
     """``1 / sqrt(x)``. Source: Paddle op ``rsqrt``."""
     return 1 / xp.sqrt(x)
 
 
-@rsqrt.grad("Out", "Out@GRAD")
+@rsqrt.grad("Out", "Out@GRAD", ulps=3)
 def rsqrt_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``-d_out * out**3 / 2``."""
     return d_out * -0.5 * out * out * out
@@ -94,13 +97,14 @@ def rsqrt_grad_grad(xp: Any, out: Any) -> Any:
     lambda r: r.away_from(0.0, (3, 4), 0.5),
     (np.array([-2.5, 3.0]), np.array([-0.4, 1 / 3])),
     attrs=LIBRARIES,
+    ulps=1,
 )
 def reciprocal(xp: Any, x: Any) -> Any:
     """``1 / x``. Source: Paddle op ``reciprocal``."""
     return 1 / x
 
 
-@reciprocal.grad("Out", "Out@GRAD")
+@reciprocal.grad("Out", "Out@GRAD", ulps=3)
 def reciprocal_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``-d_out * out**2``."""
     return -d_out * out * out

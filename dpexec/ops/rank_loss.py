@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops._shapes import require_same_shape
+from dpexec.ops.sigmoid_cross_entropy_with_logits import distance, softplus_less
 
 
 def _check(first: Spec, *others: Spec) -> None:
@@ -22,6 +23,7 @@ def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
 
 @op(
     "rank_loss",
+    ulps=6,
     inputs="Label Left Right",
     outputs="Out",
     infer=_infer,
@@ -54,7 +56,7 @@ def rank_loss(xp: Any, label: Any, left: Any, right: Any) -> Any:
     Source: Paddle op ``rank_loss``; Burges et al. 2005.
     """
     difference = left - right
-    return xp.logaddexp(0, difference) - label * difference
+    return softplus_less(xp, difference, label)
 
 
 def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec, Spec]:
@@ -62,11 +64,11 @@ def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec
 
 
 @rank_loss.grad(
-    "Label", "Left", "Right", "Out@GRAD", outputs="Left@GRAD Right@GRAD", infer=_infer_grad
+    "Label", "Left", "Right", "Out@GRAD", outputs="Left@GRAD Right@GRAD", infer=_infer_grad, ulps=8
 )
 def rank_loss_grad(xp: Any, label: Any, left: Any, right: Any, d_out: Any) -> tuple[Any, Any]:
     """``sigmoid(o) - label``."""
-    d_left = d_out * (1 / (1 + xp.exp(right - left)) - label)
+    d_left = d_out * distance(xp, left - right, label)
     return d_left, -d_left
 
 

@@ -9,6 +9,7 @@ from dpexec.ir.opdef import Sample, op, same_as
 
 @op(
     "relu",
+    ulps=0,
     inputs="X",
     outputs="Out",
     infer=same_as("X"),
@@ -22,13 +23,13 @@ def relu(xp: Any, x: Any) -> Any:
     return xp.maximum(x, 0)
 
 
-@relu.grad("Out", "Out@GRAD")
+@relu.grad("Out", "Out@GRAD", ulps=0)
 def relu_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """The gradient passes where the output is positive."""
-    return d_out * (out > 0)
+    return xp.where(out > 0, d_out, 0)
 
 
 @relu_grad.double_grad("Out", "DDX", outputs="DDOut", infer=same_as("Out"))
 def relu_grad_grad(xp: Any, out: Any, ddx: Any) -> Any:
     """As the gradient: what flows in passes where the output is positive."""
-    return ddx * (out > 0)
+    return xp.where(out > 0, ddx, 0)

@@ -22,13 +22,14 @@ def sigmoid_array(xp: Any, x: Any) -> Any:
     lambda r: r.normal((3, 4)),
     (np.array([-7.0, 0.0, 3.0]), np.array([9.1105117e-04, 0.5, 0.95257413])),
     attrs=LIBRARIES,
+    ulps=3,
 )
 def sigmoid(xp: Any, x: Any) -> Any:
     """``1 / (1 + exp(-x))``. Source: Paddle op ``sigmoid``."""
     return sigmoid_array(xp, x)
 
 
-@sigmoid.grad("Out", "Out@GRAD")
+@sigmoid.grad("Out", "Out@GRAD", ulps=3)
 def sigmoid_grad(xp: Any, out: Any, d_out: Any) -> Any:
     """``d_out * out * (1 - out)``."""
     grad = 1 - out
@@ -48,13 +49,14 @@ def sigmoid_grad_grad(xp: Any, out: Any) -> Any:
     lambda r: r.normal((3, 4)),
     (np.array([-50.0, 0.0, 3.0]), np.array([-50.0, -0.69314718, -0.048587330])),
     attrs=LIBRARIES,
+    ulps=4,
 )
 def logsigmoid(xp: Any, x: Any) -> Any:
     """``log(1 / (1 + exp(-x)))`` without overflow. Source: Paddle op ``logsigmoid``."""
     return xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x)))
 
 
-@logsigmoid.grad("X", "Out@GRAD")
+@logsigmoid.grad("X", "Out@GRAD", ulps=4)
 def logsigmoid_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """``d_out / (1 + exp(x))``."""
     return d_out * sigmoid_array(xp, -x)
@@ -72,16 +74,17 @@ def logsigmoid_grad_grad(xp: Any, x: Any) -> Any:
     lambda r: r.distinct((3, 4)) - 0.55,
     (np.array([-3.0, -1.5, 0.3, 7.0]), np.array([0.0, 0.2, 0.56, 1.0])),
     settings=({}, {"slope": 3.0, "offset": 0.4}),
+    ulps=1,
 )
 def hard_sigmoid(xp: Any, x: Any, *, slope: float = 0.2, offset: float = 0.5) -> Any:
     """``slope * x + offset``, cut off below 0 and above 1. Source: Paddle op ``hard_sigmoid``."""
     return xp.clip(x * slope + offset, 0, 1)
 
 
-@hard_sigmoid.grad("Out", "Out@GRAD")
+@hard_sigmoid.grad("Out", "Out@GRAD", ulps=1)
 def hard_sigmoid_grad(xp: Any, out: Any, d_out: Any, *, slope: float = 0.2) -> Any:
     """``slope`` where nothing was cut off."""
-    return d_out * ((out > 0) & (out < 1)) * slope
+    return xp.where((out > 0) & (out < 1), d_out * slope, 0)
 
 
 bends_nowhere(hard_sigmoid_grad)
@@ -93,6 +96,7 @@ bends_nowhere(hard_sigmoid_grad)
     (np.array([-3.0, 0.0, 1.5]), np.array([-0.14227761, 0.0, 1.2263616])),
     settings=({}, {"beta": 2.0}),
     attrs={"use_mkldnn": False},
+    ulps=4,
 )
 def swish(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
     """``x * sigmoid(beta * x)``. Source: Paddle op ``swish``."""
@@ -101,11 +105,11 @@ def swish(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
     return out
 
 
-@swish.grad("X", "Out@GRAD")
+@swish.grad("X", "Out@GRAD", ulps=6)
 def swish_grad(xp: Any, x: Any, d_out: Any, *, beta: float = 1.0) -> Any:
     """``d_out * (s + beta * x * s * (1 - s))`` with ``s = sigmoid(beta * x)``."""
     s = sigmoid_array(xp, x * beta)
-    return d_out * s * (1 + beta * x * (1 - s))
+    return d_out * s * (1 + beta * x * sigmoid_array(xp, x * -beta))
 
 
 @bends(swish_grad)
@@ -126,15 +130,16 @@ def swish_grad_grad(xp: Any, x: Any, *, beta: float = 1.0) -> Any:
             "dpexec gives the slope"
         )
     },
+    ulps=3,
 )
 def hard_swish(
     xp: Any, x: Any, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0
 ) -> Any:
     """``x * min(max(x + offset, 0), threshold) / scale``. Source: Paddle op ``hard_swish``."""
-    return x * xp.clip(x + offset, 0, threshold) / scale
+    return x * (xp.clip(x + offset, 0, threshold) / scale)
 
 
-@hard_swish.grad("X", "Out@GRAD")
+@hard_swish.grad("X", "Out@GRAD", ulps=3)
 def hard_swish_grad(
     xp: Any,
     x: Any,
@@ -146,5 +151,6 @@ def hard_swish_grad(
 ) -> Any:
     """``(2 * x + offset) / scale`` where nothing was cut off, then 0 or ``threshold / scale``."""
     shifted = x + offset
-    slope = xp.where(shifted < threshold, (shifted > 0) * (shifted + x), threshold)
+    rising = xp.where(shifted > 0, shifted + x, 0)
+    slope = xp.where(shifted < threshold, rising, threshold)
     return d_out * slope / scale

@@ -6,11 +6,25 @@ from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op
 from dpexec.ops._shapes import require_shape_of
+from dpexec.ops.sigmoid import sigmoid_array
 
 
 def _infer(x: Spec, label: Spec) -> Spec:
     require_shape_of(label, x, "Label", "X")
     return x
+
+
+def softplus_less(xp: Any, x: Any, label: Any) -> Any:
+    """``log(1 + exp(x)) - x * label``, also where these are nearly equal."""
+    loss = xp.maximum(x, 0)
+    loss -= x * label
+    loss += xp.log1p(xp.exp(-abs(x)))
+    return loss
+
+
+def distance(xp: Any, x: Any, label: Any) -> Any:
+    """``sigmoid(x) - label``, also where these are nearly equal."""
+    return (1 - label) * sigmoid_array(xp, x) - label * sigmoid_array(xp, -x)
 
 
 def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool) -> Any:
@@ -24,6 +38,7 @@ def _finish(xp: Any, values: Any, label: Any, ignore_index: int, normalize: bool
 
 @op(
     "sigmoid_cross_entropy_with_logits",
+    ulps=6,
     inputs="X Label",
     outputs="Out",
     infer=_infer,
@@ -45,20 +60,14 @@ def sigmoid_cross_entropy_with_logits(
     Elements whose label is ``ignore_index`` give 0; ``normalize`` divides by the number of others.
     Source: Paddle op ``sigmoid_cross_entropy_with_logits``.
     """
-    loss = xp.maximum(x, 0)
-    loss -= x * label
-    loss += xp.log1p(xp.exp(-abs(x)))
-    return _finish(xp, loss, label, ignore_index, normalize)
+    return _finish(xp, softplus_less(xp, x, label), label, ignore_index, normalize)
 
 
-@sigmoid_cross_entropy_with_logits.grad("X", "Label", "Out@GRAD", outputs="X@GRAD", dense=True)
+@sigmoid_cross_entropy_with_logits.grad(
+    "X", "Label", "Out@GRAD", outputs="X@GRAD", dense=True, ulps=8
+)
 def sigmoid_cross_entropy_with_logits_grad(
     xp: Any, x: Any, label: Any, d_out: Any, *, ignore_index: int = -100, normalize: bool = False
 ) -> Any:
     """``(sigmoid(x) - label) * d_out``."""
-    small = xp.exp(-abs(x))
-    d_x = xp.where(x >= 0, 1, small)
-    d_x /= 1 + small
-    d_x -= label
-    d_x *= d_out
-    return _finish(xp, d_x.astype(x.dtype, copy=False), label, ignore_index, normalize)
+    return _finish(xp, d_out * distance(xp, x, label), label, ignore_index, normalize)

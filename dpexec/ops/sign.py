@@ -17,13 +17,14 @@ from dpexec.ops._unary import LIBRARIES, bends_nowhere, unary
     attrs=LIBRARIES,
     integers=True,
     sparse=True,
+    ulps=0,
 )
 def abs(xp: Any, x: Any) -> Any:
     """The absolute value. Source: Paddle op ``abs``."""
     return xp.abs(x)
 
 
-@abs.grad("X", "Out@GRAD")
+@abs.grad("X", "Out@GRAD", ulps=0)
 def abs_grad(xp: Any, x: Any, d_out: Any) -> Any:
     """The gradient times the sign of ``x``, 0 at 0."""
     return d_out * xp.sign(x)

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._shapes import require_float
+from dpexec.ops.sigmoid_cross_entropy_with_logits import distance, softplus_less
 
 
 def _infer(x: Spec, label: Spec) -> Spec:
@@ -35,6 +36,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 
 @op(
     "teacher_student_sigmoid_loss",
+    ulps=8,
     inputs="X Label",
     outputs="Y",
     infer=_infer,
@@ -49,8 +51,7 @@ def teacher_student_sigmoid_loss(xp: Any, x: Any, label: Any) -> Any:
     ``teacher_student_sigmoid_loss``.
     """
     click, score, scored = _parts(xp, x, label)
-    softplus = xp.maximum(x, 0) + xp.log1p(xp.exp(-abs(x)))
-    return softplus - x * click + (softplus - x * score) * scored
+    return softplus_less(xp, x, click) + softplus_less(xp, x, score) * scored
 
 
 def _parts(xp: Any, x: Any, label: Any) -> tuple[Any, Any, Any]:
@@ -76,6 +77,5 @@ def teacher_student_sigmoid_loss_grad(
     """Sigmoid minus click and score; none where ``x`` lies outside the bounds."""
     click, score, scored = _parts(xp, x, label)
     inside = xp.clip(x, soft_max_lower_bound, soft_max_up_bound)
-    sigmoid = 1 / (1 + xp.exp(-inside))
     kept = (x > soft_max_lower_bound) & (x < soft_max_up_bound)
-    return d_y * (sigmoid - click + (sigmoid - score) * scored) * kept
+    return d_y * (distance(xp, inside, click) + distance(xp, inside, score) * scored) * kept

@@ -16,18 +16,35 @@ PREAMBLE = """\
 __device__ inline float dp_max(float a, float b) { return a > b || a != a ? a : b; }
 __device__ inline float dp_min(float a, float b) { return a < b || a != a ? a : b; }
 __device__ inline float dp_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float dp_against(float x) { return dp_sigmoid(-x); }
 __device__ inline float dp_normal(float x) { return 0.5f * erfcf(x * -0.70710678f); }
+__device__ inline float dp_bell(float x) { return expf(-0.5f * x * x); }
+__device__ inline float dp_steepness(float x) {
+  float e = expf(-2.0f * fabsf(x));
+  return 4.0f * e / ((1.0f + e) * (1.0f + e));
+}
+__device__ inline float dp_tanh_shrink(float x) {
+  if (fabsf(x) >= 0.625f) return x - tanhf(x);
+  float z = x * x;
+  float y = (((2.5052108e-7f * z + 2.2045855e-5f) * z + 1.1904762e-3f) * z + 0.033333333f) * z;
+  return (y + 0.33333333f) * z * x / coshf(x);
+}
 """
 """Functions that translated expressions call; like NumPy's, they hand nan on."""
 
 _CONSTANTS = {"zero": "0.0f", "one": "1.0f", "two": "2.0f", "half": "0.5f"}
 _FUNCTIONS = {
     "abs": "fabsf",
+    "against": "dp_against",
+    "bell": "dp_bell",
     "ceil": "ceilf",
     "cos": "cosf",
     "exp": "expf",
+    "exp_bounded": "expf",
+    "expm1": "expm1f",
     "floor": "floorf",
     "log": "logf",
+    "log1p": "log1pf",
     "max": "dp_max",
     "min": "dp_min",
     "normal": "dp_normal",
@@ -35,7 +52,9 @@ _FUNCTIONS = {
     "sigmoid": "dp_sigmoid",
     "sin": "sinf",
     "sqrt": "sqrtf",
+    "steepness": "dp_steepness",
     "tanh": "tanhf",
+    "tanh_shrink": "dp_tanh_shrink",
 }
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+",
