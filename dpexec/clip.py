@@ -121,7 +121,7 @@ class GradientClipBase:
         pairs = [(param, grad) for param, grad in params_grads if grad is not None]
         if not any(self._needs_clip(param) for param, _ in pairs):
             return pairs
-        block = pairs[0][0].block.program.global_block()
+        block = pairs[0][0].block.program._gradient_block()
         start = len(block.ops)
         with name_scope("gradient_clip"):
             clipped = self._clip(pairs)
@@ -337,7 +337,7 @@ def append_gradient_clip_ops(params_grads: list[ParamGrad]) -> list[ParamGrad]:
     clips = {param.name: _own_clip(param) for param, grad in params_grads if grad is not None}
     if not any(clips.values()):
         return params_grads
-    block = params_grads[0][0].block.program.global_block()
+    block = params_grads[0][0].block.program._gradient_block()
     start = len(block.ops)
     for param, grad in params_grads:
         clip = clips.get(param.name)

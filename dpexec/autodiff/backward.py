@@ -74,10 +74,14 @@ def append_backward(
     Returns:
         Pairs of parameter and gradient, in the order of ``parameter_list``.
 
+    In a branch (``cond``, ``case``, ``Switch``) the gradients go to a block of their own. That runs
+    behind the branch if this runs, and goes on through the operators before it.
+
     Raises:
         TypeError: an argument is of a wrong type.
         ValueError: a callback cannot be called.
-        NotImplementedError: the loss lies in a sub-block, or one is in the way of recomputation.
+        NotImplementedError: the loss lies in a sub-block that is complete, or one is in the way of
+            recomputation.
         MissingGradientError: an operator between loss and parameters has no gradient.
 
     Source: ``fluid.backward.append_backward``.
@@ -85,24 +89,30 @@ def append_backward(
     _check_type(loss, "loss", Variable)
     _check_callbacks(callbacks)
     kept = variable_names(checkpoints or [], "checkpoints")
-    if loss.block.idx:
+    program = loss.block.program
+    inside = program.current_block()
+    ops = _ops_until(inside)
+    if inside.idx and kept:
+        raise NotImplementedError("append_backward: branches cannot be computed again")
+    if loss.block.idx and not any(loss.name in op.output_arg_names for op in ops):
         raise NotImplementedError(
-            f"append_backward: loss {loss.name} lies in a control flow block; only losses of the "
-            "global block are supported"
+            f"append_backward: loss {loss.name} lies in a control flow block that is complete; "
+            "minimize it inside, or return it from there"
         )
-    block, program = loss.block, loss.block.program
+    block = program._gradient_block()
     wanted = _parameter_names(program, parameter_list)
     no_grad = _no_gradient(program, no_grad_set)
     loss_op = _producer(loss)
-    program._appending_grad_times += 1
+    program._appending_grad_times += not inside.idx
     grad_of = GradientNames(block)
     first = grad_of.seed(loss.name)
     scalar = loss.shape == (1,)
     seeds = [_seed(loss, first, loss_op.callsite)] if scalar else _ones_like(loss, first)
-    path = relevant_ops(block, {loss.name}, set(), no_grad)
+    path = relevant_ops(ops, {loss.name}, set(), no_grad)
     if kept:
         seed_dropouts(block, path)
-    append_gradients(block, path, seeds, {}, no_grad, grad_of, callbacks or [], kept)
+    with program._gradient_block_guard():
+        append_gradients(block, path, seeds, {}, no_grad, grad_of, callbacks or [], kept)
     loss_op._set_attr(roles.ROLE, roles.FORWARD | roles.LOSS)
     pairs = [
         (program.global_block().var(name), block.var(grad_of(name)))
@@ -173,7 +183,7 @@ def gradients(
         else:
             supplied.setdefault(grad_of(target.name), []).append(gradient.name)
     path = relevant_ops(
-        block, {target.name for target in targets}, {var.name for var in inputs}, no_grad
+        block.ops, {target.name for target in targets}, {var.name for var in inputs}, no_grad
     )
     append_gradients(block, path, seeds, supplied, no_grad, grad_of, [])
     found: list[Variable | None] = []
@@ -263,6 +273,12 @@ def _append_step(
         if var is not None:  # a gradient is like its variable, whatever could be derived
             grad.set_spec(grad.spec.replace(shape=var.shape, dtype=var.dtype))
     return op
+
+
+def _ops_until(block: Block) -> list[Operator]:
+    """The operators that run until a block ends, in order: of the blocks around it, too."""
+    around = _ops_until(block.program.block(block.parent_idx)) if block.idx else []
+    return [*around, *block.ops]
 
 
 def _producer(var: Variable) -> Operator:

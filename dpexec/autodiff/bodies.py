@@ -41,7 +41,7 @@ def append_gradient_block(
         if given[name] not in inside and around._find_var_recursive(given[name]) is None:
             var = body._var_recursive(name)
             around.create_var(name=given[name], shape=var.shape, dtype=var.dtype, type=var.type)
-    path = relevant_ops(body, set(given), set(), set(no_grad))
+    path = relevant_ops(body.ops, set(given), set(), set(no_grad))
     outside = set(given.values()) - inside
     try:
         append_gradients(block, path, [], supplied, set(no_grad), grad_of, [], outside=outside)

@@ -43,17 +43,17 @@ class PendingOp:
 
 
 def relevant_ops(
-    block: Block, targets: set[str], inputs: set[str], no_grad: set[str]
+    ops: Iterable[Operator], targets: set[str], inputs: set[str], no_grad: set[str]
 ) -> list[Operator]:
     """The operators through which gradients of ``targets`` flow, in program order.
 
     Args:
-        block: the block of the operators.
+        ops: all operators, in program order.
         targets: names of the variables that are differentiated.
         inputs: where the gradients shall arrive; empty for wherever they can.
         no_grad: names of variables at which gradients stop.
     """
-    ops = [op for op in block.ops if op.definition.make_undo or not op.definition.no_grad]
+    ops = [op for op in ops if op.definition.make_undo or not op.definition.no_grad]
     if inputs:
         reached, dependent = set(inputs), []
         for op in ops:

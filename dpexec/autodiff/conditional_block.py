@@ -32,4 +32,10 @@ def conditional_block_grad_maker(context: GradContext) -> list[GradOp]:
         for name, grad in zip(names, context.input_grads.get("Input", []), strict=True)
     ]
     attrs = {"is_scalar_condition": forward.attrs["is_scalar_condition"], "sub_block": block}
-    return [GradOp("conditional_block_grad", inputs, {"Input@GRAD": grads}, attrs)]
+    flowing = {name: grad for name, grad in outputs.items() if grad}
+    zeros = [
+        GradOp("fill_zeros_like", {"X": [name]}, {"Out": [grad]}, {})
+        for name, grad in flowing.items()
+        if grad not in context.flowing
+    ]
+    return [*zeros, GradOp("conditional_block_grad", inputs, {"Input@GRAD": grads}, attrs)]

@@ -128,6 +128,11 @@ class _Builder:
     # ---- computation
 
     def _place(self, op: Operator) -> list[OpNode]:
+        if self.sums and _trains_in_branch(op):
+            raise NotImplementedError(
+                "If optimizer is used in control flow, training on multi-places is not supported: "
+                f"a branch may run on one device alone. It is made by {op.callsite}"
+            )
         if seeds_gradient(op) and self.options.scale_loss_grad:
             if self.options.keep_loss_grad:
                 return []
@@ -239,6 +244,12 @@ class _Builder:
         for reader in readers:
             if reader is not writer and not any(v in writer.inputs for v in reader.outputs):
                 self.graph.order(reader, writer)
+
+
+def _trains_in_branch(op: Operator) -> bool:
+    """Whether a loss is minimized in the branch that an operator belongs to."""
+    inner = (other for body in op.bodies for other in body.ops)
+    return op.type == "conditional_block_grad" and any(o.role & roles.OPTIMIZE for o in inner)
 
 
 def _require_one_state(op: Operator) -> None:

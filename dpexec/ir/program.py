@@ -100,6 +100,30 @@ class Program(Prunable):
         self._changed()
         return self.current_block()
 
+    def _gradient_block(self) -> Block:
+        """The block for gradients of the current one: itself, or beside a branch another one.
+
+        Whoever makes the operator that runs the branch lets another one run that block after it.
+        """
+        current = self.current_block()
+        if not current.idx or current.forward_block_idx >= 0:
+            return current
+        if current.backward_block_idx < 0:
+            made = self._create_block(current.parent_idx)
+            made.forward_block_idx = current.idx
+            self.current_block_idx = current.idx
+        return self.block(current.backward_block_idx)
+
+    @contextlib.contextmanager
+    def _gradient_block_guard(self) -> Iterator[None]:
+        """Layers inside go to the block for gradients of the current one."""
+        before = self.current_block_idx
+        self.current_block_idx = self._gradient_block().idx
+        try:
+            yield
+        finally:
+            self.current_block_idx = before
+
     def _rollback(self) -> None:
         self.current_block_idx = self.current_block().parent_idx
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from dpexec.checks import check_variable_and_dtype
 from dpexec.core.dtypes import VarType
+from dpexec.ir import roles
 from dpexec.ir.block import Block
+from dpexec.ir.operator import Operator
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.elementwise import logical_and, logical_not
@@ -34,14 +36,27 @@ __all__ = ["Switch", "While", "while_loop"]
 
 
 @contextlib.contextmanager
-def new_body(helper: LayerHelper) -> Iterator[Block]:
-    """A new block, which layers are added to inside a ``with`` block."""
+def new_body(helper: LayerHelper, trains: bool = False) -> Iterator[Block]:
+    """A new block, which layers are added to inside a ``with`` block.
+
+    Args:
+        helper: of the layer that runs it.
+        trains: whether losses may be minimized inside.
+
+    Raises:
+        NotImplementedError: one was, and may not.
+    """
     program = helper.main_program
     body = program._create_block()
     try:
         yield body
     finally:
         program._rollback()
+    if body.backward_block_idx >= 0 and not trains:
+        raise NotImplementedError(
+            f"a loss is minimized inside {helper.layer_type}, which may run several times: that is "
+            "possible in cond, case, switch_case and Switch alone"
+        )
 
 
 class ConditionalBlock:
@@ -74,15 +89,35 @@ class ConditionalBlock:
     @contextlib.contextmanager
     def block(self) -> Iterator[Block]:
         """Build into the block; a Python error inside leaves it without an operator."""
-        with new_body(self.helper) as body:
+        with new_body(self.helper, trains=True) as body:
             yield body
         parent = body.program.current_block()
         reads, writes = body._outer_names()
-        parent.append_op(
+        forward = parent.append_op(
             "conditional_block",
             inputs={"Cond": self.inputs, "Input": reads},
             outputs={"Out": writes, "Scope": parent.create_var(type=VarType.STEP_SCOPES)},
             attrs={"sub_block": body, "is_scalar_condition": self.is_scalar_condition},
+        )
+        if body.backward_block_idx >= 0:
+            _append_training(forward, body)
+
+
+def _append_training(forward: Operator, body: Block) -> None:
+    """Let the gradients and updates of a branch, in which a loss is minimized, run after it."""
+    program, outputs = body.program, forward.outputs["Out"]
+    block = program.block(body.backward_block_idx)
+    with program._backward_role_guard():
+        forward.block.append_op(
+            "conditional_block_grad",
+            inputs={
+                "Cond": forward.inputs["Cond"],
+                "Input": block._outer_names()[0],
+                "Out": outputs,
+                "Out@GRAD": [roles.EMPTY] * len(outputs),
+                "Scope": forward.outputs["Scope"],
+            },
+            attrs={**forward.plain_attrs(), "sub_block": block},
         )
 
 

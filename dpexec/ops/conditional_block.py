@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Spec, op, require
-from dpexec.ir.roles import EMPTY, grad_name
+from dpexec.ir.roles import EMPTY, GRAD_SUFFIX, grad_name
 from dpexec.ops._totals import dense
 
 Locals = Mapping[str, Any]
@@ -105,7 +105,7 @@ def _infer_grad(
 
 @op(
     "conditional_block_grad",
-    inputs="Cond[] Input?[] Out?[] Out@GRAD[] Scope",
+    inputs="Cond[] Input?[] Out?[] Out@GRAD?[] Scope",
     outputs="Input@GRAD?[]",
     infer=_infer_grad,
     lazy=True,
@@ -125,8 +125,13 @@ def conditional_block_grad(
     """Gradients of what a ``conditional_block`` reads, by the operators of ``sub_block``.
 
     If the block did not run, they are zero, but for what it would have overwritten: that keeps its
-    gradient (the real Paddle has zeros there, too). Source: Paddle op ``conditional_block_grad``.
+    gradient (the real Paddle has zeros there, too). If a loss was minimized in the block, the
+    operators of ``sub_block`` also update parameters. Source: Paddle op ``conditional_block_grad``.
     """
+    if not names.get("Input" + GRAD_SUFFIX):  # the body has updates, whose gradients it keeps
+        if _holds(conditions, is_scalar_condition):
+            body(scope)
+        return []
     if not _holds(conditions, is_scalar_condition):
         given = [n for n, g in zip(names["Out"], names["Out@GRAD"], strict=True) if g != EMPTY]
         kept = dict(zip(given, d_outputs, strict=True))

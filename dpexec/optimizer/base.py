@@ -196,8 +196,9 @@ class Optimizer:
         """
         params_grads = sorted(params_grads, key=lambda pair: pair[0].name)
         clip = append_gradient_clip_ops if self._grad_clip is None else self._grad_clip
-        params_grads = append_regularization_ops(clip(params_grads), self.regularization)
-        return self._create_optimization_pass(params_grads)
+        with default_main_program()._gradient_block_guard():
+            params_grads = append_regularization_ops(clip(params_grads), self.regularization)
+            return self._create_optimization_pass(params_grads)
 
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: list[ParamGrad]
@@ -316,7 +317,7 @@ class Optimizer:
     # ---- operators
 
     def _create_optimization_pass(self, params_grads: list[ParamGrad]) -> list[Operator]:
-        block = default_main_program().global_block()
+        block = default_main_program()._gradient_block()
         start = len(block.ops)
         self._create_accumulators(block, [p for p, _ in params_grads if p.trainable])
         self._create_global_learning_rate()

@@ -60,7 +60,8 @@ class LookaheadOptimizer:
         program = loss.block.program
         startup = default_startup_program() if startup_program is None else startup_program
         params = program.all_parameters()
-        with program_guard(program, startup), program._optimized_guard([]):
+        beside = program._gradient_block_guard()
+        with program_guard(program, startup), program._optimized_guard([]), beside:
             slow = {param.name: _slow(param, startup) for param in params}
             k: Any = layers.create_global_var([1], self.k, "int32", True, name="lookahead_k")
             alpha = layers.create_global_var(

@@ -83,8 +83,8 @@ AS_IT_IS = Variant()
 
 
 def updating(op: Operator) -> bool:
-    """Whether an operator is one of an optimizer."""
-    return bool(op.role & roles.OPTIMIZE)
+    """Whether an operator is one of an optimizer, or runs some."""
+    return any(inner.role & roles.OPTIMIZE for inner in op.with_inner())
 
 
 def fed_levels(program: Program, feed: Any) -> Levels:
