@@ -1,7 +1,7 @@
 """``python -m dpexec.ops``: which operators there are, and what is not as in Paddle 1.8.5.
 
-``coverage`` prints which there are and which are missing; ``differences docs/differences.md``
-writes the table of operators in that guide anew.
+``coverage`` prints which there are, and which of Paddle's are missing and why; ``differences
+docs/differences.md`` writes the table of operators in that guide anew.
 
 ``tier1.txt`` lists the operator types that dense, convolutional and sparse-embedding programs for
 fluid use, the most frequent first.
@@ -18,6 +18,7 @@ import dpexec.ops  # noqa: F401 - registers all operators
 from dpexec.ir import opdef
 from dpexec.ir.opdef import OpDef, SampleRng
 from dpexec.ops import _differences
+from dpexec.ops._absent import ABSENT, here, paddle_types
 
 __all__ = ["coverage", "main", "missing", "tier1"]
 
@@ -33,25 +34,40 @@ def missing(types: Iterable[str]) -> list[str]:
 
 
 def coverage() -> str:
-    """The table of all operators, and what is missing of ``tier1.txt``, as text."""
+    """The table of all operators, and what is missing of Paddle's and ``tier1.txt``, as text."""
     known = opdef.registered()
     width = max(map(len, known)) + 2
-    wanted = tier1()
-    lines = [f"{'operator':<{width}}{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<6}tier 1"]
+    wanted, theirs = tier1(), set(paddle_types())
+    columns = f"{'kernel':<8}{'gradient':<10}{'samples':<9}{'ulps':<6}{'Paddle':<8}tier 1"
+    lines = [f"{'operator':<{width}}{columns}"]
     for name in sorted(known):
-        sampled = _samples(known[name])
+        sampled, shared = _samples(known[name]), "yes" if name in theirs else "no"
         ulps = "" if known[name].ulps is None else known[name].ulps
-        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{ulps:<6}"
+        cells = f"{'yes':<8}{_gradient(known[name]):<10}{sampled:<9}{ulps:<6}{shared:<8}"
         lines.append(f"{name:<{width}}{cells}{'yes' if name in wanted else ''}".rstrip())
     absent = missing(wanted)
     lines += [
         "",
         f"{len(known)} operators; 'by x' samples: the numeric gradients of operator x check it.",
         "ulps: by how many units in the last place results may differ from the exact ones.",
+        *_compared(),
         f"tier 1: {len(wanted) - len(absent)} of {len(wanted)} types",
         "missing: " + (", ".join(absent) if absent else "nothing"),
     ]
     return "\n".join(lines)
+
+
+def _compared() -> list[str]:
+    """What Paddle 1.8.5 registers on CPUs, what of it is here, and why the rest is not."""
+    theirs, shared = paddle_types(), here()
+    absent = missing(theirs)
+    width = max(map(len, absent), default=0) + 2
+    more = len(opdef.registered()) - len(shared)
+    return [
+        f"Paddle 1.8.5 registers {len(theirs)} operators on CPUs: {len(shared)} are here, "
+        f"{len(absent)} are not; {more} here are of GPUs, later versions, or dpexec's own",
+        *(f"  {name:<{width}}{ABSENT.get(name, 'no reason is known')}" for name in absent),
+    ]
 
 
 def _gradient(definition: OpDef) -> str:

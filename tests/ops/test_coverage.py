@@ -1,5 +1,6 @@
 """The table of operators."""
 
+import re
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 from dpexec.ir import opdef
 from dpexec.ops import __main__ as command
+from dpexec.ops._absent import ABSENT, here, paddle_types
 
 
 def rows(text):
@@ -25,6 +27,20 @@ def test_every_operator_has_a_row():
     assert list(table) == sorted(opdef.registered())
     assert table["relu"][:2] == ["yes", "yes"] and table["relu"][-1] == "yes"
     assert table["sgd"][1] == "none"
+
+
+def test_the_types_of_paddle_are_sorted_and_come_once():
+    types = paddle_types()
+    assert types == sorted(set(types)) and len(types) == 675
+
+
+def test_every_absent_operator_of_paddle_has_a_reason():
+    absent = set(paddle_types()) - set(opdef.registered())
+    assert absent == set(ABSENT), "a line of dpexec/ops/_absent.py for each, and for no other"
+    text = command.coverage()
+    assert f"{len(here())} are here, {len(absent)} are not" in text
+    for type, reason in ABSENT.items():
+        assert re.search(rf"^  {type} +{re.escape(reason)}$", text, re.MULTILINE)
 
 
 def test_missing_types_are_named():
