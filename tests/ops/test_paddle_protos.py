@@ -32,6 +32,13 @@ OTHER_OPERATORS = {
     "copy_lod": "offsets of sequences are no variables in Paddle",
     "dgc": "Paddle has it on GPUs alone",
     "fused_batch_norm_act": "Paddle has it on GPUs alone",
+    **dict.fromkeys(
+        (
+            *("fused_embedding_eltwise_layernorm", "fused_fc_elementwise_layernorm"),
+            *("fusion_transpose_flatten_concat", "multihead_matmul", "skip_layernorm"),
+        ),
+        "Paddle has it on GPUs alone",
+    ),
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
     "fused_adam": "Paddle's pass makes one adam of parameters that lie together",
     "fused_momentum": "as fused_adam",

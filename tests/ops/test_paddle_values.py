@@ -41,6 +41,13 @@ FEWER_SETTINGS = {
     **dict.fromkeys(
         ("fused_gemm_epilogue", "fused_gemm_epilogue_grad"), "of later versions, on GPUs alone"
     ),
+    **dict.fromkeys(
+        (
+            *("fused_embedding_eltwise_layernorm", "fused_fc_elementwise_layernorm"),
+            *("fusion_transpose_flatten_concat", "multihead_matmul", "skip_layernorm"),
+        ),
+        "Paddle has it on GPUs alone: tests/ops/test_fused_for_gpus.py",
+    ),
     "fusion_group": "enable_auto_fusion makes it, of operators that are compared",
     **dict.fromkeys(
         ("pyramid_hash", "pyramid_hash_grad"),
