@@ -14,6 +14,7 @@ __all__ = [
     "ClusterError",
     "EOFException",
     "EnforceNotMet",
+    "FunctionError",
     "MissingGradientError",
     "MissingKernelError",
     "SchedulerLostError",
@@ -71,13 +72,26 @@ class SchedulerLostError(ClusterError):
     """The scheduler of the cluster does not answer."""
 
 
+class FunctionError(Exception):
+    """A function of the user that an operator calls has failed.
+
+    Args:
+        error: what it raised, or what that says.
+    """
+
+    def __init__(self, error: BaseException | str) -> None:
+        super().__init__(error if isinstance(error, str) else f"{type(error).__name__}: {error}")
+
+
 def mistake_behind(error: EnforceNotMet) -> BaseException | None:
     """What caused an operator's error, if that tells more than the error does.
 
     Kernels refuse values by a ValueError, whose text the operator's error has. Any other cause is a
-    mistake in a kernel.
+    mistake in a kernel, or in a function of the user.
     """
     cause = error.__cause__
+    if isinstance(cause, FunctionError):
+        return cause.__cause__
     return None if isinstance(cause, EnforceNotMet | ValueError) else cause
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpexec.core.lod import NO_SEQUENCES, Lod, lod_name
 from dpexec.core.tensors import LoDTensor
+from dpexec.errors import EOFException, FunctionError
 from dpexec.ir.opdef import GradContext, GradOp, op, require
 from dpexec.ops._sequences import at_their_places
 
@@ -76,7 +77,12 @@ def py_func(
         "functions in the same order first",
     )
     given = at_their_places(names["X@LOD"], lods) if lods else [NO_SEQUENCES for _ in x]
-    result = registered_callables[forward_callable_id](*map(_tensor, x, given))
+    try:
+        result = registered_callables[forward_callable_id](*map(_tensor, x, given))
+    except EOFException:
+        raise
+    except Exception as error:
+        raise FunctionError(error) from error
     results = result if isinstance(result, (list, tuple)) else [result]
     arrays = [item if item is None else xp.asarray(np.array(item)) for item in results]
     wanted = names.get("Out@LOD", ())

@@ -19,7 +19,7 @@ from dpexec import kernels
 from dpexec.core.dtypes import to_numpy
 from dpexec.core.random import RandomStream
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.errors import EnforceNotMet, EOFException
+from dpexec.errors import EnforceNotMet, EOFException, FunctionError
 from dpexec.graph.ssa import OpNode
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator, op_error
@@ -322,6 +322,10 @@ def _run_step(step: Step, envs: Sequence[Env]) -> None:
         env.pop(name, None)
 
 
+_TOLD = (ValueError, EnforceNotMet, FunctionError)
+"""Errors of kernels whose text is enough."""
+
+
 def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exception:
     """What is raised when a kernel failed.
 
@@ -336,7 +340,9 @@ def kernel_error(op: Operator, node: OpNode, env: Env, error: Exception) -> Exce
     problem = str(error) or type(error).__name__
     if isinstance(error, KeyError) and error.args[0] in found:
         problem = f"PreconditionNotMet: input variable {error.args[0]} has no value"
-    elif not isinstance(error, (ValueError, EnforceNotMet)):  # no rule of the operator is broken
+    elif not isinstance(
+        error, (ValueError, EnforceNotMet, FunctionError)
+    ):  # no rule of the operator is broken
         problem = f"{type(error).__name__}: {error}"
     return op_error(op, problem, shown, f"device {node.device}")
 

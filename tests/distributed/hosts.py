@@ -21,6 +21,7 @@ from tests.distributed import delay as cable
 from tests.waiting import until
 
 _LARGEST = 70_000  # bytes of what the kernel sends at once if it need not cut it into frames
+_NOBODY = "02:00:00:00:00:01"
 _JUMBO = 9000  # bytes of a frame: a process that carries them has fewer to carry
 
 _numbers = itertools.count(os.getpid())
@@ -105,6 +106,19 @@ class Host:
     def cut(self) -> None:
         """Cut the link: nobody is told."""
         _ip("link", "set", self.link, "down")
+
+    def lose(self, other: "Host") -> None:
+        """Send nothing to another host any more: its frames go to nobody, who does not say so."""
+        self._neighbour("replace", other, "lladdr", _NOBODY, "nud", "permanent")
+
+    def find(self, other: "Host") -> None:
+        """Send to another host again."""
+        with contextlib.suppress(subprocess.CalledProcessError):  # it was not lost
+            self._neighbour("del", other)
+
+    def _neighbour(self, action: str, other: "Host", *options: str) -> None:
+        command = ["ip", "neigh", action, other.address, *options, "dev", self._inside]
+        _ip("netns", "exec", self.name, *command)
 
     @property
     def received(self) -> int:

@@ -1,5 +1,6 @@
 """What users see of an operator's error: their call and the operator, and nothing of the inside."""
 
+import threading
 import traceback
 
 import pytest
@@ -7,7 +8,8 @@ from distributed import Client
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet, mistake_behind
-from tests.runtime.nets import train, word_batches, words
+from tests.distributed.clusters import workers
+from tests.runtime.nets import batches, classifier, train, word_batches, words
 
 FILES = 5  # of the executor, at most
 
@@ -17,6 +19,13 @@ def client():
     options = {"n_workers": 2, "processes": False, "dashboard_address": ":0"}
     with Client(**options, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A client whose workers are processes of their own: errors travel."""
+    with workers(2) as found:
+        yield found.client
 
 
 def failing_run(**options):
@@ -55,3 +64,61 @@ def test_mistakes_of_kernels_stay_to_be_seen():
         error = EnforceNotMet("operator x")
         error.__cause__ = cause
         assert (mistake_behind(error) is cause) is seen
+
+
+class TwoParts(Exception):
+    """Cannot be made of what it says, as pickle would."""
+
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+
+class Locked(Exception):
+    """Cannot travel to another process at all."""
+
+    def __init__(self):
+        super().__init__("locked")
+        self.lock = threading.Lock()
+
+
+FAILURES = {
+    "ValueError: bad": lambda: ValueError("bad"),
+    "KeyError: 'k'": lambda: KeyError("k"),
+    "StopIteration: ": StopIteration,
+    "TwoParts: 1 and 2": lambda: TwoParts(1, 2),
+    "Locked: locked": Locked,
+}
+
+
+def of_function(failure, **options):
+    """What a run raises where a function of the user fails."""
+
+    def fails(x):
+        raise failure()
+
+    net = classifier()
+    main = net.main.clone()
+    with fluid.program_guard(main), fluid.unique_name.guard():
+        out = main.global_block().create_var(name="out", dtype="float32", shape=[-1, 3])
+        fluid.layers.py_func(fails, main.global_block().var(net.prediction.name), out)
+    net.main = main
+    with pytest.raises(EnforceNotMet) as caught:
+        train(net, batches(1), 2, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("text", FAILURES)
+@pytest.mark.parametrize("how", ["threads", "tasks", "gang"])
+def test_functions_of_the_user_fail_by_the_class_of_their_error(request, how, text):
+    options = {}
+    if how != "threads":
+        options = {"scheduler": request.getfixturevalue("processes"), "collectives": how}
+    first = str(of_function(FAILURES[text], **options)).splitlines()[0]
+    assert first.endswith(f": {text}") and "operator py_func on device" in first
+
+
+@pytest.mark.parametrize("how", ["tasks", "gang"])
+def test_functions_that_exit_end_no_worker(processes, how):
+    error = of_function(lambda: SystemExit(3), scheduler=processes, collectives=how)
+    assert "SystemExit: 3" in str(error)
+    assert len(processes.nthreads()) == 2

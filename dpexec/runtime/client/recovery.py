@@ -109,10 +109,11 @@ class Recovery:
                 lost = WorkerLostError(str(error), {})
             left = left - 1 if self._group.complete == complete else _ATTEMPTS
             complete = self._group.complete
+        gone = lost.lost if lost else {}
+        why = ", which may be what kills them (for want of memory?)" if gone else ""
         raise WorkerLostError(
-            f"workers were lost {_ATTEMPTS} times at the same step, which may be what kills them "
-            f"(for want of memory?); the last time: {lost}",
-            lost.lost if lost else {},
+            f"workers were lost {_ATTEMPTS} times at the same step{why}; the last time: {lost}",
+            gone,
         )
 
     def regroup(self, lost: Mapping[str, str]) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import dask
 
 from dpexec.errors import ClusterError, StateLostError, WorkerLostError
+from dpexec.runtime.client.candidates import Candidates
 from dpexec.runtime.client.home_table import HomeTable
 from dpexec.runtime.client.waiting import Contact
 from dpexec.runtime.cluster import state as cluster_state
@@ -27,7 +28,6 @@ from dpexec.runtime.compilation import Compilation
 __all__ = ["ReplicaGroup"]
 
 _LOOK = 1.0  # seconds between looks at who has joined or left
-_WAIT = 0.2  # seconds between looks while there are no workers
 
 _NO_ADVICE = {"distributed.admin.large-graph-warning-threshold": "1 PB"}
 """Parameters come from the scope: nobody can follow dask's advice to load them on the workers."""
@@ -62,11 +62,9 @@ class ReplicaGroup:
         self.filled = False
         graph, _ = spec.graph()
         self.own = own_names(graph)
-        self._silent: dict[str, Any] = {}  # a task for each, which ends when the worker awakes
-        self._unfit: set[str] = set()
-        self._looked = time.monotonic()
-        homes = HomeTable([""] * len(graph.places))
-        self._set_up(homes.among(self._living()))
+        self._candidates = Candidates(contact)
+        self.homes = HomeTable([""] * len(graph.places))
+        self._set_up()
 
     @property
     def mirrors(self) -> list[tuple[int, str]]:
@@ -119,42 +117,13 @@ class ReplicaGroup:
         Raises:
             WorkerLostError: the worker of a replica has left.
         """
-        if time.monotonic() - self._looked < _LOOK:
+        if time.monotonic() - self._candidates.looked < _LOOK:
             return False
-        living = self._living()
+        living = self._candidates.living()
         gone = {w: "has left the cluster" for w in self.homes.workers if w not in living}
         if gone:
             raise WorkerLostError(f"{self._named(gone)}", gone)
         return self.homes.is_crowded(living)
-
-    def _living(self) -> list[str]:
-        """The workers that can be homes.
-
-        Raises:
-            ClusterError: none has come within the limit.
-        """
-        deadline = time.monotonic() + self._contact.limit
-        while True:
-            there = self._contact.workers()
-            asleep = {w: f for w, f in self._silent.items() if w in there and not f.done()}
-            self._silent, self._looked = asleep, time.monotonic()
-            living = [w for w in there if w not in asleep and w not in self._unfit]
-            if living:
-                return living
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"the cluster of {self._contact.client} has no workers, and none has come for "
-                    f"{self._contact.limit:g} s"
-                )
-            time.sleep(_WAIT)
-
-    def _leave_out(self, lost: Collection[str]) -> None:
-        """Let workers that may still be known to the scheduler be no homes before they answer."""
-        for worker in lost:
-            if worker not in self._silent:
-                self._silent[worker] = self._contact.client.submit(
-                    _awake, workers=[worker], allow_other_workers=False, pure=False
-                )
 
     # ---- another epoch
 
@@ -172,17 +141,18 @@ class ReplicaGroup:
             ClusterError: there are no workers.
         """
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
-        self._leave_out(lost)
+        self._candidates.leave_out(lost)
         before = self.homes
-        answers, silent = self._stop(self._living())
-        self._leave_out(silent)
+        answers, silent = self._stop(self._candidates.living())
+        self._candidates.leave_out(silent)
         held = {worker: found for worker, found in answers.items() if found is not None}
         step = _common(held, self.complete, allowed)
         if not answers:
             raise WorkerLostError(f"{self._named(silent)}", silent)
-        self._move(before.among(answers), held, step)
+        self._move(self._candidates.homes(before, answers), held, step)
         gone = {w: {**lost, **silent}.get(w, "is gone") for w in before.workers if w not in answers}
-        self._report(before, gone)
+        out = before.workers.keys() - self.homes.workers.keys() - gone.keys()
+        self._report(before, gone | dict.fromkeys(out, "does not reach all others"))
 
     def _stop(self, workers: Sequence[str]) -> tuple[dict[str, Held | None], dict[str, str]]:
         """Let workers end what is left of earlier epochs, however long a task of them takes.
@@ -207,11 +177,11 @@ class ReplicaGroup:
         """Begin another epoch without any state; the next steps work on what is sent first."""
         self.epoch = self.epoch._replace(number=self.epoch.number + 1)
         self.filled = False
-        self._set_up(self.homes.among(self._living()))
+        self._set_up()
 
-    def _set_up(self, homes: HomeTable) -> None:
-        self.homes = homes
-        self._make_room(homes.workers, self.complete)
+    def _set_up(self) -> None:
+        self.homes = self._candidates.homes(self.homes, self._candidates.living())
+        self._make_room(self.homes.workers, self.complete)
 
     def _make_room(self, homes: Mapping[str, Sequence[int]], step: int) -> None:
         futures = [self._submit(worker, cluster_state.setup, step, self._spec) for worker in homes]
@@ -228,7 +198,7 @@ class ReplicaGroup:
         except ClusterError:
             raise
         except Exception as error:
-            self._unfit.add(worker)
+            self._candidates.refuse(worker)
             why = f"cannot take replicas ({type(error).__name__}: {error})"
             _logger.warning("worker %s %s", worker, why)
             raise WorkerLostError(f"worker {worker} {why}", {worker: why}) from error
@@ -287,21 +257,31 @@ class ReplicaGroup:
         ]
         if not sources:
             raise StateLostError(self._lost(devices[0]))
-        own = {device: self._own_part(device, held, step) for device in devices}
-        home, device = min(sources, key=lambda source: source[0] != worker)  # itself, if it can
-        take = cluster_state.take
-        common = self._submit(home, take, step, device, False, None, self.own[device])
+        own = {device: self._own_part(device, worker, held, step) for device in devices}
+        home, device = min(sources, key=lambda source: self._distance(source[0], worker))
+        common = self._part(home, worker, step, device, False, None, self.own[device])
         return {device: [*part, common] for device, part in own.items()}
 
-    def _own_part(self, device: int, held: Mapping[str, Held], step: int) -> list[Any]:
-        """A task that gives what only one replica has; none if there is nothing."""
+    def _distance(self, home: str, worker: str) -> int:
+        """Who gives a worker something that several have: itself, if it can."""
+        return 0 if home == worker else 1 if self._contact.reachability.between(home, worker) else 2
+
+    def _part(self, home: str, worker: str, step: int, device: int, *args: Any) -> Any:
+        """A task that gives state of a replica; what it gives, if the worker does not reach it."""
+        part = self._submit(home, cluster_state.take, step, device, *args)
+        if self._distance(home, worker) < 2:
+            return part
+        return self._contact.gather([part], {home: (device,)}, "to move replicas")[0]
+
+    def _own_part(self, device: int, worker: str, held: Mapping[str, Held], step: int) -> list[Any]:
+        """What gives a worker the state that only one replica has; nothing if there is none."""
         if not self.own[device]:
             return []
         for mirrored in (False, True):
             there = _having(held, device, step, mirrored)
             if there:
-                args = step, device, mirrored, self.own[device]
-                return [self._submit(there[0], cluster_state.take, *args)]
+                home = min(there, key=lambda home: self._distance(home, worker))
+                return [self._part(home, worker, step, device, mirrored, self.own[device])]
         raise StateLostError(self._lost(device))
 
     # ---- what is said
@@ -354,7 +334,3 @@ def _having(held: Mapping[str, Held], device: int, step: int, mirrored: bool) ->
         for worker, found in held.items()
         if step in (found.mirrors if mirrored else found.stores).get(device, ())
     ]
-
-
-def _awake() -> None:
-    """A worker that ran this does not sleep."""

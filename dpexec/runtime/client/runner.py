@@ -77,6 +77,7 @@ class ClusterRunner:
         self._scope, self._label, self._observers = replicas.scope, label, observers
         limit = float(strategy.collective_timeout)
         self._contact = Contact(client, limit)
+        self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
         self.token = begin_run(self._contact, client, limit)  # held by whoever reads state, too
         mirrored = strategy.recovery == "mirror"
         try:

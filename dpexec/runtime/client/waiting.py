@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
+from urllib.parse import urlsplit
 
 from distributed import CancelledError, KilledWorker
 from distributed.comm import CommClosedError
 from distributed.scheduler import NoValidWorkerError
 
 from dpexec.errors import SchedulerLostError, WorkerLostError
+from dpexec.runtime.client.reachability import Homes, Reachability, named
 
 __all__ = ["DASK_GAVE_UP", "Contact", "Homes"]
-
-Homes = Mapping[str, Sequence[int]]
-"""Addresses of workers, with the replicas that live there."""
 
 _LOOK = 0.25  # seconds between looks at who is still there
 _LEFT = "has left the cluster"
@@ -38,12 +38,16 @@ class Contact:
         client: a connected ``distributed.Client``.
         limit: seconds in which a worker has to answer.
 
+    Attributes:
+        reachability: which workers reach each other.
+
     Raises:
         SchedulerLostError: the client is closed.
     """
 
     def __init__(self, client: Any, limit: float) -> None:
         self._client, self.limit = client, limit
+        self.reachability = Reachability(self._reach, limit)
         self._scheduler = getattr(client.scheduler, "address", "a cluster")  # None once closed
         if self._is_closed():
             raise self._client_closed()
@@ -115,6 +119,22 @@ class Contact:
         """
         return self.reach(_PING, homes=homes, what=what)[1]
 
+    def check(self, homes: Homes, what: str) -> None:
+        """Find out which workers reach each other, see :class:`Reachability`.
+
+        Args:
+            homes: the workers.
+            what: why that matters, for errors.
+
+        Raises:
+            SchedulerLostError: the scheduler does not answer.
+        """
+        self._sync(self.reachability.check, homes, what)
+
+    def check_later(self, workers: Collection[str]) -> Future[None]:
+        """Find out the same, while the client does other things; gives what ends with it."""
+        return self.reachability.check_later(self.client.loop.asyncio_loop, workers)
+
     def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         """The results of tasks, however long these take, as long as their workers answer.
 
@@ -127,7 +147,8 @@ class Contact:
             Their results. If there is an error, the tasks are cancelled.
 
         Raises:
-            WorkerLostError: some workers have left or are silent, or dask has given tasks up.
+            WorkerLostError: some workers have left, are silent or do not reach each other, or dask
+                has given tasks up.
             SchedulerLostError: the scheduler is.
             Exception: what a task raised.
         """
@@ -172,7 +193,12 @@ class Contact:
     # ---- on the event loop of the client
 
     async def _reach(
-        self, function: Callable[..., Any], args: Sequence[Any], homes: Homes, what: str
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        homes: Homes,
+        what: str,
+        limit: float | None = None,
     ) -> tuple[dict[str, Any], dict[str, str]]:
         there = await self._present(what)  # dask would try for long to reach who has left
         lost = {address: _LEFT for address in homes if address not in there}
@@ -182,7 +208,7 @@ class Contact:
             if address in there
         }
         try:
-            lost |= await self._wait(calls, what)
+            lost |= await self._wait(calls, what, limit or self.limit)
         finally:
             for call in calls.values():
                 call.cancel()
@@ -206,14 +232,16 @@ class Contact:
             answers = await self.client.run(
                 function, *args, workers=[address], on_error="return", asynchronous=True
             )
-        except OSError:
-            return self._scheduler_lost(what)
+        except OSError as error:
+            return self._scheduler_lost(f"cannot be reached ({error})", what)
         return answers[address]
 
-    async def _wait(self, calls: Mapping[str, asyncio.Future[Any]], what: str) -> dict[str, str]:
+    async def _wait(
+        self, calls: Mapping[str, asyncio.Future[Any]], what: str, limit: float
+    ) -> dict[str, str]:
         """Wait for calls, up to the limit; returns what is wrong with those that did not end."""
         loop = asyncio.get_running_loop()
-        deadline, waiting = loop.time() + self.limit, dict(calls)
+        deadline, waiting = loop.time() + limit, dict(calls)
         lost: dict[str, str] = {}
         while waiting:
             left = max(deadline - loop.time(), 0.0)
@@ -221,7 +249,7 @@ class Contact:
             waiting = {address: call for address, call in waiting.items() if not call.done()}
             there = await self._present(what) if waiting else ()
             for address in [a for a in waiting if a not in there or not left]:
-                silent = f"did not answer for {self.limit:g} s"
+                silent = f"did not answer for {limit:g} s"
                 lost[address] = silent if address in there else _LEFT
                 del waiting[address]
         return lost
@@ -238,27 +266,60 @@ class Contact:
         """What the scheduler answers.
 
         Raises:
-            SchedulerLostError: it does not within the limit.
+            SchedulerLostError: it does not within the limit, or has ended.
         """
+        answer = asyncio.ensure_future(asking)
         try:
             async with asyncio.timeout(self.limit):
-                return await asking
-        except (OSError, TimeoutError) as error:
-            raise self._scheduler_lost(what) from error
+                while not answer.done():
+                    await asyncio.wait([answer], timeout=_LOOK)
+                    if not answer.done():
+                        await self._look_for_scheduler(what)
+                return await answer
+        except TimeoutError as error:
+            raise self._scheduler_lost(f"did not answer for {self.limit:g} s", what) from error
+        except OSError as error:
+            raise self._scheduler_lost(f"cannot be reached ({error})", what) from error
+        finally:
+            answer.cancel()
+            answer.add_done_callback(_looked_at)
+
+    async def _look_for_scheduler(self, what: str) -> None:
+        """Make sure that somebody listens where the scheduler does: dask would try again for long.
+
+        Raises:
+            SchedulerLostError: nobody does, so its process has ended.
+        """
+        parts = urlsplit(self._scheduler)
+        if parts.scheme not in ("tcp", "tls") or parts.port is None:
+            return
+        try:
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        except ConnectionRefusedError as error:
+            raise self._scheduler_lost(f"has ended ({error.strerror})", what) from error
+        except OSError:
+            return  # the network may come back
+        writer.close()
 
     async def _gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
         results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
-        watching = asyncio.ensure_future(self._watch(results, homes, what))
-        watching.add_done_callback(_looked_at)
+        watching = [
+            asyncio.ensure_future(watch(results, homes, what))
+            for watch in (self._watch, self._watch_links)
+        ]
+        for watch in watching:
+            watch.add_done_callback(_looked_at)
         try:
-            await asyncio.wait([results, watching], return_when=asyncio.FIRST_COMPLETED)
-            found: list[Any] = results.result() if results.done() else watching.result()
+            await asyncio.wait([results, *watching], return_when=asyncio.FIRST_COMPLETED)
+            ended = next(future for future in (results, *watching) if future.done())
+            found: list[Any] = ended.result()
             return found
         except DASK_GAVE_UP as error:
             await self._look(homes, what)
             raise WorkerLostError(f"dask gave up {what} ({error})", {}) from error
         finally:
-            watching.cancel()
+            for watch in watching:
+                watch.cancel()
             if not results.done():
                 await self._give_up(futures, results)
 
@@ -275,6 +336,16 @@ class Contact:
             await asyncio.sleep(_LOOK)
             await self._look(homes, what)
 
+    async def _watch_links(self, results: asyncio.Future[Any], homes: Homes, what: str) -> Any:
+        """Make sure that workers reach each other, but for those that are known not to."""
+        while not results.done():
+            await asyncio.sleep(self.reachability.pause)
+            known = set(self.reachability.apart)
+            await self.reachability.check(homes, what)
+            found = self.reachability.among(homes)
+            if new := [why for pair, why in found.items() if pair not in known]:
+                raise WorkerLostError(f"{'; '.join(new)}, awaited {what}", {})
+
     async def _look(self, homes: Homes, what: str) -> None:
         """Make sure that workers are there.
 
@@ -288,13 +359,11 @@ class Contact:
     # ---- errors
 
     def _worker_lost(self, lost: Mapping[str, str], homes: Homes, what: str) -> WorkerLostError:
-        parts = [f"{_named(address, homes)} {why}" for address, why in lost.items()]
+        parts = [f"{named(address, homes)} {why}" for address, why in lost.items()]
         return WorkerLostError(f"{', '.join(parts)}, awaited {what}", lost)
 
-    def _scheduler_lost(self, what: str) -> SchedulerLostError:
-        return SchedulerLostError(
-            f"the scheduler {self._scheduler} did not answer for {self.limit:g} s, awaited {what}"
-        )
+    def _scheduler_lost(self, why: str, what: str) -> SchedulerLostError:
+        return SchedulerLostError(f"the scheduler {self._scheduler} {why}, awaited {what}")
 
     def _client_closed(self) -> SchedulerLostError:
         return SchedulerLostError(
@@ -308,9 +377,3 @@ def _looked_at(task: asyncio.Future[Any]) -> None:
     """Look at a task's error, else asyncio says that nobody has."""
     if not task.cancelled():
         task.exception()
-
-
-def _named(address: str, homes: Homes) -> str:
-    devices = homes[address]
-    plural = "s" if len(devices) > 1 else ""
-    return f"worker {address} (replica{plural} {', '.join(map(str, devices))})"

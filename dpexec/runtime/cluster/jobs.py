@@ -15,6 +15,7 @@ from dpexec.core.places import CPUPlace
 from dpexec.runtime.cluster.actions import Action, Takes
 from dpexec.runtime.cluster.exports import Exports, exported
 from dpexec.runtime.cluster.recording import Noted, noted_on_worker
+from dpexec.runtime.cluster.telling import copy_to_send
 from dpexec.runtime.cluster.worker import (
     BindingKey,
     Feeding,
@@ -94,10 +95,16 @@ def run_jobs(jobs: Sequence[JobOf], *after: Any) -> _Result:
         The result of the last one.
     """
     *before, last = jobs
-    for job in before:
-        _run(job, after)
-        after = ()
-    return _run(last, after)
+    try:
+        for job in before:
+            _run(job, after)
+            after = ()
+        return _run(last, after)
+    except BaseException as error:
+        told = copy_to_send(error)
+        if (type(told), type(told.__cause__)) == (type(error), type(error.__cause__)):
+            raise  # as it is: dask sends it with the frames it came through
+    raise told  # here it has no context, which could not travel either
 
 
 def _run(job: JobOf, after: Sequence[Any]) -> _Result:

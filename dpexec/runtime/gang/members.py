@@ -7,7 +7,6 @@ in a step: a failed step leaves the state of all of them as it was before it.
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.runtime.cluster.gpus import run_timed
+from dpexec.runtime.cluster.telling import copy_to_send
 from dpexec.runtime.cluster.versions import StepArrays, Versions
 from dpexec.runtime.cluster.worker import (
     Epoch,
@@ -179,7 +179,7 @@ class _Seat:
                 outcome.done += 1
             outcome.bytes_sent = group.bytes_sent - before
         except BaseException as error:
-            outcome.error = _to_send(error)
+            outcome.error = copy_to_send(error)
             self.leave(last_words(me.name, self.step, error))
         finally:
             self._busy.release()
@@ -273,18 +273,6 @@ def _env(plan: Plan, device: int, store: Versions, step: GangStep) -> Env:
 
 def _fetched(plan: Plan, env: Env) -> dict[str, Any]:
     return {name: host_copy(env[name]) for name in plan.fetch if name in env}
-
-
-def _to_send(error: BaseException) -> BaseException:
-    """A copy without the frames it came through, which would keep the gang's memory alive.
-
-    Of an error that cannot travel, it is what it says.
-    """
-    try:
-        copy: BaseException = pickle.loads(pickle.dumps(error))
-    except Exception:  # pickle runs the code of any class, which raises what it likes
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return copy
 
 
 # ---- called on workers

@@ -1,0 +1,114 @@
+"""Workers that do not reach each other, though client and scheduler reach all of them."""
+
+import itertools
+import logging
+import time
+
+import pytest
+
+import dpexec as fluid
+from dpexec.runtime.client import replica_group
+from tests.distributed.faults import disturbed
+from tests.distributed.hosts import hosts
+from tests.runtime.nets import Reduce, assert_same_bits, batches, classifier, train
+
+LIMIT = 3  # seconds
+STEPS = 6
+
+both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
+
+
+@pytest.fixture(scope="module")
+def _network():
+    with hosts(3, 1000) as made:
+        yield made
+
+
+@pytest.fixture
+def network(_network, monkeypatch):
+    """Client and hosts; whatever a test has parted is joined again."""
+    monkeypatch.setattr(replica_group, "_LOOK", 0.0)
+    yield _network
+    for one, other in itertools.permutations(_network[1], 2):
+        one.find(other)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return {devices: trained(batches(STEPS), devices, "threads") for devices in (2, 3)}
+
+
+def trained(feeds, devices, scheduler, **options):
+    """What training left behind where each replica has moments that no other has."""
+    net = classifier(fluid.optimizer.Adam(0.01), dropout=0.2)
+    options |= {"scheduler": scheduler, "collective_timeout": LIMIT}
+    return train(net, feeds, devices, Reduce, **options)
+
+
+def part(one, other, ways):
+    for first, second in [(one, other), (other, one)][:ways]:
+        first.lose(second)
+
+
+def homes(run):
+    """The addresses of hosts with replicas."""
+    return {w.split("/")[-1].split(":")[0] for w in run.compiled._engine._cluster.address}
+
+
+@both_collectives
+@pytest.mark.parametrize("ways", [2, 1])
+def test_replicas_move_to_workers_that_reach_each_other(
+    network, undisturbed, caplog, collectives, ways
+):
+    client, (a, b, c) = network
+    caplog.set_level(logging.WARNING, "dpexec")
+    began = time.monotonic()
+    faults = {2: lambda: part(a, b, ways)}
+    run = trained(disturbed(batches(STEPS), faults), 2, client, collectives=collectives)
+    assert time.monotonic() - began < 60
+    assert_same_bits(run, undisturbed[2])
+    assert homes(run) == {a.address, c.address}
+    assert f"does not reach worker tcp://{b.address}" in caplog.text or (
+        f"does not reach worker tcp://{a.address}" in caplog.text
+    )
+
+
+@both_collectives
+def test_runs_begin_on_workers_that_reach_each_other(network, undisturbed, collectives):
+    client, (a, b, c) = network
+    part(a, b, 2)
+    part(a, c, 2)
+    run = trained(batches(STEPS), 2, client, collectives=collectives)
+    assert_same_bits(run, undisturbed[2])
+    assert homes(run) == {b.address, c.address}
+
+
+@both_collectives
+def test_who_is_reached_again_gets_replicas(network, undisturbed, collectives):
+    client, (a, b, c) = network
+
+    def feeds():
+        yield from disturbed(batches(STEPS)[:4], {2: lambda: part(a, b, 2)})
+        for host, other in itertools.permutations((a, b), 2):
+            host.find(other)
+        time.sleep(2 * LIMIT)  # who is left out asks the others now and then
+        yield from batches(STEPS)[4:]
+
+    run = trained(feeds(), 3, client, collectives=collectives)
+    assert_same_bits(run, undisturbed[3])
+    assert homes(run) == {a.address, b.address, c.address}
+
+
+@both_collectives
+def test_alone_if_nobody_is_reached(network, undisturbed, collectives):
+    """State goes through the client where there is no other way."""
+    client, (a, b, c) = network
+
+    def part_all():
+        for one, other in itertools.combinations((a, b, c), 2):
+            part(one, other, 2)
+
+    faults = {2: part_all}
+    run = trained(disturbed(batches(STEPS), faults), 3, client, collectives=collectives)
+    assert_same_bits(run, undisturbed[3])
+    assert len(homes(run)) == 1
