@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpexec.core.dtypes import AttrType, VarType
 from dpexec.errors import EnforceNotMet
-from dpexec.ir import opdef, roles
+from dpexec.ir import fed_types, opdef, roles
 from dpexec.ir.attributes import attribute_type, copied, plain
 from dpexec.ir.callsite import CallSite, user_callsite
 from dpexec.ir.views import OperatorView
@@ -338,7 +338,7 @@ class Operator:
             EnforceNotMet: the inputs break a rule of the operator.
         """
         self._check_slots()
-        specs = self.infer_outputs(self.input_specs())
+        specs = fed_types.with_fed_types(self, self.input_specs(), self.infer_outputs)
         for name, var in self._variables(self.output_arg_names).items():
             if name in specs and not (var.persistable and var.shape):
                 var.set_spec(specs[name])

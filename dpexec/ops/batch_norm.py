@@ -8,6 +8,7 @@ from typing import Any
 from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._norms import check_epsilon, inverse_deviation
 from dpexec.ops._optimizers import scalar
+from dpexec.ops._shapes import require_float
 
 
 def channel_axis(rank: int, layout: str) -> int:
@@ -31,6 +32,7 @@ def _infer(
     epsilon: float = 1e-5,
     fuse_with_relu: bool = False,
 ) -> tuple[Spec | None, ...]:
+    require_float(x)
     check_epsilon(epsilon)
     require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
     require(not fuse_with_relu, "fuse_with_relu is not supported: add a relu")

@@ -9,10 +9,12 @@ import numpy as np
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._optimizers import scalar
+from dpexec.ops._shapes import require_float
 from dpexec.ops._unary import bends_nowhere
 
 
 def _infer(x: Spec, low: Spec | None, high: Spec | None) -> Spec:
+    require_float(x)
     return x
 
 
@@ -112,6 +114,7 @@ def _scaled(xp: Any, x: Any, max_norm: float) -> Any:
 
 
 def _infer_norm(x: Spec) -> Spec:
+    require_float(x)
     require(x.size, f"X {x} has no elements")
     return x.replace(shape=(1,), lod_level=0)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
+from dpexec.ops._shapes import require_float
 from dpexec.ops._windows import channels_of, image_shape
 from dpexec.ops.relu import relu, relu_grad
 
@@ -59,6 +60,7 @@ def _infer(
     fuse_activation: str = "",
     **attrs: Any,
 ) -> Spec:
+    require_float(image, "Input")
     require(
         others == (None,) * len(others),
         "Bias and ResidualData are not supported: add them with elementwise_add",

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._shapes import same_dims
+from dpexec.ops._shapes import require_float, same_dims
 
 SMALLEST_SQUARE = 1e-8  # of a norm; nothing is divided by zero
 
 
 def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
+    require_float(x)
     require(
         x.rank >= 2 and same_dims(x.shape[1:], y.shape[1:]),
         f"Y {y} must have the shape of X {x}, but for the first dimension",

@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.ir.opdef import GradContext, GradOp, Sample, SampleRng, Spec, op
 from dpexec.ops._labels import check_hard, check_soft, positions
 from dpexec.ops._rows import fill_rows
+from dpexec.ops._shapes import require_float
 
 HUGE = 1e20
 """What an infinite loss is replaced by, as in Paddle."""
@@ -28,6 +29,7 @@ def _probabilities(r: SampleRng, shape: tuple[int, ...]) -> Any:
 
 
 def _infer(x: Spec, label: Spec, *, soft_label: bool = False) -> Spec:
+    require_float(x)
     if not soft_label:
         return x.replace(shape=check_hard(x, label))
     check_soft(x, label)
@@ -114,6 +116,7 @@ def _scatter(
 
 
 def _infer2(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
+    require_float(x)
     loss = x.replace(shape=check_hard(x, label))
     match = x.replace(shape=(*loss.shape[: x.rank - 1], 1), lod_level=0)
     return loss, x.replace(shape=(*x.shape, 0)), match

@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.core.random import RandomStream
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_float
 
 _BITS = 24
 """Precision of the probability: that of a uniform float32."""
@@ -23,6 +24,7 @@ def _infer(
     is_test: bool = False,
     dropout_implementation: str = "downgrade_in_infer",
 ) -> tuple[Spec, Spec | None]:
+    require_float(x)
     require(seed is None or seed.size in (1, -1), f"Seed {seed} must have one element")
     require(0 <= dropout_prob <= 1, f"dropout_prob {dropout_prob} must be between 0 and 1")
     require(

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import require_shape_of
+from dpexec.ops._shapes import require_float, require_shape_of
 
 
 def _check_alike(x: Spec, y: Spec) -> None:
@@ -15,6 +15,7 @@ def _check_alike(x: Spec, y: Spec) -> None:
 
 
 def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
+    require_float(x)
     _check_alike(x, y)
     return x.replace(lod_level=0), x
 
@@ -55,6 +56,7 @@ def huber_loss_grad(xp: Any, residual: Any, d_out: Any, *, delta: float = 1.0) -
 
 
 def _infer_smooth(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -> tuple[Spec, Spec]:
+    require_float(x)
     _check_alike(x, y)
     require(x.rank >= 2, f"X {x} must have a batch and at least one more dimension")
     require((inside is None) == (outside is None), "InsideWeight and OutsideWeight go together")

@@ -13,6 +13,7 @@ from dpexec.ops._norms import (
     standardized_grad,
     standardized_grad_grad,
 )
+from dpexec.ops._shapes import require_float
 
 
 def _check_channels(x: Spec, channels: int, **weights: Spec | None) -> None:
@@ -26,6 +27,7 @@ def _check_channels(x: Spec, channels: int, **weights: Spec | None) -> None:
 def _infer(
     x: Spec, scale: Spec | None, bias: Spec | None, *, epsilon: float = 1e-5
 ) -> tuple[Spec, Spec, Spec]:
+    require_float(x)
     require(2 <= x.rank <= 5, f"X {x} must have 2 to 5 dimensions")
     check_epsilon(epsilon)
     _check_channels(x, x.shape[1], Scale=scale, Bias=bias)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import require_shape_of
+from dpexec.ops._shapes import require_float, require_shape_of
 
 REDUCTIONS = ("none", "mean", "batchmean", "sum")
 
 
 def _infer(x: Spec, target: Spec, *, reduction: str = "mean") -> Spec:
+    require_float(x)
     require_shape_of(target, x, "Target", "X")
     require(reduction in REDUCTIONS, f"reduction {reduction} must be one of {REDUCTIONS}")
     return x.replace(shape=x.shape if reduction == "none" else (1,), lod_level=0)

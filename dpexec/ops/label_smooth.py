@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
+from dpexec.ops._shapes import require_float
 
 
 def _infer(x: Spec, prior: Spec | None, *, epsilon: float = 0.0) -> Spec:
+    require_float(x)
     require(x.rank, f"X {x} must have an axis of classes")
     require(0 <= epsilon <= 1, f"epsilon {epsilon} must be between 0 and 1")
     require(

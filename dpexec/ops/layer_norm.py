@@ -14,7 +14,7 @@ from dpexec.ops._norms import (
     standardized_grad,
     standardized_grad_grad,
 )
-from dpexec.ops._shapes import product
+from dpexec.ops._shapes import product, require_float
 
 
 def _infer(
@@ -25,6 +25,7 @@ def _infer(
     begin_norm_axis: int = 1,
     epsilon: float = 1e-5,
 ) -> tuple[Spec, Spec, Spec]:
+    require_float(x)
     require(
         0 < begin_norm_axis < x.rank,
         f"begin_norm_axis {begin_norm_axis} must be an axis of X {x} other than the first",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op
-from dpexec.ops._shapes import require_shape_of
+from dpexec.ops._shapes import require_float, require_shape_of
 
 
 def _infer(scores: Spec, labels: Spec) -> Spec:
+    require_float(scores, "Predicted")
     require_shape_of(labels, scores, "labels", "the scores")
     return scores
 

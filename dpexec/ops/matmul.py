@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.ops._shapes import require_same_dtype, same_dims
+from dpexec.ops._shapes import require_float, require_same_dtype, same_dims
 
 ATTRS = {
     "Scale_out": 1.0,
@@ -36,6 +36,7 @@ def _swapped(shape: Shape, swap: bool) -> Shape:
 
 
 def _infer(x: Spec, y: Spec, *, transpose_X: bool = False, transpose_Y: bool = False) -> Spec:
+    require_float(x)
     require(x.rank and y.rank, f"X {x} and Y {y} must have dimensions")
     require_same_dtype(x, y)
     x_shape, y_shape = _as_matrices(x.shape, y.shape)

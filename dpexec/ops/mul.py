@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
-from dpexec.ops._shapes import product, require_same_dtype
+from dpexec.ops._shapes import product, require_float, require_same_dtype
 
 
 def _infer(x: Spec, y: Spec, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Spec:
+    require_float(x)
     require(
         0 < x_num_col_dims < x.rank,
         f"x_num_col_dims={x_num_col_dims} must leave X {x} at least one dimension on each side",

@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.ops._pooling import Pooling
+from dpexec.ops._shapes import require_float
 from dpexec.ops._windows import channels_of, has_channels_last, image_shape, size_of
 
 _LIBRARIES = {"use_cudnn": False, "use_mkldnn": False}
@@ -24,6 +25,7 @@ def _infer(
     data_format: str,
     **windows: Any,
 ) -> Spec:
+    require_float(x)
     rank = len(strides) + 2
     require(x.rank == rank, f"X {x} must have {rank} dimensions")
     require(pooling_type in ("max", "avg"), f"pooling_type {pooling_type} is neither max nor avg")

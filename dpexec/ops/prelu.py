@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
-from dpexec.ops._shapes import require_axis, require_same_dtype
+from dpexec.ops._shapes import require_axis, require_float, require_same_dtype
 
 
 def _slope_shape(shape: tuple[int, ...], mode: str) -> tuple[int, ...]:
@@ -21,6 +21,7 @@ def _slope_shape(shape: tuple[int, ...], mode: str) -> tuple[int, ...]:
 
 
 def _infer(x: Spec, alpha: Spec, *, mode: str = "all") -> Spec:
+    require_float(x)
     require(mode in ("all", "channel", "element"), f"mode is {mode}, not all, channel or element")
     require(x.rank >= (1 if mode == "all" else 2), f"X {x} has no dimension of channels")
     require_same_dtype(x, alpha, "X and Alpha")
@@ -71,6 +72,7 @@ def prelu_grad(
 
 
 def _infer_maxout(x: Spec, *, groups: int = 1, axis: int = 1) -> Spec:
+    require_float(x)
     at = require_axis(axis, x)
     channels = x.shape[at]
     require(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpexec.ir.opdef import Sample, op, same_as
+from dpexec.ir.opdef import Sample, Spec, op, same_as
+from dpexec.ops._shapes import require_float
+
+
+def _infer(x: Spec) -> Spec:
+    require_float(x)
+    return x
 
 
 @op(
@@ -12,7 +18,7 @@ from dpexec.ir.opdef import Sample, op, same_as
     ulps=0,
     inputs="X",
     outputs="Out",
-    infer=same_as("X"),
+    infer=_infer,
     attrs={"use_mkldnn": False, "use_cudnn": False},
     samples=lambda r: [
         Sample({"X": r.away_from(0.0, shape)}) for shape in ((3, 4), (5,), (2, 1, 3))

@@ -20,6 +20,7 @@ from dpexec.ops._sequences import (
     sequence_count,
     sequence_sums,
 )
+from dpexec.ops._shapes import require_float
 
 _MEANS = {
     "SUM": lambda lengths: np.ones(lengths.shape),
@@ -34,6 +35,7 @@ _TYPES = (*_MEANS, "MAX", "FIRST", "LAST")
 def _infer(
     x: Spec, lod: Spec | None, *, pooltype: str = "AVERAGE", is_test: bool = False
 ) -> tuple[Spec, Spec | None, Spec | None]:
+    require_float(x)
     require(x.rank, f"X {x} has no rows")
     require_sequences(x, lod)
     require(pooltype in _TYPES, f"pooltype must be {', '.join(_TYPES)}, but is {pooltype!r}")

@@ -9,11 +9,13 @@ import numpy as np
 from dpexec.core.lod import Lod
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._sequences import per_row, sequence_maxima, sequence_sums
+from dpexec.ops._shapes import require_float
 
 _LOD = Lod([[0, 2, 2, 5]])
 
 
 def _infer(x: Spec, lod: Spec | None) -> Spec:
+    require_float(x)
     require(
         x.rank == 1 or (x.rank == 2 and x.shape[1] in (1, -1)),
         f"X {x} must have one number per row",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op
-from dpexec.ops._shapes import require_shape_of
+from dpexec.ops._shapes import require_float, require_shape_of
 from dpexec.ops.sigmoid import sigmoid_array
 
 
 def _infer(x: Spec, label: Spec) -> Spec:
+    require_float(x)
     require_shape_of(label, x, "Label", "X")
     return x
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, op, require
+from dpexec.ops._shapes import require_float
 
 SMALLEST_LOGIT = -64
 """Shifted logits are cut off here, as in Paddle: no probability becomes 0 or a denormal."""
@@ -22,6 +23,7 @@ def softmax_array(xp: Any, x: Any, axis: int) -> Any:
 
 
 def _infer(x: Spec, *, axis: int = -1) -> Spec:
+    require_float(x)
     require(x.rank and -x.rank <= axis < x.rank, f"axis {axis} is not an axis of X {x}")
     return x
 

@@ -9,6 +9,7 @@ import numpy as np
 from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
 from dpexec.ops._labels import check_hard, check_soft, positions
 from dpexec.ops._rows import fill_rows
+from dpexec.ops._shapes import require_float
 from dpexec.ops.cross_entropy import negative_log
 from dpexec.ops.softmax import softmax_array
 
@@ -45,6 +46,7 @@ def _samples(r: SampleRng) -> list[Sample]:
 def _infer(
     logits: Spec, label: Spec, *, soft_label: bool = False, axis: int = -1
 ) -> tuple[Spec, Spec]:
+    require_float(logits, "Logits")
     rank = logits.rank
     require(rank and -rank <= axis < rank, f"axis {axis} is not an axis of Logits {logits}")
     if not soft_label:

@@ -8,10 +8,11 @@ import numpy as np
 
 from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._shapes import integer
+from dpexec.ops._shapes import integer, require_float
 
 
 def _infer(x: Spec, wanted: Spec | None, *, k: int = 1) -> tuple[Spec, Spec]:
+    require_float(x)
     require(x.rank >= 1, f"X {x} needs at least one axis")
     count = k if wanted is None else -1
     if wanted is None:

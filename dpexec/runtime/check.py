@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dpexec.core.dtypes import VarType, as_var_type
+from dpexec.core.dtypes import VarType, as_var_type, dtype_name
 from dpexec.core.lod import LOD_SUFFIX, Lod
 from dpexec.core.memory import no_cycles_sought
 from dpexec.core.selected_rows import SelectedRows
@@ -146,11 +146,27 @@ def check_run(
             if name not in known and name in block.vars and block.vars[name].persistable:
                 found = _stored(replicas, node.device, name)
                 known.update({} if found is None else {name: array_spec(found)})
-        made = rule.outputs(known)
+        try:
+            made = rule.outputs(known)
+        except EnforceNotMet as error:
+            raise _with_fed_types(error, block, feeds[node.device]) from None
         if changing:
             changing[node.device].update(name for name in made if _changes(name, known, made))
         known.update(made)
     return specs
+
+
+def _with_fed_types(error: EnforceNotMet, block: Block, fed: Mapping[str, Spec]) -> EnforceNotMet:
+    """An error that also names what is fed in another type than declared: that may be why."""
+    others = [
+        f"  fed Variable {name!r} is declared as {dtype_name(block.vars[name].dtype)!r}, but "
+        f"received {dtype_name(spec.dtype)!r}: it may have to be converted, as with "
+        f"array.astype({dtype_name(block.vars[name].dtype)!r})"
+        for name, spec in fed.items()
+        if spec.kind == VarType.LOD_TENSOR and name in block.vars
+        if block.vars[name].dtype != spec.dtype
+    ]
+    return EnforceNotMet("\n".join([str(error), *others])) if others else error
 
 
 def _changes(name: str, known: Mapping[str, Spec], made: Mapping[str, Spec]) -> bool:

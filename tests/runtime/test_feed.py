@@ -64,7 +64,7 @@ def test_devices_count_alike_if_the_variables_of_a_list_disagree(block):
         ),
         ({"x": np.ones(4, "float32")}, EnforceNotMet, r"'x' should have 2 dimensions.*shape \[2\]"),
         ({"x": np.ones((4, 2, 2), "float32")}, ValueError, "'x' should have 2 dimensions"),
-        ({"y": np.ones((4, 1), "int32")}, EnforceNotMet, "'y' must be 'int64'"),
+        ({"lr": np.ones(2)}, EnforceNotMet, "'lr' must be 'float32'"),
         ({"x": np.ones((0, 4), "float32")}, EnforceNotMet, "empty"),
         ({"x": [[1.0] * 4]}, RuntimeError, "'x' is a list"),
         (

@@ -113,7 +113,8 @@ def check_array(
     """Compare an array with the declaration of the variable that is fed with it.
 
     Args:
-        var: the variable; shapes count if its ``need_check_feed`` is set, as in fluid.
+        var: the variable; shapes and types count if its ``need_check_feed`` is set, as in fluid.
+            Others take the type that is fed; but what is persistable keeps its own.
         array: what it gets.
         where: of what this is the share, for messages.
         sequences: whether it holds sequences: as in fluid any number of rows will do then.
@@ -121,7 +122,8 @@ def check_array(
     Raises:
         TypeError: a type that variables cannot have.
         ValueError: a checked variable got another shape or type.
-        EnforceNotMet: only the number of dimensions is another, or the type.
+        EnforceNotMet: only the number of dimensions is another, or the type of one that is not
+            checked.
     """
     shape, declared = tuple(array.shape), var.shape
     if sequences:
@@ -143,7 +145,7 @@ def check_array(
             f"The fed Variable {var.name!r} should have dimensions = {len(declared)}, shape = "
             f"{declared}, but received fed shape {list(shape)}{where}"
         )
-    if var.dtype != dtype:
+    if var.dtype != dtype and (strict or var.persistable):
         wrong = (
             f"The data type of fed Variable {var.name!r} must be {dtype_name(var.dtype)!r}, but "
             f"received {dtype_name(dtype)!r}: convert it, as with "

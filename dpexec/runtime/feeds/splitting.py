@@ -201,7 +201,9 @@ def _check_samples(block: Block, values: Mapping[str, Any]) -> None:
     """
     batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
     if any(np.ndim(a) and not len(a) for a in batch.values()) and not _samples(block, batch):
-        raise EnforceNotMet(f"the batch is empty: fed Variables {', '.join(batch)} have no samples")
+        arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
+        shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
+        raise EnforceNotMet(f"the batch is empty, no fed Variable has a sample: {shown}")
 
 
 def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
