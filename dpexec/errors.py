@@ -28,6 +28,10 @@ __all__ = [
 class EnforceNotMet(Exception):
     """A program, a feed or a value breaks a rule of an operator or of the executor."""
 
+    def __str__(self) -> str:
+        """The message; bytes of a damaged file in it that are no text are shown as escapes."""
+        return super().__str__().encode("utf-8", "backslashreplace").decode("utf-8")
+
 
 class EOFException(Exception):
     """A reader inside the program has no more data."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import pickletools
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -41,16 +42,6 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 _log = logging.getLogger(__name__)
 _ENDINGS = (".pdparams", ".pdopt", ".pdmodel")
-_ALLOWED = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): lambda text, encoding: _latin1(text, encoding),
-}
-for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-    _ALLOWED[_module, "_reconstruct"] = np.zeros(0).__reduce__()[0]
-    _ALLOWED[_module, "scalar"] = np.float32(0).__reduce__()[0]
-
-
 # ---- pickles
 
 
@@ -58,6 +49,27 @@ def _latin1(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"bytes are written as latin1, not as {encoding}")
     return text.encode("latin1")
+
+
+def _of_bytes(shape: Any, dtype: Any, data: Any) -> np.ndarray[Any, Any]:
+    if not isinstance(data, bytes):
+        raise pickle.UnpicklingError(f"the elements of an array are {type(data)}")
+    return np.ndarray(shape, dtype, data)
+
+
+def _empty(*_: Any) -> np.ndarray[Any, Any]:
+    """What NumPy makes of an array before it gets its state, whatever shape a file asks for."""
+    return np.ndarray((0,), np.int8)
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _of_bytes,
+    ("numpy", "dtype"): np.dtype,
+    ("_codecs", "encode"): _latin1,
+}
+for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+    _ALLOWED[_module, "_reconstruct"] = _empty
+    _ALLOWED[_module, "scalar"] = np.float32(0).__reduce__()[0]
 
 
 class _ArrayPickler(pickle.Pickler):
@@ -83,9 +95,20 @@ def _dump(file: BinaryIO, arrays: Arrays) -> None:
     _ArrayPickler(file, protocol=2).dump(arrays)
 
 
+def _check_memo(file: BinaryIO) -> None:
+    """Refuse numbers of remembered objects that a file cannot have: pickle makes room for them."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    for code, argument, _ in pickletools.genops(file):
+        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > size:
+            raise pickle.UnpicklingError(f"it remembers object {argument}")
+    file.seek(0)
+
+
 def _load_arrays(path: Any) -> Arrays:
     try:
         with open(path, "rb") as file:
+            _check_memo(file)
             found = _ArrayUnpickler(file, encoding="latin1").load()
     except OSError:
         raise
@@ -191,7 +214,7 @@ def load(
         for var in chosen:
             if var.name not in arrays:
                 raise AssertionError(f"Can not find [{var.name}] in model file [{path}]")
-            check_shape(var, arrays[var.name].shape)
+            check_shape(var, arrays[var.name].shape, path)
             tensor = found[var.name] = LoDTensor()
             tensor.array = arrays[var.name]
     for name, tensor in found.items():

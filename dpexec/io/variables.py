@@ -259,12 +259,22 @@ def read_vars(
     else:
         found = _read_all(dirname, filename, [wanted[name] for name in sorted(wanted)])
     for name, value in found.items():
-        check_shape(wanted[name], np.shape(value.numpy()) if isinstance(value, LoDTensor) else None)
+        shape = np.shape(value.numpy()) if isinstance(value, LoDTensor) else None
+        check_shape(wanted[name], shape, _place_of(dirname, name if filename is None else filename))
     return found
 
 
-def check_shape(var: Variable, shape: tuple[int, ...] | None) -> None:
+def _place_of(dirname: str | None, name: str | bytes) -> str:
+    return "in memory" if isinstance(name, bytes) else os.fspath(stored(dirname or "", name))
+
+
+def check_shape(var: Variable, shape: tuple[int, ...] | None, path: Any) -> None:
     """Check that a loaded value fits a parameter.
+
+    Args:
+        var: the parameter.
+        shape: of the value; None for what is no tensor.
+        path: the file that it is from.
 
     Raises:
         RuntimeError: it has another shape.
@@ -273,7 +283,7 @@ def check_shape(var: Variable, shape: tuple[int, ...] | None) -> None:
         raise RuntimeError(
             f"Variable's shape does not match, the Program requires a parameter with the shape of "
             f"({var.shape}), while the loaded parameter (namely [ {var.name} ]) has a shape of "
-            f"({shape})."
+            f"({shape}), in file {path}."
         )
 
 
@@ -302,10 +312,9 @@ def _read_all(
     last = variables[-1].name
     if isinstance(filename, bytes):
         file: BinaryIO = io.BytesIO(filename)
-        path = "in memory"
     else:
         file = _open(directory, filename, variables[0].name)
-        path = os.fspath(file.name)
+    path = _place_of(directory, filename)
     with file:
         found = {var.name: streams.read(file, var.type, var.name, path) for var in variables}
         _at_end(file, last, path)

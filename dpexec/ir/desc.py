@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpexec.core.dtypes import AttrType, VarType
-from dpexec.errors import EnforceNotMet, MissingKernelError
+from dpexec.errors import EnforceNotMet
 from dpexec.ir import roles, wire
 from dpexec.ir.attributes import FIELDS, attribute_type
 from dpexec.ir.block import Block
@@ -37,6 +38,7 @@ VERSION = 1008005
 """Of the format: Paddle 1.8.5."""
 
 _TENSORS = {VarType.LOD_TENSOR: "lod_tensor", VarType.LOD_TENSOR_ARRAY: "tensor_array"}
+_INVALID = "these bytes are no valid ProgramDesc"
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 
 
@@ -183,31 +185,48 @@ def parse(data: bytes) -> Program:
         MissingKernelError: the program has an operator that dpexec does not know.
     """
     from dpexec.ir.program import Program
+    from dpexec.ir.verify import verify_saved
 
     message = wire.decode("ProgramDesc", data)
     if not message.get("blocks"):
-        raise EnforceNotMet("these bytes are no valid ProgramDesc: it has no blocks")
+        raise EnforceNotMet(f"{_INVALID}: it has no blocks")
     program = Program()
-    try:
-        program.blocks = [
-            Block(program, part["idx"], part["parent_idx"]) for part in message["blocks"]
-        ]
-        for block, part in zip(program.blocks, message["blocks"], strict=True):
-            block.forward_block_idx = part.get("forward_block_idx", -1)
-            for var in part.get("vars", []):
+    for number, part in enumerate(message["blocks"]):
+        with _naming(f"block {number}"):
+            program.blocks[number:] = [Block(program, part["idx"], part["parent_idx"])]
+    for block, part in zip(program.blocks, message["blocks"], strict=True):
+        block.forward_block_idx = part.get("forward_block_idx", -1)
+        for number, var in enumerate(part.get("vars", [])):
+            with _naming(f"variable {var.get('name', number)}"):
                 _add_var(block, var)
-            for op in part.get("ops", []):
+        for number, op in enumerate(part.get("ops", [])):
+            with _naming(f"operator {op.get('type', '?')}, number {number} of block {block.idx}"):
                 _add_op(block, op)
-    except MissingKernelError:
-        raise
-    except (KeyError, IndexError, ValueError) as error:
-        raise EnforceNotMet(f"these bytes are no valid ProgramDesc: {error!r}") from error
+    try:
+        verify_saved(program)
+    except EnforceNotMet as error:
+        raise EnforceNotMet(f"{_INVALID}: {error}") from None
+    for op in (op for block in program.blocks for op in block.ops):
+        op.callsite = _user_line(op.attrs.get(CALLSTACK, []))
     for name in fed_names(program) + fetched_names(program):
         if not program.global_block().has_var(name):
-            raise EnforceNotMet(f"these bytes are no valid ProgramDesc: no variable {name!r}")
+            raise EnforceNotMet(f"{_INVALID}: no variable {name!r}")
     _find_parameters(program)
     _find_data(program)
     return program
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Let errors about parts of a message say which part it is."""
+    try:
+        yield
+    except EnforceNotMet:
+        raise
+    except KeyError as error:
+        raise EnforceNotMet(f"{_INVALID}: {what}: it has no field {error}") from None
+    except (IndexError, OverflowError, TypeError, ValueError) as error:
+        raise EnforceNotMet(f"{_INVALID}: {what}: {error}") from error
 
 
 def _add_var(block: Block, message: wire.Message) -> None:
@@ -236,17 +255,31 @@ def _field(message: wire.Message) -> Spec:
 
 
 def _add_op(block: Block, message: wire.Message) -> None:
-    inputs, outputs = (
-        {part["parameter"]: part.get("arguments", []) for part in message.get(field, [])}
-        for field in ("inputs", "outputs")
-    )
-    attrs = {part["name"]: _attribute(block.program, part) for part in message.get("attrs", [])}
+    inputs, outputs = (_slots(message.get(field, [])) for field in ("inputs", "outputs"))
+    attrs = {}
+    for part in message.get("attrs", []):
+        with _naming(f"operator {message['type']}: attribute {part.get('name', '?')}"):
+            attrs[part["name"]] = _attribute(block.program, part)
     op = Operator(block, message["type"], inputs, outputs, attrs, fill_defaults=False)
-    op.callsite = _user_line(attrs.get(CALLSTACK, []))
+    op.callsite = None
     block.ops.append(op)
     for name in op.output_arg_names:
         if name in block.vars:
             block.vars[name].op = op
+
+
+def _slots(messages: Iterable[wire.Message]) -> dict[str, list[str]]:
+    """The names of variables by slot.
+
+    Raises:
+        ValueError: a slot is there twice.
+    """
+    found: dict[str, list[str]] = {}
+    for part in messages:
+        if part["parameter"] in found:
+            raise ValueError(f"slot {part['parameter']} is there twice")
+        found[part["parameter"]] = part.get("arguments", [])
+    return found
 
 
 def _attribute(program: Program, message: wire.Message) -> Any:
@@ -258,10 +291,16 @@ def _attribute(program: Program, message: wire.Message) -> Any:
     if kind == AttrType.FLOATS:
         return [_shortest(number) for number in value]
     if kind == AttrType.BLOCK:
-        return program.blocks[value]
+        return _block(program, value)
     if kind == AttrType.BLOCKS:
-        return [program.blocks[index] for index in value]
+        return [_block(program, index) for index in value]
     return value
+
+
+def _block(program: Program, index: int) -> Block:
+    if not 0 <= index < program.num_blocks:
+        raise ValueError(f"there is no block {index}")
+    return program.block(index)
 
 
 def _shortest(value: float) -> float:

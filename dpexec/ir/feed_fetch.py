@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpexec.ir.program import Program
 
 __all__ = [
+    "HOLDERS",
     "append_fetch_ops",
     "fed_names",
     "fetched_names",
@@ -26,7 +27,8 @@ __all__ = [
     "without_feed_and_fetch",
 ]
 
-_HOLDERS = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST)
+HOLDERS = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST)
+"""What operators ``feed`` read, and ``fetch`` write."""
 
 
 def prepend_feed_ops(
@@ -136,7 +138,7 @@ def without_feed_and_fetch(program: Program) -> Program:
     made = program.clone()
     block = made.global_block()
     block.ops = [op for op in block.ops if op.type not in kinds]
-    for name in [var.name for var in block.vars.values() if var.type in _HOLDERS]:
+    for name in [var.name for var in block.vars.values() if var.type in HOLDERS]:
         del block.vars[name]
     made._changed()
     return made

@@ -118,7 +118,10 @@ class OpDef:
         if self.infer is None:
             return {}
         args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
-        made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
+        try:
+            made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InvalidOp(f"inputs or attributes do not fit: {error}") from error
         made = made if isinstance(made, tuple) else (made,)
         return {
             slot.name: [spec] if not slot.many else repeat(spec) if isinstance(spec, Spec) else spec

@@ -315,7 +315,7 @@ class Operator:
         try:
             made = definition.infer_specs(inputs, self.attrs)
         except opdef.InvalidOp as error:
-            raise op_error(self, str(error), spec_of) from None
+            raise op_error(self, str(error), spec_of) from error.__cause__
         kind = {"kind": VarType.SELECTED_ROWS} if self.fills_rows else {}
         return {
             name: spec.replace(**kind) if kind else spec

@@ -20,21 +20,22 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from dpexec.core.dtypes import AttrType, VarType
+from dpexec.core.dtypes import AttrType, VarType, to_numpy
 from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import opdef, roles
 from dpexec.ir.attributes import attribute_type
 from dpexec.ir.block import Block
+from dpexec.ir.feed_fetch import HOLDERS
 from dpexec.ir.opdef import dims_match
-from dpexec.ir.operator import Operator, op_error
+from dpexec.ir.operator import CALLSTACK, Operator, op_error
 from dpexec.ir.program import Program
 from dpexec.ir.variable import Parameter, Variable
 
-__all__ = ["RULES", "verify"]
+__all__ = ["RULES", "verify", "verify_saved"]
 
 _ROLES = {
     roles.FORWARD,
@@ -56,6 +57,21 @@ _ACCEPTED = {
 }
 """Integers fit where floats are wanted, and 32 bits where 64 are."""
 
+_OF_MANY = {kind for kind in AttrType if kind.name.endswith("S")}
+
+_FRAMEWORK = {
+    roles.ROLE: AttrType.INT,
+    roles.ROLE_VAR: AttrType.STRINGS,
+    roles.NAME_SCOPE: AttrType.STRING,
+    roles.DEVICE: AttrType.STRING,
+    CALLSTACK: AttrType.STRINGS,
+    "sub_block": AttrType.BLOCK,
+}
+"""Attributes that every operator may have, though its definition does not name them."""
+
+_TENSORS = (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
+_RANK = 64  # of NumPy's arrays; more levels of sequences than that are damage
+
 Problems = Iterator[str]
 
 
@@ -64,10 +80,16 @@ Problems = Iterator[str]
 
 def _blocks_form_a_tree(block: Block) -> Problems:
     """Block n is number n of its program, and its parent comes before it."""
-    if block.program.blocks[block.idx] is not block:
+    blocks = block.program.blocks
+    if not (0 <= block.idx < len(blocks) and blocks[block.idx] is block):
         yield f"block {block.idx} is not number {block.idx} of its program"
     if not ((block.idx == 0 and block.parent_idx == -1) or 0 <= block.parent_idx < block.idx):
         yield f"block {block.idx} cannot have parent {block.parent_idx}"
+    if (
+        not -1 <= block.forward_block_idx < max(block.idx, 1)
+        or block.forward_block_idx == block.idx
+    ):
+        yield f"block {block.idx} cannot be the gradient of block {block.forward_block_idx}"
 
 
 def _variables_know_their_name(block: Block) -> Problems:
@@ -75,6 +97,21 @@ def _variables_know_their_name(block: Block) -> Problems:
     for name, var in block.vars.items():
         if var.name != name or var.block is not block:
             yield f"variable {var.name} stands in block {block.idx} as {name}"
+
+
+def _tensors_have_elements(block: Block) -> Problems:
+    """Tensors have elements of a type that NumPy knows, and a rank and levels that can be."""
+    for name, var in block.vars.items():
+        if var.type not in _TENSORS:
+            continue
+        try:
+            to_numpy(var.dtype)
+        except (KeyError, TypeError):
+            yield f"variable {name} has elements of type {var.dtype!r}"
+        if len(var.shape) > _RANK or any(dim >= 2**63 or dim < -(2**31) for dim in var.shape):
+            yield f"variable {name} has shape {var.shape}"
+        if not 0 <= var.lod_level <= _RANK:
+            yield f"variable {name} has {var.lod_level} levels of sequences"
 
 
 def _parameters_are_global(block: Block) -> Problems:
@@ -167,10 +204,14 @@ def _attributes_can_be_saved(op: Operator, defined: set[str]) -> Problems:
         except EnforceNotMet as error:
             yield str(error)
             continue
-        default = op.definition.attrs.get(name)
-        empty = any(isinstance(v, list | tuple) and not v for v in (default, value))
-        if default is not None and not empty:
+        default, wanted = op.definition.attrs.get(name), _FRAMEWORK.get(name)
+        if wanted is None and default is not None:
             wanted = attribute_type(default, name, op.type)
+        if wanted is not None:
+            empty = any(isinstance(v, list | tuple) and not v for v in (default, value))
+            many = kind in _OF_MANY and wanted in _OF_MANY
+            if many and empty and (not value or wanted == AttrType.INTS):  # or of what it is
+                continue
             if wanted not in _ACCEPTED.get(kind, {kind}):
                 yield f"attribute {name} must be {wanted.name}, not {kind.name} ({value!r})"
 
@@ -187,6 +228,22 @@ def _roles_are_consistent(op: Operator, defined: set[str]) -> Problems:
     for name in pairs:
         if op.block._find_var_recursive(name) is None:
             yield f"op_role_var names {name}, which is not declared"
+
+
+def _feeds_and_fetches_are_apart(op: Operator, defined: set[str]) -> Problems:
+    """Operators feed and fetch have a column and one variable; no other one names their lists."""
+    if op.type not in ("feed", "fetch"):
+        for name, var in op._variables([*op.input_arg_names, *op.output_arg_names]).items():
+            if var.type in HOLDERS:
+                yield f"variable {name} is of type {var.type.name}"
+        return
+    if "col" not in op.attrs:
+        yield "attribute col is missing"
+    slot = "Out" if op.type == "feed" else "X"
+    names = (op.outputs if op.type == "feed" else op.inputs).get(slot, [])
+    named = op.block.vars.get(names[0]) if len(names) == 1 else None
+    if op.block.idx != 0 or named is None or named.type in HOLDERS:
+        yield f"{slot} must name one variable of the outermost block, not {names}"
 
 
 def _bodies_are_blocks_inside(op: Operator, defined: set[str]) -> Problems:
@@ -219,6 +276,7 @@ _BLOCK_RULES: dict[int, BlockRule] = {
     2: _variables_know_their_name,
     3: _parameters_are_global,
     4: _gradients_are_like_their_variables,
+    14: _tensors_have_elements,
 }
 _OP_RULES: dict[int, OpRule] = {
     5: _operators_are_known,
@@ -229,9 +287,14 @@ _OP_RULES: dict[int, OpRule] = {
     10: _attributes_can_be_saved,
     11: _roles_are_consistent,
     12: _bodies_are_blocks_inside,
+    13: _feeds_and_fetches_are_apart,
 }
 _EVERY_RULE: dict[int, Any] = {**_BLOCK_RULES, **_OP_RULES}
-RULES = {number: rule.__doc__ or "" for number, rule in _EVERY_RULE.items()}
+RULES = {number: rule.__doc__ or "" for number, rule in sorted(_EVERY_RULE.items())}
+
+
+_SAVED = (1, 2, 5, 6, 7, 9, 10, 12, 13, 14)
+"""What programs obey in every version of Paddle 1.x; the rest says more of a whole training."""
 
 
 def verify(program: Program) -> None:
@@ -241,16 +304,32 @@ def verify(program: Program) -> None:
         EnforceNotMet: it is not; names the rule, and for operators the variables and the line of
             the user that made it.
     """
-    for block in program.blocks:
+    _verify(program, tuple(RULES))
+
+
+def verify_saved(program: Program) -> None:
+    """Check of a program that was read what everything else takes for granted.
+
+    Raises:
+        EnforceNotMet: it is not legal, as for :func:`verify`.
+    """
+    _verify(program, _SAVED)
+
+
+def _verify(program: Program, numbers: Collection[int]) -> None:
+    for block in program.blocks:  # all of them first: operators look into those around and inside
         for number, rule in _BLOCK_RULES.items():
-            for problem in rule(block):
+            for problem in rule(block) if number in numbers else ():
                 raise EnforceNotMet(f"rule {number} ({RULES[number]}): {problem}")
-        defined = _given(block)
+    chosen = {number: rule for number, rule in _OP_RULES.items() if number in numbers}
+    for block in program.blocks:
+        defined = _given(block) if 8 in numbers else set()
         for op in block.ops:
-            for number, op_rule in _OP_RULES.items():
+            for number, op_rule in chosen.items():
                 for problem in op_rule(op, defined):
                     raise op_error(op, f"rule {number} ({RULES[number]}): {problem}", _specs(op))
-            defined.update(op.writes)
+            if 8 in numbers:
+                defined.update(op.writes)
 
 
 def _specs(op: Operator) -> dict[str, opdef.Spec]:

@@ -117,7 +117,13 @@ class Code:
     _copies: dict[Value, Value] = field(default_factory=dict)
 
     def emit(self, kernel: Kernel, *arguments: Argument) -> None:
-        """Call a kernel: integers, floats and addresses of values."""
+        """Call a kernel: integers, floats and addresses of values.
+
+        Raises:
+            TypeError: an argument is None, as where an operator lacks an output.
+        """
+        if any(argument is None for argument in arguments):
+            raise TypeError(f"argument {arguments.index(None)} of kernel {kernel} is missing")
         for argument in arguments:
             if isinstance(argument, Value):
                 self._make(argument)

@@ -6,6 +6,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.core import EnforceNotMet
+from dpexec.core.dtypes import VarType
 from dpexec.ir.verify import RULES, verify
 
 
@@ -98,7 +99,34 @@ def take_the_block_itself_as_body(program):
     operator(program, "relu").attrs["sub_block"] = program.global_block()
 
 
+def feed_without_column(program):
+    block = program.global_block()
+    fluid.io.prepend_feed_ops(program, ["x"])
+    del block.ops[0].attrs["col"]
+
+
+def hold_what_is_no_tensor(program):
+    program.global_block().vars["x"]._dtype = VarType.FETCH_LIST
+
+
+def role_of_words(program):
+    operator(program, "relu").attrs["op_role_var"] = "hidden.w_0"
+
+
+def empty_list_for_a_number(program):
+    operator(program, "mul").attrs["x_num_col_dims"] = []
+
+
+def gradient_of_a_later_block(program):
+    program.global_block().forward_block_idx = 3
+
+
 BREAKS = {
+    feed_without_column: (13, "attribute col is missing"),
+    hold_what_is_no_tensor: (14, "variable x has elements of type"),
+    role_of_words: (10, "op_role_var must be STRINGS, not STRING"),
+    empty_list_for_a_number: (10, "x_num_col_dims must be INT"),
+    gradient_of_a_later_block: (1, "block 0 cannot be the gradient of block 3"),
     move_block: (1, "parent 3"),
     rename_variable: (2, "z"),
     forget_parameter: (3, "hidden.w_0"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.operator import Operator
+from dpexec.ir.operator import Operator, op_error
 from dpexec.ir.sizes import Counts, at_most
 from dpexec.ir.spec import Spec
 from dpexec.kernels import lowering
-from dpexec.kernels.lowering import Buffer, Code, Sparse, Value, flat
+from dpexec.kernels.lowering import Buffer, Code, Lowering, Sparse, Value, flat
 from dpexec.runtime.code.arena import places_for
 from dpexec.runtime.code.epilogues import Pair, emit_joined, joins
 from dpexec.runtime.code.operands import Brought, Operands
@@ -166,7 +166,7 @@ class TaskCode:
         if lower is None or inputs is None:
             return False
         with self.code.along(**along):
-            return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
+            return self._emitted(lower, op, inputs, outputs)
 
     def _lower(self, step: Step, op: Operator, number: int) -> bool:
         kind = step.node.kind
@@ -186,12 +186,26 @@ class TaskCode:
             for value in flat(inputs)
             if value.buffer is not None and self._dies(value.buffer, number)
         }
-        if lower(self.code, inputs, outputs, _attrs(op, lower)) is False:
+        if not self._emitted(lower, op, inputs, outputs):
             if len(self.code.calls) != first:
                 raise AssertionError(f"the lowering of {op.type} declined too late")
             return False
         self._took([step], first, brought, flat(outputs))
         return True
+
+    def _emitted(
+        self, lower: Lowering, op: Operator, inputs: list[Any], outputs: list[Any]
+    ) -> bool:
+        """Emit the calls of an operator; False: it must run on NumPy.
+
+        Raises:
+            EnforceNotMet: its attributes are not those that it knows, as in a damaged model.
+        """
+        try:
+            return lower(self.code, inputs, outputs, _attrs(op, lower)) is not False
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = f"inputs or attributes do not fit: {error}"
+            raise op_error(op, problem, op.input_specs()) from error
 
     def _dies(self, buffer: Buffer, number: int) -> bool:
         """Whether nobody reads what lies in a buffer after a step of the task."""
