@@ -13,9 +13,10 @@ import numpy as np
 
 from dpexec.compiler import CompiledProgram
 from dpexec.core.dtypes import VarType
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.core.scope import Scope, global_scope
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.core.tensors import LoDTensor
+from dpexec.core.tensors import LoDTensor, LoDTensorArray
 from dpexec.errors import EnforceNotMet
 from dpexec.io.atomic import stored, write_files
 from dpexec.ir import streams
@@ -95,10 +96,13 @@ def value_of(name: str) -> LoDTensor | SelectedRows:
     """The value of a variable in the global scope.
 
     Raises:
-        EnforceNotMet: there is none.
+        EnforceNotMet: there is none, or one that files have no place for.
     """
     holder = global_scope().find_var(name)
     value = None if holder is None else holder.value
+    if isinstance(value, (LoDTensorArray, LoDRankTable)):
+        kind = type(value).__name__
+        raise EnforceNotMet(f"variable {name} holds a {kind}; only tensors and rows can be saved")
     if isinstance(value, SelectedRows) and value.value is not None:
         return value
     if isinstance(value, LoDTensor) and value._is_initialized():

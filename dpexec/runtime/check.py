@@ -27,6 +27,7 @@ from dpexec.runtime.replicas import Replicas
 __all__ = ["Rules", "array_spec", "check_fetch_names", "check_merge", "check_run"]
 
 _RESULTS_KEPT = 4
+_LISTS = (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE)
 
 
 def array_spec(array: Any) -> Spec:
@@ -232,7 +233,7 @@ def _stored_spec(
     op: Operator, name: str, device: int, replicas: Replicas, known: Mapping[str, Spec]
 ) -> Spec:
     var = op.block._var_recursive(name)
-    if var.type == VarType.LOD_TENSOR_ARRAY:  # without entries until something is written
+    if var.type in _LISTS:  # without entries until something is written
         return var.spec
     found = _stored(replicas, device, name) if var.persistable else None
     if found is not None:

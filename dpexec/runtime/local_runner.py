@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpexec.core.copies import with_arrays
 from dpexec.core.interrupts import Uninterrupted
 from dpexec.core.kept import Kept
 from dpexec.core.places import available_cpus
@@ -228,7 +229,9 @@ class LocalRunner:
             if value is None:
                 continue
             memory = _memory(value)
-            if getattr(memory, "base", None) is not None or id(memory) in held:
+            if not hasattr(memory, "dtype"):  # an array of tensors, which shares them with others
+                value = with_arrays(value, functools.partial(self._copy, device))
+            elif getattr(memory, "base", None) is not None or id(memory) in held:
                 value = self._copy(device, value)  # two variables must never share memory
             held.add(id(_memory(value)))
             replicas.commit(device, name, value)

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from dpexec.core import tensors
+from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.copies import copy_on, with_arrays
+from dpexec.core.lod import Lod
 from dpexec.core.places import CUDAPlace, Place
+from dpexec.core.rank_table import LoDRankTable
 from dpexec.core.scope import Scope, ScopeVariable
 from dpexec.core.selected_rows import SelectedRows
-from dpexec.core.tensors import LoDTensor
+from dpexec.core.tensors import LoDTensor, LoDTensorArray
 
 __all__ = ["Replicas", "Stored"]
 
@@ -65,7 +68,10 @@ class Replicas:
     def value(self, device: int, name: str) -> Any:
         """The value of a persistable variable for a run on a device; None if it has none."""
         found = self.stored(device, name)
-        return found.view() if isinstance(found, SelectedRows) else found and found.array
+        if found is None:
+            var = self.scopes[device].find_var(name)
+            return None if var is None else _of_tensors(var.value)
+        return found.view() if isinstance(found, SelectedRows) else found.array
 
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
@@ -212,10 +218,36 @@ def _hold(var: ScopeVariable, place: Place, value: Any) -> None:
     if isinstance(value, SelectedRows):
         var.value = var.value if isinstance(var.value, SelectedRows) else None
         var.get_selected_rows().hold(value, place)
+    elif isinstance(value, TensorArray):
+        var.value = var.value if isinstance(var.value, LoDTensorArray) else None
+        var.get_lod_tensor_array()[:] = [_tensor(entry, place) for entry in value]
+    elif isinstance(value, LoDRankTable):
+        var.value = value
     else:
         var.value = var.value if isinstance(var.value, LoDTensor) else None
         tensor = var.get_tensor()
         tensor.array, tensor.place = value, place
+
+
+def _tensor(entry: Entry | None, place: Place) -> LoDTensor:
+    """An entry of an array of tensors as the user sees it; empty where nothing was written."""
+    tensor = LoDTensor()
+    if entry is not None:
+        tensor.array, tensor.place = entry[0], place
+        if entry[1]:
+            tensor._lod = entry[1].to_lists()
+    return tensor
+
+
+def _of_tensors(value: Any) -> TensorArray | LoDRankTable | None:
+    """What a variable of a scope holds besides tensors and rows, for a run; None for nothing."""
+    if isinstance(value, LoDRankTable):
+        return value
+    if not isinstance(value, LoDTensorArray):
+        return None
+    return TensorArray(
+        (tensor.array, Lod(tensor._lod)) if tensor._is_initialized() else None for tensor in value
+    )
 
 
 def _kind(value: Any) -> tuple[Any, Any]:
