@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from dpexec.core.dtypes import VarType
 from dpexec.core.kept import Kept
-from dpexec.errors import WorkerLostError
+from dpexec.errors import EnforceNotMet, WorkerLostError
 from dpexec.ir.program import Program
 from dpexec.runtime.binding import Binding
 from dpexec.runtime.client.lifetime import begin_run, end_run, forget
@@ -73,6 +74,7 @@ class ClusterRunner:
         label: Program,
         observers: Observers,
     ) -> None:
+        _refuse_lists(label)
         self.client = client
         self._scope, self._label, self._observers = replicas.scope, label, observers
         limit = float(strategy.collective_timeout)
@@ -281,3 +283,13 @@ def _count(
         unknown = [None for _ in binding.plan.fetch]
         last = results is not None and index == done - 1
         counter.end(feeds.samples, results if last else unknown if index < done else None)
+
+
+def _refuse_lists(program: Program) -> None:
+    """Refuse variables that outlive a run and are no tensors: workers keep state as arrays."""
+    for var in program.list_vars():
+        if var.persistable and var.type in (VarType.LOD_TENSOR_ARRAY, VarType.LOD_RANK_TABLE):
+            raise EnforceNotMet(
+                f"variable {var.name} is a persistable {var.type.name}, which stays in the process "
+                "of its scope: run the program without a cluster, or do without persistable"
+            )
