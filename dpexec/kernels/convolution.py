@@ -208,15 +208,18 @@ def conv2d(
     *others: Value | None,
     data_format: str,
     fuse_relu_before_depthwise_conv: bool,
+    fuse_activation: str,
+    fuse_alpha: float,
+    fuse_residual_connection: bool,
     **attrs: Any,
 ) -> Any:
-    """One call, after one for the filters."""
+    """One call, after one for the filters; the operator itself computes what is fused into it."""
     out = others[-1]
     assert out is not None
     window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
     made = Convolution.of(image, weight, window)
     added = any(value is not None for value in others[:-1])
-    if added or not _takes(made, (image, weight), "forward"):
+    if added or fuse_activation or not _takes(made, (image, weight), "forward"):
         return False
     if fuse_relu_before_depthwise_conv:
         image = _activated(code, "relu", image)
@@ -238,6 +241,8 @@ def conv2d_grad(
 ) -> Any:
     """One call for each gradient, and one for the filters."""
     d_out, d_image, d_weight = _gradient_slots(others)
+    if len(others) == 5 and others[-1] is not None:  # a bias learns, too
+        return False
     window = Window.of(image.shape, weight.shape[2:], data_format=data_format, **attrs)
     made = Convolution.of(image, weight, window)
     ways = {"backward_data": d_image, "backward_weights": d_weight}

@@ -7,6 +7,14 @@ from typing import Any
 
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, dims_match, op, passes_on, require
 from dpexec.ops._convolution import Window
+from dpexec.ops._fused_convolution import (
+    bias_grad,
+    check_fused,
+    infer_fused_grad,
+    refuse_bias_flows,
+    samples_with_fused,
+    with_fused,
+)
 from dpexec.ops._shapes import require_float
 from dpexec.ops._windows import channels_of, image_shape
 from dpexec.ops.relu import relu, relu_grad
@@ -19,10 +27,7 @@ _SHARED: dict[str, Any] = {
     "workspace_size_MB": 512,
     "is_test": False,
     "fuse_relu": False,
-    "fuse_activation": "",
-    "fuse_alpha": 0.0,
     "fuse_beta": 0.0,
-    "fuse_residual_connection": False,
 }
 _OF_IMAGES: dict[str, Any] = {
     **_SHARED,
@@ -58,14 +63,11 @@ def _infer(
     data_format: str,
     fuse_relu: bool = False,
     fuse_activation: str = "",
+    fuse_residual_connection: bool = False,
     **attrs: Any,
 ) -> Spec:
     require_float(image, "Input")
-    require(
-        others == (None,) * len(others),
-        "Bias and ResidualData are not supported: add them with elementwise_add",
-    )
-    require(not (fuse_relu or fuse_activation), "fused activations are not supported")
+    require(not fuse_relu, "fuse_relu is of older versions: set fuse_activation")
     rank = len(strides) + 2
     require(image.rank == rank, f"Input {image} must have {rank} dimensions")
     require(weight.rank == rank, f"Filter {weight} must have {rank} dimensions")
@@ -79,7 +81,15 @@ def _infer(
         image.shape, weight.shape[2:], strides=strides, groups=groups, data_format=data_format,
         **attrs,
     )  # fmt: skip
-    return image.replace(shape=image_shape(image.shape[0], filters, window.output, data_format))
+    made = image.replace(shape=image_shape(image.shape[0], filters, window.output, data_format))
+    check_fused(made, filters, others, fuse_activation, fuse_residual_connection)
+    return made
+
+
+@passes_on(_infer)
+def _infer_of_images(*inputs: Spec | None, fuse_brelu: bool = False, **attrs: Any) -> Spec:
+    require(not fuse_brelu, "fuse_brelu is of older versions: set fuse_activation to relu6")
+    return _infer(*inputs, **attrs)
 
 
 def _convolve(xp: Any, image: Any, weight: Any, window: Window) -> Any:
@@ -131,25 +141,38 @@ def _declare(
         xp: Any,
         image: Any,
         weight: Any,
-        *others: None,
+        *others: Any,
+        fuse_activation: str = "",
+        fuse_alpha: float = 0.0,
+        fuse_residual_connection: bool = False,
         **attrs: Any,
     ) -> Any:
         window = Window.of(image.shape, weight.shape[2:], **attrs)
-        return _convolve(xp, image, weight, window)
+        out = _convolve(xp, image, weight, window)
+        residual = others[-1] if fuse_residual_connection else None
+        return with_fused(
+            xp, out, others[0] if bias else None, residual, window, fuse_activation, fuse_alpha
+        )
 
     kernel.__doc__ = doc
     definition = op(
         name,
         inputs=f"Input Filter {bias} ResidualData?",
         outputs="Output",
-        infer=_infer,
+        infer=_infer_of_images if bias else _infer,
         attrs=attrs,
         samples=samples,
     )(kernel)
+    return definition, _with_gradient(definition, bias)
+
+
+def _with_gradient(definition: OpDef, bias: str) -> OpDef:
     slots = ["Input", "Filter", *([bias] if bias else []), "Output@GRAD"]
 
     @definition.grad(
-        *slots, outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""), dense=True
+        *slots,
+        outputs="Input@GRAD Filter@GRAD" + (" Bias@GRAD" if bias else ""),
+        infer=infer_fused_grad,
     )
     @passes_on(Window.of)
     def kernel_grad(
@@ -163,9 +186,11 @@ def _declare(
         """Both gradients are matrix products with the matrix of the forward pass, transposed."""
         window = Window.of(image.shape, weight.shape[2:], **attrs)
         made = _convolve_grad(xp, image, weight, others[-1], window, needs)
-        return (*made, None) if bias else made
+        if not bias:
+            return made
+        return (*made, bias_grad(others[-1], others[0], window) if needs[2] else None)
 
-    return definition, kernel_grad
+    return kernel_grad
 
 
 def _infer_double(
@@ -234,6 +259,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             {"Input": r.normal((2, 2, 5, 6)), "Filter": r.normal((2, 2, 2, 3))},
             {"strides": [1, 2], "paddings": [-1, 2, 1, -2]},
         ),
+        *samples_with_fused(r),
     ]
 
 
@@ -286,6 +312,8 @@ conv2d, _conv2d_grad = _declare(
     ``Input`` is ``(batch, channels, height, width)`` or, for ``data_format`` NHWC, ``(batch,
     height, width, channels)``; ``Filter`` is ``(filters, channels / groups, height, width)``.
     ``paddings`` are two or four numbers; SAME and VALID choose them and SAME ignores dilations.
+    Models that were optimized for MKL-DNN add ``Bias``, a number for each filter, with
+    ``fuse_residual_connection`` also ``ResidualData``, and apply ``fuse_activation``.
     Source: Paddle op ``conv2d``.
     """,
     _samples,
@@ -353,3 +381,4 @@ conv3d, _conv3d_grad = _declare(
 
 for _gradient in (_conv2d_grad, _depthwise_conv2d_grad, _conv3d_grad):
     _with_double_gradient(_gradient)
+    refuse_bias_flows(_gradient)

@@ -62,9 +62,11 @@ def convolution_of(type: str) -> Callable[..., Any] | None:
 
 def _forward(
     xp: Any, image: Any, weight: Any, *others: Any,
-    fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
+    fuse_relu_before_depthwise_conv: bool = False, fuse_activation: str = "",
+    fuse_alpha: float = 0.0, fuse_residual_connection: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
-    if fuse_relu_before_depthwise_conv:
+    fused = fuse_activation or any(other is not None for other in others)
+    if fuse_relu_before_depthwise_conv or fused:
         return None
     operands = _operands(xp, image, weight)
     if operands is None:
@@ -78,7 +80,7 @@ def _gradients(
     xp: Any, image: Any, weight: Any, *others: Any, needs: Sequence[bool],
     fuse_relu_before_depthwise_conv: bool = False, **attrs: Any,
 ) -> Any:  # fmt: skip
-    if fuse_relu_before_depthwise_conv:
+    if fuse_relu_before_depthwise_conv or any(other is not None for other in others[:-1]):
         return None
     operands = _operands(xp, image, weight, others[-1])
     if operands is None:
