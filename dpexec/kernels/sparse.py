@@ -249,9 +249,9 @@ def _single(*values: Value | Sparse) -> bool:
 
 
 @lowering("sgd", sparse=True)
-def sgd(code: Code, param: Value, rate: Value, grad: Sparse, out: Value) -> Any:
-    """The rows of the gradient one after another."""
-    if not _single(param, rate, grad):
+def sgd(code: Code, param: Value | Sparse, rate: Value, grad: Sparse, out: Value) -> Any:
+    """The rows of the gradient one after another; not of a table that has some rows itself."""
+    if isinstance(param, Sparse) or not _single(param, rate, grad):
         return False
     code.emit(_sgd_rows, grad.height, grad.width, param, rate, *grad.parts)
 

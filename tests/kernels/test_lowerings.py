@@ -21,7 +21,15 @@ from dpexec.runtime.binding import aligned
 from dpexec.runtime.code.arena import arena_of
 from dpexec.runtime.code.task import TaskCode
 
-TOLERANCE = {"atol": 2e-6, "rtol": 2e-5}
+CANCELLING = ("batch_norm", "instance_norm")
+"""Their gradients are what is left of terms about 1."""
+
+
+def tolerance(type, expected):
+    """Sums lose what their terms do, which are as large as the largest element."""
+    finite = np.ravel(expected)[np.isfinite(np.ravel(expected))]
+    largest = 1 if type in CANCELLING else np.abs(finite).max(initial=0)
+    return {"atol": 2e-6 * min(largest, 1), "rtol": 2e-5}
 
 
 def copied(value):
@@ -113,7 +121,7 @@ def behind_copies(op, values):
     kept = {name for out in overwrites(op) for name in op.outputs[out]}
     names = {name for name in op.input_arg_names if name not in kept and name in values}
     dense = (n for n in names if not isinstance(values[n], SelectedRows))
-    copied = {n: f"{n}@COPY" for n in dense if values[n].dtype == np.float32}
+    copied = {n: f"{n}@COPY" for n in dense if values[n].dtype == np.float32 and values[n].size}
     ops = []
     for name, copy in copied.items():
         op.block.create_var(name=copy)
@@ -153,5 +161,7 @@ def test_code_computes_what_the_operator_computes(type):
                 what = f"{name} of {op}"
                 assert value.dtype == expected[name].dtype, what
                 for mine, theirs in zip(arrays(value), arrays(expected[name]), strict=True):
-                    np.testing.assert_allclose(mine, theirs, err_msg=what, **TOLERANCE)
+                    np.testing.assert_allclose(
+                        mine, theirs, err_msg=what, **tolerance(type, theirs)
+                    )
     assert taken, f"no sample of {type} is lowered"
