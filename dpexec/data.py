@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import check_type
+from dpexec.ir.undo import whole
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 
 __all__ = ["data"]
 
 
+@whole
 def data(
     name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0
 ) -> Variable:

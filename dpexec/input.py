@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dpexec.ir.undo import whole
 from dpexec.ir.variable import Variable
 from dpexec.layers.build import add_op, number_or_tensor
 from dpexec.layers.nn import lookup
@@ -12,6 +13,7 @@ from dpexec.layers.nn import lookup
 __all__ = ["embedding", "one_hot"]
 
 
+@whole
 def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
     """Ids as rows with a single 1.
 
@@ -29,6 +31,7 @@ def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = F
     return add_op("one_hot_v2", inputs, "float32", attrs)
 
 
+@whole
 def embedding(
     input: Variable,
     size: Sequence[int],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from dpexec.checks import FLOATS, convert_dtype
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.initializer import Initializer
+from dpexec.ir.callsite import warn
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program, default_startup_program
 from dpexec.ir.variable import Parameter, Variable
@@ -234,7 +234,7 @@ class LayerHelper:
         return block.create_var(*args, persistable=persistable, **kwargs)
 
     def create_data(self, name: str, **kwargs: Any) -> Variable:
-        """A variable that is fed; called by a layer alone, for its caller is who is warned.
+        """A variable that is fed.
 
         Args:
             name: under which it is fed.
@@ -248,12 +248,11 @@ class LayerHelper:
         first = next((var.name for var in block.vars.values() if var.is_data), None)
         again = name == first and any(name in op.input_arg_names for op in block.ops)
         if again and hasattr(sys, "ps1"):
-            warnings.warn(
+            warn(
                 f"{name} is declared again, and this program has operators that read it: what "
                 "follows is added to them. A cell that is to run again builds a new program: "
                 "with fluid.program_guard(main, startup), fluid.unique_name.guard(): ..., where "
-                "main and startup are fluid.Program()",
-                stacklevel=3,
+                "main and startup are fluid.Program()"
             )
         return self.create_global_variable(name=name, is_data=True, **kwargs)
 

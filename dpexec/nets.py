@@ -18,6 +18,7 @@ from typing import Any
 
 from dpexec import layers
 from dpexec.checks import FLOATS, check_variable_and_dtype, convert_dtype
+from dpexec.ir.undo import whole
 from dpexec.ir.variable import Variable
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@whole
 def simple_img_conv_pool(
     input: Variable,
     num_filters: int,
@@ -94,6 +96,7 @@ def simple_img_conv_pool(
     )
 
 
+@whole
 def img_conv_group(
     input: Variable,
     conv_num_filter: Sequence[int],
@@ -172,6 +175,7 @@ def img_conv_group(
     )
 
 
+@whole
 def sequence_conv_pool(
     input: Variable,
     num_filters: int,
@@ -202,6 +206,7 @@ def sequence_conv_pool(
     return layers.sequence_pool(out, pool_type)
 
 
+@whole
 def glu(input: Variable, dim: int = -1) -> Variable:
     """A gated linear unit: the first half times the sigmoid of the second.
 
@@ -217,6 +222,7 @@ def glu(input: Variable, dim: int = -1) -> Variable:
     return layers.elementwise_mul(value, layers.sigmoid(gate))
 
 
+@whole
 def scaled_dot_product_attention(
     queries: Variable,
     keys: Variable,

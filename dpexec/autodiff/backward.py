@@ -13,6 +13,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.callsite import CallSite
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program
+from dpexec.ir.undo import note_attributes
 from dpexec.ir.variable import Variable
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]
@@ -103,6 +104,7 @@ def append_backward(
     wanted = _parameter_names(program, parameter_list)
     no_grad = _no_gradient(program, no_grad_set)
     loss_op = _producer(loss)
+    note_attributes(program, "_appending_grad_times")
     program._appending_grad_times += not inside.idx
     grad_of = GradientNames(block)
     first = grad_of.seed(loss.name)
@@ -173,6 +175,7 @@ def gradients(
     _check_targets(targets, given)
     block, program = targets[0].block, targets[0].block.program
     no_grad = _no_gradient(program, no_grad_set)
+    note_attributes(program, "_appending_grad_times")
     program._appending_grad_times += 1
     grad_of = GradientNames(block)
     supplied: dict[str, list[str]] = {}

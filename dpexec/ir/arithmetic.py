@@ -24,6 +24,7 @@ import numpy as np
 from dpexec.core import unique_name
 from dpexec.core.dtypes import as_var_type, is_float
 from dpexec.ir.indexing import indexed
+from dpexec.ir.undo import whole
 
 if TYPE_CHECKING:
     from dpexec.ir.block import Block
@@ -90,6 +91,7 @@ _COMPARISONS = frozenset(
 def _binary(op_type: str, method: str, bool_result: bool = False) -> Callable[[Any, Any], Any]:
     reverse = method.startswith("__r")
 
+    @whole
     def operate(self: Variable, other: Any) -> Any:
         from dpexec.ir.variable import Variable
 
@@ -164,6 +166,7 @@ class Arithmetic:
     def __iter__(self) -> NoReturn:
         raise TypeError("a Variable cannot be iterated over: its size is known when it runs")
 
+    @whole
     def astype(self, dtype: Any) -> Variable:
         """A copy with another element type, as one ``cast``."""
         x = cast("Variable", self)
@@ -177,5 +180,6 @@ class Arithmetic:
         )
         return out
 
+    @whole
     def __getitem__(self, item: Any) -> Variable:
         return indexed(cast("Variable", self), item)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
+from dpexec.ir.undo import note, note_attributes
 from dpexec.ir.variable import Parameter, Variable, known_or_open
 from dpexec.ir.views import BlockView
 
@@ -90,11 +91,19 @@ class Block:
         if name is not None and name in self.vars:
             return _redeclared(self.vars[name], kwargs)
         var = Variable(self, *args, **kwargs)
-        self.vars[var.name] = var
-        self.program._changed()
+        self._declare(var)
         if initializer is not None:
             initializer(var, self)
         return var
+
+    def _declare(self, var: Variable) -> None:
+        """Take in a new variable."""
+        if var.name in self.vars:
+            note(self.vars.__setitem__, var.name, self.vars[var.name])
+        else:
+            note(self._remove_var, var.name)
+        self.vars[var.name] = var
+        self.program._changed()
 
     def _sync_with_cpp(self) -> None:
         """Let executors look at the program anew; there is no second copy of a block here."""
@@ -139,8 +148,7 @@ class Block:
         else:
             param = Parameter(block, *args, **kwargs)
             param.stop_gradient = False
-            block.vars[param.name] = param
-            self.program._changed()
+            block._declare(param)
         if initializer is not None and not initialized:
             initializer(param, self)
         return param
@@ -186,15 +194,17 @@ class Block:
         op = Operator(
             self,
             type,
-            {slot: _names(value) for slot, value in (inputs or {}).items()},
-            {slot: _names(value) for slot, value in (outputs or {}).items()},
+            {slot: _names(value, slot, type) for slot, value in (inputs or {}).items()},
+            {slot: _names(value, slot, type) for slot, value in (outputs or {}).items()},
             {**self.program._op_attrs(), **given},
             callsite,
             fill_defaults,
         )
         op.infer_shape()
+        note(self._take_out, op)
         self.ops.insert(index, op)
         for var in op._variables(op.output_arg_names).values():
+            note_attributes(var, "op")
             var.op = op
             if stop_gradient:
                 var.stop_gradient = True
@@ -217,6 +227,8 @@ class Block:
     def _rename_var(self, name: str, new_name: str) -> Variable:
         """Give a variable of this block another name, in its operators too."""
         var = self.var(name)
+        note_attributes(self, "vars")
+        note_attributes(var, "name")
         self.vars = OrderedDict(
             (new_name if key == name else key, value) for key, value in self.vars.items()
         )
@@ -228,12 +240,18 @@ class Block:
         return var
 
     def _remove_var(self, name: str) -> None:
+        note(setattr, self, "vars", self.vars.copy())
         del self.vars[name]
         self.program._changed()
 
     def _remove_op(self, index: int) -> None:
+        note(self.ops.insert, index, self.ops[index])
         del self.ops[index]
         self.program._changed()
+
+    def _take_out(self, op: Operator) -> None:
+        """Remove an operator, most likely the last one."""
+        self._remove_op(next(i for i in reversed(range(len(self.ops))) if self.ops[i] is op))
 
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The block in protobuf text form."""
@@ -247,14 +265,19 @@ class Block:
     __repr__ = __str__
 
 
-def _names(value: Any) -> list[str]:
-    if value is None:
-        return []
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return [
-        roles.EMPTY if item is None else item if isinstance(item, str) else item.name
-        for item in items
-    ]
+def _names(value: Any, slot: str, op_type: str) -> list[str]:
+    """The names of the variables in a slot: given as variables, or by name; None for no one."""
+    items = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    names: list[str] = []
+    for item in items:
+        name = roles.EMPTY if item is None else getattr(item, "name", item)
+        if not isinstance(name, str):
+            raise TypeError(
+                f"{slot!r} of operator {op_type} must be a variable or the name of one, but "
+                f"received {type(item).__name__} ({item!r:.80})"
+            )
+        names.append(name)
+    return names
 
 
 def _names_outside(block: Block, name: str) -> bool:

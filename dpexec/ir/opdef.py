@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
-from dpexec.core.dtypes import VarType
+from dpexec.core.dtypes import AttrType, VarType
 from dpexec.core.lod import LOD_SUFFIX
 from dpexec.errors import MissingKernelError, similar
 from dpexec.ir.gradop import GradContext, GradOp, default_grad_op, double_grad_op
@@ -27,6 +27,7 @@ from dpexec.ir.signature import (
     keyword_defaults,
     parse_slots,
     passes_on,
+    required_keywords,
 )
 from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
 
@@ -76,6 +77,7 @@ class OpDef:
     make_undo: GradMaker | None = None
     kernel_arguments: frozenset[str] = frozenset()
     infer_arguments: frozenset[str] = frozenset()
+    required: Mapping[str, AttrType | None] = field(default_factory=dict)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the kernel: gradients and tests use the op by its name."""
@@ -254,6 +256,27 @@ class OpDef:
         return maker
 
 
+_ANNOTATED = {
+    "int": AttrType.INT,
+    "float": AttrType.FLOAT,
+    "bool": AttrType.BOOL,
+    "str": AttrType.STRING,
+    "Sequence[int]": AttrType.INTS,
+    "Sequence[float]": AttrType.FLOATS,
+}
+
+
+def _required(defaults: Mapping[str, Any], *functions: Kernel | None) -> dict[str, AttrType | None]:
+    """The attributes without defaults, with the types that parameters say; None for others."""
+    return {
+        attribute_of(name): _ANNOTATED.get(annotation)
+        for function in functions
+        if function is not None
+        for name, annotation in required_keywords(function).items()
+        if name not in RUNTIME_ARGUMENTS and defaults[attribute_of(name)] is None
+    }
+
+
 _registry: dict[str, OpDef] = {}
 
 
@@ -328,6 +351,7 @@ def op(
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
+            required=_required(defaults, kernel, infer),
         )
         _registry[type] = definition
         return definition

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dpexec.core.dtypes import AttrType, VarType
 from dpexec.errors import EnforceNotMet
 from dpexec.ir import fed_types, opdef, roles
-from dpexec.ir.attributes import attribute_type, copied, plain
+from dpexec.ir.attributes import attribute_type, copied, stored
 from dpexec.ir.callsite import CallSite, user_callsite
+from dpexec.ir.undo import note
 from dpexec.ir.views import OperatorView
 
 if TYPE_CHECKING:
@@ -53,10 +54,14 @@ class Operator:
         self.type = type
         self.inputs: dict[str, list[str]] = {slot: list(names) for slot, names in inputs.items()}
         self.outputs: dict[str, list[str]] = {slot: list(names) for slot, names in outputs.items()}
-        defaults = opdef.get(type).attrs if type else {}
-        given = {name: plain(value, defaults.get(name)) for name, value in attrs.items()}
-        self.attrs: dict[str, Any] = {**defaults, **given} if fill_defaults else given
         self.callsite = callsite or user_callsite()
+        self.attrs: dict[str, Any] = dict(attrs)
+        if type:
+            known = opdef.get(type)
+            try:
+                self.attrs = stored(attrs, known, fill_defaults)
+            except EnforceNotMet as error:
+                raise op_error(self, str(error), {}) from None
 
     def twin(self, block: Block) -> Operator:
         """A copy; blocks among its attributes become those of the same number.
@@ -182,11 +187,7 @@ class Operator:
         return {roles.ROLE_VAR: [], CALLSTACK: line, **self.attrs}
 
     def has_attr(self, name: str) -> bool:
-        """Whether there is such an attribute.
-
-        Args:
-            name: of the attribute.
-        """
+        """Whether there is an attribute of this name."""
         return name in self._shown_attrs()
 
     def attr(self, name: str) -> Any:
@@ -216,11 +217,7 @@ class Operator:
         return [block.idx for block in self.attr(name)]
 
     def attr_type(self, name: str) -> AttrType:
-        """The type of an attribute.
-
-        Args:
-            name: of the attribute.
-        """
+        """The type of the attribute of this name."""
         return attribute_type(self.attr(name), name, self.type)
 
     def all_attrs(self) -> dict[str, Any]:
@@ -243,16 +240,21 @@ class Operator:
         self._rename(self.outputs, old_name, new_name)
 
     def _rename(self, slots: dict[str, list[str]], old: str, new: str) -> None:
+        self._changes()
         for slot, names in slots.items():
             slots[slot] = [new if name == old else name for name in names]
-        self.block.program._changed()
 
     def _set_attr(self, name: str, value: Any) -> None:
+        self._changes()
         self.attrs[name] = value
-        self.block.program._changed()
 
     def _remove_attr(self, name: str) -> None:
+        self._changes()
         self.attrs.pop(name, None)
+
+    def _changes(self) -> None:
+        now = {"inputs": self.inputs, "outputs": self.outputs, "attrs": self.attrs}
+        note(self.__dict__.update, {name: dict(value) for name, value in now.items()})
         self.block.program._changed()
 
     @property

@@ -12,6 +12,7 @@ from dpexec.ir import roles
 from dpexec.ir.block import Block
 from dpexec.ir.guards import current_device, current_name_scope
 from dpexec.ir.prune import Prunable
+from dpexec.ir.undo import note, note_attributes
 from dpexec.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Program(Prunable):
 
     def _create_block(self, parent_idx: int | None = None) -> Block:
         parent = self.current_block_idx if parent_idx is None else parent_idx
+        note_attributes(self, "current_block_idx")
+        note(self.blocks.pop)
         self.blocks.append(Block(self, len(self.blocks), parent))
         self.current_block_idx = len(self.blocks) - 1
         self._changed()
@@ -125,6 +128,7 @@ class Program(Prunable):
             self.current_block_idx = before
 
     def _rollback(self) -> None:
+        note_attributes(self, "current_block_idx")
         self.current_block_idx = self.current_block().parent_idx
 
     def _drop_unused_blocks(self) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "keyword_defaults",
     "parse_slots",
     "passes_on",
+    "required_keywords",
 ]
 
 Kernel = Callable[..., Any]
@@ -82,6 +83,17 @@ def keyword_defaults(function: Kernel) -> dict[str, Any]:
         name: None if parameter.default is parameter.empty else parameter.default
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
+    }
+
+
+def required_keywords(function: Kernel) -> dict[str, str]:
+    """The keyword-only parameters that have no default, with their annotations as written."""
+    target = function.__dict__.get("passes_on_to")
+    passed_on = {} if target is None else required_keywords(target)
+    return passed_on | {
+        name: str(parameter.annotation)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     }
 
 

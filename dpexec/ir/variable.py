@@ -10,6 +10,7 @@ from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.ir.arithmetic import Arithmetic
 from dpexec.ir.opdef import Spec
 from dpexec.ir.roles import grad_name
+from dpexec.ir.undo import note_attributes
 from dpexec.ir.views import VariableView
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Variable(Arithmetic):
 
     @persistable.setter
     def persistable(self, value: bool) -> None:
+        note_attributes(self, "_persistable")
         self._persistable = value
         self.block.program._changed()
 
@@ -111,6 +113,7 @@ class Variable(Arithmetic):
 
     @stop_gradient.setter
     def stop_gradient(self, value: bool) -> None:
+        note_attributes(self, "_stop_gradient")
         self._stop_gradient = value
 
     @property
@@ -130,6 +133,7 @@ class Variable(Arithmetic):
 
     def set_spec(self, spec: Spec) -> None:
         """Take over a derived shape and type."""
+        note_attributes(self, "_shape", "_dtype", "type", "lod_level")
         self._shape, self._dtype = spec.shape, spec.dtype
         self.type, self.lod_level = spec.kind, spec.lod_level
 

@@ -20,6 +20,7 @@ from typing import Any
 from dpexec.absent import KNOWN as _KNOWN
 from dpexec.absent import missing_name as _missing_name
 from dpexec.errors import similar as _similar
+from dpexec.ir.undo import build_whole as _build_whole
 from dpexec.ir.variable import Variable  # programs ask isinstance(x, layers.Variable)
 from dpexec.layers import (
     collective,  # noqa: F401  fluid's
@@ -103,6 +104,8 @@ __all__ = sorted(
     if not (name.startswith("_") or isinstance(value, ModuleType))
     and value not in (Any, ModuleType, Variable)
 )
+
+_build_whole(globals(), __all__, __name__)
 
 metric_op = metric  # fluid's name of the module
 

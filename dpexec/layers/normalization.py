@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_variable_and_dtype
 from dpexec.initializer import Constant
+from dpexec.ir.callsite import warn
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_outputs
@@ -61,13 +61,13 @@ def layer_norm(
             helper.param_attr, shape, input.dtype, default_initializer=Constant(1.0)
         )
     elif param_attr:
-        warnings.warn("param_attr of layer_norm has no effect without scale", stacklevel=2)
+        warn("param_attr of layer_norm has no effect without scale")
     if shift:
         if bias_attr is False:
             raise AssertionError("bias_attr of layer_norm cannot be False with shift")
         inputs["Bias"] = helper.create_parameter(helper.bias_attr, shape, input.dtype, is_bias=True)
     elif bias_attr:
-        warnings.warn("bias_attr of layer_norm has no effect without shift", stacklevel=2)
+        warn("bias_attr of layer_norm has no effect without shift")
     dtypes = dict.fromkeys(("Mean", "Variance", "Y"), input.dtype)
     attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
     made = add_outputs(helper, inputs, dtypes, attrs)

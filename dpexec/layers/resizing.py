@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from dpexec.checks import SINGLE_DOUBLE, check_choice, check_type, check_variable_and_dtype
+from dpexec.ir.callsite import warn
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import add_op, add_outputs, number_or_tensor, numbers_or_tensors
@@ -150,7 +150,7 @@ def _resize(
             scale = float(scale)
         number_or_tensor(scale, "Scale", "scale", inputs, attrs)
     if actual_shape is not None:
-        warnings.warn("actual_shape is deprecated: give out_shape a variable", stacklevel=3)
+        warn("actual_shape is deprecated: give out_shape a variable")
         actual_shape.stop_gradient = True
         inputs["OutSize"] = actual_shape
     return add_outputs(helper, inputs, {"Out": input.dtype}, attrs)["Out"]

@@ -1,5 +1,6 @@
 """``fluid.optimizer``: what updates parameters from gradients."""
 
+from dpexec.ir.undo import build_whole as _build_whole
 from dpexec.optimizer.adagrad import AdagradOptimizer, DecayedAdagradOptimizer
 from dpexec.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
 from dpexec.optimizer.averages import ExponentialMovingAverage, ModelAverage
@@ -60,3 +61,5 @@ RMSProp = RMSPropOptimizer
 Adadelta = AdadeltaOptimizer
 Ftrl = FtrlOptimizer
 Dpsgd = DpsgdOptimizer
+
+_build_whole(globals(), __all__, __name__)

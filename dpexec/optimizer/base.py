@@ -17,6 +17,7 @@ from dpexec.ir.block import Block
 from dpexec.ir.guards import name_scope
 from dpexec.ir.operator import Operator
 from dpexec.ir.program import Program, default_main_program, program_guard
+from dpexec.ir.undo import note
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.regularizer import WeightDecayRegularizer, append_regularization_ops
@@ -238,6 +239,7 @@ class Optimizer:
             stop_gradient=True,
         )
         helper.set_variable_initializer(rate, Constant(float(self._learning_rate)))
+        note(self._learning_rate_map.pop, default_main_program())
         self._learning_rate_map[default_main_program()] = rate
 
     def _create_param_lr(self, param_and_grad: ParamGrad) -> Variable:
@@ -296,6 +298,8 @@ class Optimizer:
             shape=list(param.shape if shape is None else shape),
         )
         helper.set_variable_initializer(state, Constant(float(fill_value)))
+        note(self._accumulators[kind].pop, param.name)
+        note(self._opti_name_list.remove, state.name)
         self._accumulators[kind][param.name] = state
         self._opti_name_list.append(state.name)
         return state

@@ -19,6 +19,7 @@ from dpexec.contrib.layers.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gr
 from dpexec.contrib.layers.sequences import sequence_topk_avg_pooling, var_conv_2d
 from dpexec.contrib.layers.suppression import multiclass_nms2
 from dpexec.contrib.layers.trees import tdm_child, tdm_sampler, tree_conv
+from dpexec.ir.undo import build_whole as _build_whole
 
 __all__ = [
     "BasicGRUUnit",
@@ -41,6 +42,8 @@ __all__ = [
     "tree_conv",
     "var_conv_2d",
 ]
+
+_build_whole(globals(), __all__, __name__)
 
 
 def _elsewhere(name: str) -> Any:
