@@ -72,12 +72,16 @@ def _joined(a: int, b: int) -> int:
 
 def infer_elementwise(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     """The result has the broadcast shape and the common data type."""
+    require(axis >= -1, f"axis must be -1 or a dimension of X {x}, but is {axis}")
     require(x.dtype == y.dtype, f"X and Y must have one data type, but they are {x} and {y}")
     return x.replace(shape=broadcast_shape(x, y, axis))
 
 
 def infer_comparison(x: Spec, y: Spec, *, axis: int = -1) -> Spec:
     """As :func:`infer_elementwise`, with booleans for the result."""
+    require(
+        y.rank <= max(x.rank, 1), f"Y {y} must not have more dimensions than X {x} in a comparison"
+    )
     return infer_elementwise(x, y, axis=axis).replace(dtype=VarType.BOOL)
 
 

@@ -11,12 +11,15 @@ from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._shapes import require_float
 
 
-def _infer(x: Spec, _: Spec | None) -> Spec:
+def _infer(x: Spec, _: Spec | None, *, alpha: float = 1.0, beta: float = 1.0) -> Spec:
     require_float(x)
     require(
         x.rank in (2, 3) and (x.shape[-1] < 0 or x.shape[-1] % 2 == 0),
         f"X {x} must be [samples, positions, width], or [rows, width] with sequences, with an even "
         "width",
+    )
+    require(
+        alpha >= 0 and beta >= 0, f"alpha and beta must not be negative, but are {alpha}, {beta}"
     )
     return x
 

@@ -25,6 +25,7 @@ def _infer(
     require(num_thresholds > 0, f"num_thresholds must be positive, but is {num_thresholds}")
     require(slide_steps >= 0, f"slide_steps must not be negative, but is {slide_steps}")
     require(predict.rank == 2, f"Predict {predict} must be [samples, classes]")
+    require(predict.shape[1] <= 2, f"Predict {predict} must be of two classes, or of one")
     require_float(predict, "Predict")
     require_integer(label, "Label")
     require(

@@ -20,7 +20,17 @@ _INPUTS = " ".join(["param", *(f"in_{name}" for name in _STATES)])
 _OUTPUTS = " ".join(f"out_{name}" for name in _STATES)
 
 
-def _infer(param: Spec, *states: Spec) -> tuple[Spec, ...]:
+def _infer(
+    param: Spec,
+    *states: Spec,
+    min_average_window: int = 10000,
+    max_average_window: int = 10000,
+) -> tuple[Spec, ...]:
+    require(
+        min_average_window <= max_average_window,
+        f"min_average_window {min_average_window} must not exceed max_average_window "
+        f"{max_average_window}",
+    )
     for state in states[:3]:
         require_shape_of(state, param, "a sum", "the parameter")
     for state in states[3:]:

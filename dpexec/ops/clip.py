@@ -13,8 +13,14 @@ from dpexec.ops._shapes import require_float
 from dpexec.ops._unary import bends_nowhere
 
 
-def _infer(x: Spec, low: Spec | None, high: Spec | None) -> Spec:
+def _infer(
+    x: Spec, low: Spec | None, high: Spec | None, *, min: float = -1.0, max: float = 1.0
+) -> Spec:
     require_float(x)
+    require(
+        low is not None or high is not None or min < max,
+        f"min must be less than max, but they are {min} and {max}",
+    )
     return x
 
 

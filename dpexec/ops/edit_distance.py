@@ -27,6 +27,8 @@ def _infer(
         )
     if hyps_length is None or refs_length is None:
         require(hyps_length is refs_length, "HypsLength and RefsLength must come together")
+        for name, spec in (("Hyps", hyps), ("Refs", refs)):
+            require(spec.shape[1] in (1, -1), f"{name} {spec} must be (rows, 1) without lengths")
         counts = sequence_count(hyps_lod), sequence_count(refs_lod)
     else:
         counts = hyps.shape[0], refs.shape[0]

@@ -25,7 +25,8 @@ def _infer_distribute(
 ) -> tuple[list[Spec], Spec, list[Spec]]:
     require_boxes(rois, "FpnRois")
     require(
-        max_level >= min_level, f"max_level {max_level} must not be below min_level {min_level}"
+        0 <= min_level <= max_level,
+        f"max_level {max_level} must not be below min_level {min_level}, nor that below 0",
     )
     count = max_level - min_level + 1
     part = rois.replace(shape=(-1, 4))

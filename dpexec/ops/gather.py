@@ -63,8 +63,8 @@ def gather_grad(xp: Any, x: Any, index: Any, d_out: Any, *, overwrite: bool = Tr
 def _infer_nd(x: Spec, index: Spec) -> Spec:
     require_integer(index, "Index")
     require(
-        index.rank and 0 < index.shape[-1] <= x.rank,
-        f"the last dimension of Index {index} must be between 1 and the rank of X {x}",
+        index.rank >= 2 and 0 < index.shape[-1] <= x.rank,
+        f"Index {index} must have two dimensions or more, the last between 1 and the rank of X {x}",
     )
     return x.replace(shape=(*index.shape[:-1], *x.shape[index.shape[-1] :]) or (1,))
 

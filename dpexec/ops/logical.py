@@ -16,6 +16,10 @@ _Y = np.array([True, False, True, False])
 
 def _infer(x: Spec, y: Spec) -> Spec:
     require(x.dtype == y.dtype == VarType.BOOL, f"X {x} and Y {y} must hold bool")
+    require(
+        min(*x.shape, *y.shape, 1) < 0 or x.size == y.size,
+        f"X {x} and Y {y} must have equally many elements",
+    )
     return infer_elementwise(x, y)
 
 

@@ -9,10 +9,20 @@ from dpexec.ops._shapes import require_float
 from dpexec.ops._windows import has_channels_last
 
 
-def _infer(x: Spec, *, n: int = 5, data_format: str = "AnyLayout") -> tuple[Spec, Spec]:
+def _infer(
+    x: Spec,
+    *,
+    n: int = 5,
+    k: float = 2.0,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    data_format: str = "AnyLayout",
+) -> tuple[Spec, Spec]:
     require_float(x)
     require(x.rank == 4, f"X {x} must have 4 dimensions")
     require(n > 0 and n % 2 == 1, f"n must be an odd positive number, but is {n}")
+    for name, value in (("k", k), ("alpha", alpha), ("beta", beta)):
+        require(value > 0, f"{name} must be positive, but is {value}")
     has_channels_last(data_format)
     return x, x.replace(lod_level=0)
 

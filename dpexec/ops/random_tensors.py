@@ -34,6 +34,25 @@ def _infer(
     return made
 
 
+def _infer_uniform(
+    tensor: Spec | None,
+    parts: list[Spec],
+    *,
+    shape: Shape = (),
+    dtype: int = VarType.FP32,
+    min: float = -1.0,
+    max: float = 1.0,
+    diag_num: int = 0,
+    diag_step: int = 0,
+) -> Spec:
+    require(min < max, f"min must be less than max, but they are {min} and {max}")
+    require(
+        diag_num >= 0 and diag_step >= 0,
+        f"diag_num and diag_step must not be negative, but are {diag_num} and {diag_step}",
+    )
+    return _infer(tensor, parts, shape=shape, dtype=dtype)
+
+
 def _infer_fixed(*, shape: Shape = (), dtype: int = VarType.FP32) -> Spec:
     return _infer(None, [], shape=shape, dtype=dtype)
 
@@ -74,7 +93,7 @@ _DRAWN = {"Out": "draws other numbers every time where there is no seed; dpexec 
     "uniform_random",
     inputs="ShapeTensor? ShapeTensorList?[]",
     outputs="Out",
-    infer=_infer,
+    infer=_infer_uniform,
     no_grad=True,
     samples=lambda r: [
         Sample(

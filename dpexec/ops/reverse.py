@@ -57,6 +57,8 @@ reverse.grad_maker(_same_op)
 
 
 def _infer_flip(x: Spec, *, dims: Sequence[int] = ()) -> Spec:
+    named = [axis % x.rank for axis in dims if x.rank]
+    require(len(set(named)) == len(named), f"dims {list(dims)} name a dimension of X {x} twice")
     return _check(x, dims, "dims")
 
 

@@ -15,9 +15,10 @@ from dpexec.ops._shapes import require_float
 _CERTAIN = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
 
 
-def _infer(x: Spec) -> Spec:
+def _infer(x: Spec, *, min: float = 0.0, max: float = 1.0) -> Spec:
     require_float(x)
     require(x.rank == 2, f"X {x} must be [samples, classes]")
+    require(min < max, f"min must be less than max, but they are {min} and {max}")
     return Spec((x.shape[0],), VarType.INT64, lod_level=x.lod_level)
 
 

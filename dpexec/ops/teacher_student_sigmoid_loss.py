@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ir.opdef import Sample, SampleRng, Spec, dims_match, op, require
 from dpexec.ops._shapes import require_float
 from dpexec.ops.sigmoid_cross_entropy_with_logits import distance, softplus_less
 
@@ -16,6 +16,10 @@ def _infer(x: Spec, label: Spec) -> Spec:
     require(
         x.rank == label.rank == 2 and x.shape[1] in (1, -1) and label.shape[1] in (1, -1),
         f"X {x} and Label {label} must be [samples, 1]",
+    )
+    require(
+        dims_match(x.shape[0], label.shape[0]),
+        f"X {x} and Label {label} must have equally many rows",
     )
     return x
 
