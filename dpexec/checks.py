@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.dtypes import as_var_type, dtype_name
+from dpexec.core.dtypes import VarType, as_var_type, dtype_name
 from dpexec.ir.variable import Variable
 
 __all__ = [
@@ -32,12 +32,18 @@ NO_HALF = (*SINGLE_DOUBLE, *INTEGERS)
 """The element types that layers take, by name, as error messages list them."""
 
 
+_NAMES = ("bool", *FLOATS, "int8", "int16", *INTEGERS, "uint8")
+
+
 def convert_dtype(dtype: Any) -> str:
     """The name of a data type that is given as a name, a NumPy type or a ``VarType``.
 
     Raises:
         ValueError: tensors have no such type.
     """
+    kind = isinstance(dtype, type) and (dtype is bool or issubclass(dtype, np.generic))
+    if not kind and not isinstance(dtype, (VarType, np.dtype)) and dtype not in _NAMES:
+        raise ValueError(f"dtype must be one of {', '.join(_NAMES)}, but received {dtype!r}")
     try:
         return dtype_name(as_var_type(dtype))
     except (TypeError, KeyError, ValueError) as error:
@@ -59,9 +65,9 @@ def check_type(
     Raises:
         TypeError: it has another type.
     """
-    if isinstance(value, expected):
-        return
     kinds = expected if isinstance(expected, tuple) else (expected,)
+    if isinstance(value, kinds) or (isinstance(value, np.integer) and int in kinds):
+        return
     names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
     raise TypeError(
         f"The type of '{name}' in {layer} must be {names}, "

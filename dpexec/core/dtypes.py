@@ -100,7 +100,8 @@ def as_var_type(dtype: Any) -> VarType:
     """Turn a ``VarType``, a NumPy dtype or a name such as ``"float32"`` into a ``VarType``.
 
     Raises:
-        TypeError: no tensor of fluid has this element type.
+        TypeError: it is no data type.
+        ValueError: it is one of NumPy that no tensor of fluid has.
     """
     if isinstance(dtype, VarType):
         return dtype
@@ -108,9 +109,10 @@ def as_var_type(dtype: Any) -> VarType:
         return VarType(dtype)
     try:
         return _FROM_NUMPY[np.dtype(dtype)]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError) as error:
         known = ", ".join(str(d) for d in _FROM_NUMPY)
-        raise TypeError(f"{dtype!r} is not a tensor data type; known are {known}") from None
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{dtype!r} is not a tensor data type; known are {known}") from None
 
 
 def to_numpy(dtype: Any) -> np.dtype[Any]:

@@ -20,6 +20,8 @@ __all__ = [
     "add_op",
     "add_outputs",
     "block_around",
+    "check_positive",
+    "check_shape",
     "is_unary",
     "mixed",
     "number_or_tensor",
@@ -169,6 +171,30 @@ def numbers_or_tensors(
     attrs[attr] = [-1 if isinstance(v, Variable) else int(v) for v in values]
     if mixed(values):
         inputs[slots[1]] = [_as_tensor(helper, value, dtype) for value in values]
+
+
+def check_shape(shape: Any, layer: str) -> None:
+    """Check that a shape of numbers, or of numbers and variables, has dimensions.
+
+    Raises:
+        AssertionError: it has none.
+    """
+    if not isinstance(shape, Variable) and not len(shape):
+        raise AssertionError(f"The size of 'shape' in {layer} can't be zero.")
+
+
+def check_positive(values: Any, name: str, layer: str) -> None:
+    """Check the numbers of a sequence, or of a mixture of numbers and variables.
+
+    Raises:
+        AssertionError: one is not positive.
+    """
+    numbers = [] if isinstance(values, Variable) else values
+    for value in numbers:
+        if not isinstance(value, Variable) and value <= 0:
+            raise AssertionError(
+                f"Each number in '{name}' of {layer} must be positive, but received {values!r}"
+            )
 
 
 def _as_tensor(helper: LayerHelper, value: Any, dtype: str) -> Variable:

@@ -19,7 +19,7 @@ from dpexec.core.dtypes import as_var_type
 from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import add_op, check_shape, number_or_tensor, numbers_or_tensors
 from dpexec.layers.tensor import assign, cast
 
 __all__ = [
@@ -71,6 +71,7 @@ def fill_constant(
         attrs.update(_written(value, dtype))
     helper = LayerHelper("fill_constant")
     slots = ("ShapeTensor", "ShapeTensorList")
+    check_shape(shape, "fill_constant")
     numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs)
     made = helper.create_variable_for_type_inference(dtype) if out is None else out
     helper.append_op(

@@ -292,7 +292,8 @@ def multi_box_head(
     per_map = {"min_sizes": min_sizes, "max_sizes": max_sizes, "aspect_ratios": aspect_ratios}
     for argument, values in {**per_map, "step_w": across, "step_h": down}.items():
         missing = values is None and argument in per_map
-        if missing or (values is not None and len(values) != len(inputs)):
+        counted = values is None or isinstance(values, (list, tuple))
+        if missing or not counted or (values is not None and len(values) != len(inputs)):
             raise ValueError(f"{argument} must have an entry for each of {len(inputs)} inputs")
     assert min_sizes is not None and max_sizes is not None
     locations: list[Variable] = []

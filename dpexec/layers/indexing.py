@@ -173,10 +173,10 @@ def _slice(op_type: str, input: Variable, axes: Sequence[int], bounds: dict[str,
             raise ValueError(f"{word.lower()} of {op_type} must be a list, a tuple or a Variable")
         slots = (f"{word}Tensor", f"{word}TensorList")
         numbers_or_tensors(helper, values, slots, word.lower(), inputs, attrs)
-        for position in range(len(axes)):
-            known[position] &= not isinstance(values, Variable) and not isinstance(
-                values[position], Variable
-            )
+        told = [not isinstance(values, Variable)] * len(axes)
+        if told and told[0]:
+            told = [not isinstance(value, Variable) for value in values]
+        known = [both and here for both, here in zip(known, told, strict=False)]
     attrs["infer_flags"] = [1 if k else -1 for k in known]
     return add_outputs(helper, inputs, {"Out": input.dtype}, attrs)["Out"]
 

@@ -10,7 +10,14 @@ import numpy as np
 from dpexec.checks import NO_HALF, NUMBERS, check_type, check_variable_and_dtype
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, add_outputs, number_or_tensor, numbers_or_tensors
+from dpexec.layers.build import (
+    add_op,
+    add_outputs,
+    check_positive,
+    check_shape,
+    number_or_tensor,
+    numbers_or_tensors,
+)
 from dpexec.layers.tensor import assign
 from dpexec.ops.reshape2 import resolved
 
@@ -80,7 +87,7 @@ def split(
     helper = LayerHelper("split", input=input, name=name)
     inputs: dict[str, Any] = {"X": input}
     attrs: dict[str, Any] = {}
-    if isinstance(dim, int) and dim < 0:
+    if isinstance(dim, int) and -len(input.shape) <= dim < 0:
         dim += len(input.shape)
     number_or_tensor(dim, "AxisTensor", "axis", inputs, attrs)
     if isinstance(num_or_sections, int):
@@ -144,6 +151,7 @@ def reshape(
     """
     check_variable_and_dtype(x, "x", NUMBERS, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
+    check_shape(shape, "reshape")
     if not isinstance(shape, Variable):
         _check_shape(shape, len(x.shape))
     check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
@@ -316,6 +324,7 @@ def expand(
     inputs: dict[str, Any] = {"X": x}
     attrs: dict[str, Any] = {}
     slots = ("ExpandTimes", "expand_times_tensor")
+    check_positive(expand_times, "expand_times", "expand")
     numbers_or_tensors(helper, expand_times, slots, "expand_times", inputs, attrs)
     return add_outputs(helper, inputs, {"Out": x.dtype}, attrs)["Out"]
 

@@ -19,7 +19,7 @@ from dpexec.core.dtypes import as_var_type
 from dpexec.framework import device_guard
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
-from dpexec.layers.build import add_op, add_outputs, numbers_or_tensors
+from dpexec.layers.build import add_op, add_outputs, check_positive, check_shape, numbers_or_tensors
 
 __all__ = [
     "gaussian_random",
@@ -54,7 +54,8 @@ def uniform_random(
     """
     check_type(shape, "shape", (list, tuple, Variable), "uniform_random")
     check_dtype(dtype, "dtype", SINGLE_DOUBLE, "uniform_random")
-    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    check_positive(shape, "shape", "uniform_random")
+    attrs = {"min": min, "max": max, "seed": seed}
     return _random("uniform_random", shape, dtype, attrs, "int64")
 
 
@@ -79,7 +80,7 @@ def gaussian_random(
     """
     check_type(shape, "shape", (list, tuple, Variable), "gaussian_random")
     check_dtype(dtype, "dtype", SINGLE_DOUBLE, "gaussian_random")
-    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
+    attrs = {"mean": mean, "std": std, "seed": seed}
     return _random("gaussian_random", shape, dtype, attrs, "int32")
 
 
@@ -89,6 +90,7 @@ def _random(
     helper = LayerHelper(op_type)
     inputs: dict[str, Any] = {}
     slots = ("ShapeTensor", "ShapeTensorList")
+    check_shape(shape, op_type)
     numbers_or_tensors(helper, shape, slots, "shape", inputs, attrs, shape_dtype)
     attrs = {**attrs, "dtype": as_var_type(dtype)}
     return add_outputs(helper, inputs, {"Out": dtype}, attrs)["Out"]
@@ -121,7 +123,7 @@ def uniform_random_batch_size_like(
     """
     op_type = "uniform_random_batch_size_like"
     check_variable_and_dtype(input, "input", SINGLE_DOUBLE, op_type)
-    attrs = {"min": float(min), "max": float(max), "seed": seed}
+    attrs = {"min": min, "max": max, "seed": seed}
     return _like(op_type, input, shape, dtype, input_dim_idx, output_dim_idx, attrs)
 
 
@@ -152,7 +154,7 @@ def gaussian_random_batch_size_like(
     """
     op_type = "gaussian_random_batch_size_like"
     check_type(input, "input", Variable, op_type)
-    attrs = {"mean": float(mean), "std": float(std), "seed": seed}
+    attrs = {"mean": mean, "std": std, "seed": seed}
     return _like(op_type, input, shape, dtype, input_dim_idx, output_dim_idx, attrs)
 
 
@@ -228,6 +230,8 @@ def randint(
     shape = [1] if shape is None else shape
     check_dtype(dtype, "dtype", INTEGERS, "randint")
     check_type(shape, "shape", (list, tuple, Variable), "randint")
+    check_shape(shape, "randint")
+    check_positive(shape, "shape", "randint")
     low, high = (0, low) if high is None else (low, high)
     if low >= high:
         raise ValueError(f"low of randint must be below high, but they are {low} and {high}")

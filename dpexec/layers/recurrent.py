@@ -156,6 +156,9 @@ def dynamic_lstmp(
         ),
         **_initial({"H0": h_0, "C0": c_0}, "dynamic_lstmp"),
     }
+    for word, bound in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
+        if bound is not None and bound < 0:
+            raise AssertionError(f"{word} of dynamic_lstmp must not be negative, but is {bound}")
     slots = ("Projection", "Cell", "unused", "BatchHidden", "BatchGate", "BatchCellPreAct")
     outputs = {slot: helper.create_variable_for_type_inference(dtype) for slot in slots}
     outputs.pop("unused")  # fluid makes such a variable, so the next ones count on from it

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 import dpexec.ops  # noqa: F401 - the operators that layers are made from
 from dpexec.checks import FLOATS, NO_HALF, SINGLE_DOUBLE, check_type, check_variable_and_dtype
@@ -37,7 +35,7 @@ def _reduction(op_type: str, dtypes: Sequence[str]) -> Callable[..., Variable]:
         name: str | None = None,
     ) -> Variable:
         check_variable_and_dtype(input, "input", dtypes, op_type)
-        dims = [int(dim)] if isinstance(dim, (int, np.integer)) else list(dim or [])
+        dims = [] if dim is None else list(dim) if isinstance(dim, Iterable) else [dim]
         attrs = {"dim": dims or [0], "keep_dim": keep_dim, "reduce_all": not dims}
         return add_op(op_type, {"X": input}, input.dtype, attrs, name=name)
 

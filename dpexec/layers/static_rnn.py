@@ -11,6 +11,7 @@ from dpexec.checks import check_type
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
+from dpexec.ir.program import default_main_program
 from dpexec.ir.variable import Variable
 from dpexec.layer_helper import LayerHelper
 from dpexec.layers.build import block_around
@@ -222,9 +223,11 @@ class StaticRNN:
 
         Raises:
             TypeError: an argument is no variable.
+            ValueError: ``var`` is not of the block.
         """
         check_type(mem, "mem", Variable, "fluid.layers.StaticRNN.update_memory")
         check_type(var, "var", Variable, "fluid.layers.StaticRNN.update_memory")
+        default_main_program().current_block().var(var.name)
         self.memories[mem.name].after = var
 
     def __call__(self, *args: Any, **kwargs: Any) -> Variable | list[Variable]:

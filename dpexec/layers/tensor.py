@@ -146,8 +146,8 @@ def cast(x: Variable, dtype: Any) -> Variable:
     Returns:
         The same shape. Source: Paddle op ``cast``.
     """
-    check_variable_and_dtype(x, "x", _ANY, "cast")
-    check_dtype(dtype, "dtype", _ANY, "cast")
+    check_variable_and_dtype(x, "x", (*_FILLABLE, "uint8"), "cast")
+    check_dtype(dtype, "dtype", (*_FILLABLE, "int8", "uint8"), "cast")
     target = as_var_type(dtype)
     return add_op("cast", {"X": x}, target, {"in_dtype": x.dtype, "out_dtype": target})
 
