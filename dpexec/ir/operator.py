@@ -64,11 +64,7 @@ class Operator:
                 raise op_error(self, str(error), {}) from None
 
     def twin(self, block: Block) -> Operator:
-        """A copy; blocks among its attributes become those of the same number.
-
-        Args:
-            block: that the copy belongs to, of this or of another program.
-        """
+        """A copy in a block of this or of another program, with the bodies of the same numbers."""
         made = copy.copy(self)
         made.block = block
         made.inputs = {slot: list(names) for slot, names in self.inputs.items()}
