@@ -27,7 +27,7 @@ from dpexec.ir.signature import (
     keyword_defaults,
     parse_slots,
     passes_on,
-    required_keywords,
+    required_attributes,
 )
 from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
 
@@ -256,27 +256,6 @@ class OpDef:
         return maker
 
 
-_ANNOTATED = {
-    "int": AttrType.INT,
-    "float": AttrType.FLOAT,
-    "bool": AttrType.BOOL,
-    "str": AttrType.STRING,
-    "Sequence[int]": AttrType.INTS,
-    "Sequence[float]": AttrType.FLOATS,
-}
-
-
-def _required(defaults: Mapping[str, Any], *functions: Kernel | None) -> dict[str, AttrType | None]:
-    """The attributes without defaults, with the types that parameters say; None for others."""
-    return {
-        attribute_of(name): _ANNOTATED.get(annotation)
-        for function in functions
-        if function is not None
-        for name, annotation in required_keywords(function).items()
-        if name not in RUNTIME_ARGUMENTS and defaults[attribute_of(name)] is None
-    }
-
-
 _registry: dict[str, OpDef] = {}
 
 
@@ -351,7 +330,7 @@ def op(
             samples=samples,
             kernel_arguments=frozenset(keywords),
             infer_arguments=frozenset(infer_keywords) - RUNTIME_ARGUMENTS,
-            required=_required(defaults, kernel, infer),
+            required=required_attributes(defaults, kernel, infer),
         )
         _registry[type] = definition
         return definition

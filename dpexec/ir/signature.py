@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from dpexec.core.dtypes import AttrType
 
 __all__ = [
     "RUNTIME_ARGUMENTS",
@@ -15,7 +17,7 @@ __all__ = [
     "keyword_defaults",
     "parse_slots",
     "passes_on",
-    "required_keywords",
+    "required_attributes",
 ]
 
 Kernel = Callable[..., Any]
@@ -86,10 +88,38 @@ def keyword_defaults(function: Kernel) -> dict[str, Any]:
     }
 
 
-def required_keywords(function: Kernel) -> dict[str, str]:
+_ANNOTATED = {
+    "int": AttrType.INT,
+    "float": AttrType.FLOAT,
+    "bool": AttrType.BOOL,
+    "str": AttrType.STRING,
+    "Sequence[int]": AttrType.INTS,
+    "Sequence[float]": AttrType.FLOATS,
+}
+
+
+def required_attributes(
+    defaults: Mapping[str, Any], *functions: Kernel | None
+) -> dict[str, AttrType | None]:
+    """The attributes without defaults, with the types that annotations say; None for others.
+
+    Args:
+        defaults: of all attributes, None where there is none.
+        functions: the kernel, and the ``infer`` that may be None.
+    """
+    return {
+        attribute_of(name): _ANNOTATED.get(annotation)
+        for function in functions
+        if function is not None
+        for name, annotation in _required_keywords(function).items()
+        if name not in RUNTIME_ARGUMENTS and defaults[attribute_of(name)] is None
+    }
+
+
+def _required_keywords(function: Kernel) -> dict[str, str]:
     """The keyword-only parameters that have no default, with their annotations as written."""
     target = function.__dict__.get("passes_on_to")
-    passed_on = {} if target is None else required_keywords(target)
+    passed_on = {} if target is None else _required_keywords(target)
     return passed_on | {
         name: str(parameter.annotation)
         for name, parameter in inspect.signature(function).parameters.items()

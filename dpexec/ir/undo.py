@@ -76,14 +76,19 @@ def _undone_if_raised(
     try:
         return function(*args, **kwargs)
     except BaseException as error:
-        _journal.entries = None  # what undoes is not undone
-        while len(entries) > begin:
-            undo, given = entries.pop()
-            undo(*given)
-        _journal.entries = entries
+        _undo(entries, begin)
         if isinstance(error, AttributeError) and error.name is not None:
             _refuse_argument(error, function, args, kwargs)
         raise
+
+
+def _undo(entries: list[Any], begin: int) -> None:
+    """Take back all changes from number ``begin`` on."""
+    _journal.entries = None  # what undoes is not undone
+    while len(entries) > begin:
+        undo, given = entries.pop()
+        undo(*given)
+    _journal.entries = entries
 
 
 def _refuse_argument(

@@ -1,5 +1,6 @@
 """``fluid.transpiler``: programs of one process become programs of several."""
 
+from dpexec.ir.undo import build_whole as _build_whole
 from dpexec.transpiler import collective, details
 from dpexec.transpiler.config import DistributeTranspilerConfig
 from dpexec.transpiler.distribute_transpiler import DistributeTranspiler
@@ -16,3 +17,5 @@ __all__ = [
     "memory_optimize",
     "release_memory",
 ]
+
+_build_whole(globals(), __all__, __name__)

@@ -37,7 +37,7 @@ MENTIONS = {
     "fed_integers_for_floats": [r"\bx\b", "float32", "int64"],
     "fed_python_list": [r"\bx\b"],
     "batch_mismatch_between_feeds": [r"\bx\b|fc_1\.tmp_1", r"\by\b", r"\b6\b", r"\b3\b"],
-    "empty_batch": [r"\bx\b|\by\b", r"\b0\b"],
+    "empty_batch": [r"\bx\b|\by\b", r"\b0\b|no samples"],
     "unknown_feed": ["zzz"],
     "layers_data_dim_mismatch": ["mul", r"\bx\b", r"fc_0\.w_0", r"6, 3", r"4, 1", USER_LINE],
     "layers_data_dtype_mismatch": [r"\bx\b", "float32", "float64"],

@@ -2,5 +2,8 @@
 
 from dpexec.contrib.mixed_precision.decorator import decorate
 from dpexec.contrib.mixed_precision.fp16_lists import AutoMixedPrecisionLists
+from dpexec.ir.undo import build_whole as _build_whole
 
 __all__ = ["AutoMixedPrecisionLists", "decorate"]
+
+_build_whole(globals(), __all__, __name__)
