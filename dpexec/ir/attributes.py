@@ -35,6 +35,7 @@ FIELDS = {
 _INT32 = range(-(2**31), 2**31)
 _LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random"}
 _LISTS = {
+    AttrType.BLOCKS: "optimize_blocks",
     AttrType.FLOATS: "Scale_weights anchor_sizes aspect_ratios bbox_reg_weights fixed_ratios "
     "fixed_sizes fp32_values max_sizes min_sizes scale_y sparsity stride variance variances",
     AttrType.LONGS: "height_sections int64_values shifts",
