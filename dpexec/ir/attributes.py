@@ -37,7 +37,7 @@ _LONG_SHAPES = {"fill_constant", "uniform_random", "gaussian_random"}
 _LISTS = {
     AttrType.BLOCKS: "optimize_blocks",
     AttrType.FLOATS: "Scale_weights anchor_sizes aspect_ratios bbox_reg_weights fixed_ratios "
-    "fixed_sizes fp32_values max_sizes min_sizes scale_y sparsity stride variance variances",
+    "fixed_sizes fp32_values max_sizes min_sizes scale_y sparsity stride value variance variances",
     AttrType.LONGS: "height_sections int64_values shifts",
     AttrType.STRINGS: "backward_skip_vars endpoints epmap ex_states functor_list grad_to_block_id "
     "op_callstack op_role_var original_output_grad parts prefetch_var_name_to_block_id "
