@@ -31,6 +31,7 @@ _NAMES = {
     "exp_bounded": functions.exp_bounded,
     "expm1": functions.expm1,
     "floats": floats,
+    "gate": functions.gate,
     "half": np.float32(0.5),
     "integers": integers,
     "lanes": lanes,

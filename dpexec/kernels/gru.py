@@ -15,7 +15,7 @@ from dpexec.kernels.located import address
 from dpexec.kernels.loop import Loop, further, place, unknowns
 from dpexec.kernels.lowering import Code, Value, lowering
 from dpexec.kernels.machine import count, floats, kernel
-from dpexec.kernels.math import apart, sigmoid, tanh
+from dpexec.kernels.math import apart, gate, tanh
 from dpexec.kernels.onednn_calls import turned
 from dpexec.kernels.recurrent import ONCE, Walk
 from dpexec.kernels.shapes import clear
@@ -37,8 +37,8 @@ def _gates(
     for row in range(rows):
         g, two, s = row * 3 * size, row * 2 * size, row * size
         for j in range(size):
-            r = sigmoid(reset[g + j] + sums[two + size + j])
-            update[g + j] = sigmoid(update[g + j] + sums[two + j])
+            r = gate(reset[g + j] + sums[two + size + j])
+            update[g + j] = gate(update[g + j] + sums[two + j])
             reset[g + j] = r
             seen[s + j] = before[s + j] * r
 
@@ -281,9 +281,9 @@ def _weight_loop(size: int) -> Loop:
     return Loop(calls, len(arrays))
 
 
-def _is_code(x: Value, others: Sequence[Value | None], gate: str, candidate: str) -> bool:
+def _is_code(x: Value, others: Sequence[Value | None], gates: str, candidate: str) -> bool:
     """Whether there is code for values and activations."""
-    usual = (gate, candidate) == ("sigmoid", "tanh")
+    usual = (gates, candidate) == ("sigmoid", "tanh")
     return usual and single(x, *others) and bool(x.shape[0] > 0) and multiplies()
 
 

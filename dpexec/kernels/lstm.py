@@ -13,7 +13,7 @@ from dpexec.kernels.located import address
 from dpexec.kernels.loop import Loop, further, place, unknowns
 from dpexec.kernels.machine import Kernel
 from dpexec.ops._lstm import Kept, LstmCell, Projection, run, run_back
-from dpexec.ops._recurrent import Loops
+from dpexec.ops._recurrent import LOGISTIC, Loops, unbounded
 from dpexec.ops._steps import Steps
 
 __all__ = ["LOOPS", "backward_loop", "forward_loop"]
@@ -132,13 +132,15 @@ Kinds = tuple[str, str, str]
 """Activations of gates, of cells and of candidates."""
 
 _FUNCTIONS = {
-    "sigmoid": "sigmoid({0})",
+    "sigmoid": "gate({0})",
+    LOGISTIC: "sigmoid({0})",
     "tanh": "tanh({0})",
     "relu": "max({0}, zero)",
     "identity": "{0}",
 }
 _SLOPES = {
     "sigmoid": "{0} * (one - {0})",
+    LOGISTIC: "{0} * (one - {0})",
     "tanh": "(one - {0} * {0})",
     "relu": "(one if {0} > zero else zero)",
     "identity": "one",
@@ -165,7 +167,7 @@ def _step(forward: bool, kinds: Kinds) -> Kernel:
 def _projection(forward: bool, kind: str) -> Kernel:
     """The kernel of a projection's activation, or of its gradient."""
     name = f"lstm_project_{kind}" if forward else f"lstm_project_back_{kind}"
-    shown = (_FUNCTIONS if forward else _SLOPES)[kind].format("y")
+    shown = (_FUNCTIONS if forward else _SLOPES)[unbounded(kind)].format("y")
     return compiled(name, (_PROJECT if forward else _PROJECT_BACK).format(name=name, shown=shown))
 
 

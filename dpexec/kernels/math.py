@@ -16,6 +16,7 @@ from numba import types
 from numba.core.compiler import Compiler
 
 from dpexec.kernels.machine import intrinsic
+from dpexec.ops._recurrent import SATURATED
 
 __all__ = [
     "against",
@@ -24,6 +25,7 @@ __all__ = [
     "exp",
     "exp_bounded",
     "expm1",
+    "gate",
     "inline",
     "lanes",
     "largest",
@@ -223,6 +225,12 @@ def against(x: Any) -> Any:
 
 
 @inline
+def gate(x: Any) -> Any:
+    """``sigmoid``, whose argument stays where gates of memories over sequences saturate."""
+    return sigmoid(_SHUT if x < _SHUT else (_OPEN if x > _OPEN else x))
+
+
+@inline
 def tanh(x: Any) -> Any:
     """The hyperbolic tangent: a polynomial near 0, exponentials elsewhere."""
     z = x * x
@@ -266,3 +274,5 @@ T0, T1, T2, T3, T4 = map(_F, (-5.70498872745e-3, 2.06390887954e-2, -5.3739715553
                               1.33314422036e-1, -3.33332819422e-1))  # fmt: skip
 _NEAR, _FOUR = _F(0.625), _F(4)
 S0, S1, S2, S3, S4 = map(_F, (1 / 3, 4 / 120, 6 / 5040, 8 / 362880, 10 / 39916800))
+_NEAR = _F(0.625)
+_SHUT, _OPEN = map(_F, SATURATED)

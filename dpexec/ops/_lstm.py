@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dpexec.ops._recurrent import Loops, activate, times_slope
+from dpexec.ops._recurrent import Loops, activate, times_slope, unbounded
 from dpexec.ops._steps import Steps
 
 
@@ -131,7 +131,7 @@ class Projection:
 
     def forward(self, hidden: Any) -> Any:
         """What the next step sees."""
-        out = activate(self.xp, hidden @ self.weight, self.kind)
+        out = activate(self.xp, hidden @ self.weight, unbounded(self.kind))
         return self.xp.clip(out, -self.clip, self.clip) if self.clip > 0 else out
 
     def backward(self, d_out: Any, out: Any) -> Any:

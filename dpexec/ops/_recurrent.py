@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dpexec.core.lod import Lod
-from dpexec.ir.opdef import Spec, require
+from dpexec.ir.opdef import Sample, SampleRng, Spec, require
 from dpexec.ops._shapes import require_same_dtype, same_dims
 from dpexec.ops._steps import Steps
+from dpexec.ops.sigmoid import sigmoid_array
 
 ACTIVATIONS = ("identity", "sigmoid", "tanh", "relu")
 """In the order of the numbers that ``gru_unit`` has for them."""
+
+LOGISTIC = "logistic"
+"""A sigmoid of any argument: the one that ``gru_unit``, ``lstm_unit`` and projections have."""
+
+SATURATED = -40.0, 13.0
+"""Where Paddle's memories over sequences keep the argument of a sigmoid: between 4.2e-18 and
+1 - 2.3e-6, so that no gate closes or opens wholly, and each lets gradients through."""
 
 THREE, EMPTY = Lod([[0, 2, 6, 7]]), Lod([[0, 1, 1, 4, 7]])
 """Sequences of samples; one of EMPTY has no rows."""
@@ -44,6 +52,23 @@ def deviating(size: int, slots: Sequence[str], unset: bool) -> dict[str, str]:
     return {} if size % 8 else {f"{slot}@GRAD": _WRONG for slot in slots}
 
 
+def saturated(r: SampleRng, sample: Sample, gates: str, *states: str) -> Sample:
+    """A sample whose gates are shut and open as far as they can be, and see large states.
+
+    Gradients there are not those of finite differences, which an argument that stays the same
+    makes 0.
+
+    Args:
+        r: draws.
+        sample: where other inputs come from.
+        gates: the slot of what gates are activations of.
+        states: slots of states, or cells.
+    """
+    inputs = {**sample.inputs, gates: r.uniform(-70.0, 70.0, sample.inputs[gates].shape)}
+    inputs |= {slot: r.uniform(5.0, 9.0, sample.inputs[slot].shape) for slot in states}
+    return replace(sample, inputs=inputs, smooth=False)
+
+
 @dataclass(frozen=True)
 class Loops:
     """How a recurrent operator goes through its steps: on arrays, or faster where that is possible.
@@ -65,18 +90,22 @@ def activate(xp: Any, x: Any, kind: str) -> Any:
     Args:
         xp: NumPy, or what has its interface.
         x: the array.
-        kind: one of ``ACTIVATIONS``.
+        kind: one of ``ACTIVATIONS``, where ``sigmoid`` saturates (``SATURATED``); or ``LOGISTIC``.
     """
-    if kind == "sigmoid":  # as 0.5 + 0.5 * tanh(x / 2), which never overflows
-        x *= 0.5
-        xp.tanh(x, out=x)
-        x *= 0.5
-        x += 0.5
+    if kind == "sigmoid":
+        x[...] = sigmoid_array(xp, xp.clip(x, *SATURATED))
+    elif kind == LOGISTIC:
+        x[...] = sigmoid_array(xp, x)
     elif kind == "tanh":
         xp.tanh(x, out=x)
     elif kind == "relu":
         xp.maximum(x, 0, out=x)
     return x
+
+
+def unbounded(kind: str) -> str:
+    """The activation where sigmoids do not saturate."""
+    return LOGISTIC if kind == "sigmoid" else kind
 
 
 def times_slope(grad: Any, out: Any, kind: str) -> Any:
@@ -85,9 +114,9 @@ def times_slope(grad: Any, out: Any, kind: str) -> Any:
     Args:
         grad: the gradient, which is returned.
         out: the result of the activation.
-        kind: one of ``ACTIVATIONS``.
+        kind: as for :func:`activate`.
     """
-    if kind == "sigmoid":
+    if kind in ("sigmoid", LOGISTIC):
         grad *= out
         grad *= 1 - out
     elif kind == "tanh":

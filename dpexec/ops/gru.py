@@ -16,6 +16,7 @@ from dpexec.ops._recurrent import (
     one_level,
     require_activations,
     require_shape,
+    saturated,
     steps_of,
 )
 from dpexec.ops._shapes import require_float
@@ -66,6 +67,7 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, 2, ("H0",), is_reverse=True),
         _sample(r, THREE, 2, (), is_reverse=True, origin_mode=True),
         _sample(r, THREE, 2, ("H0", "Bias"), activation="identity", gate_activation="tanh"),
+        saturated(r, _sample(r, Lod([[0, 20, 29]]), 3, ("H0",)), "Input", "H0"),
     ]
 
 

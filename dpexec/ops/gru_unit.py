@@ -7,7 +7,7 @@ from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op, require
 from dpexec.ops._gru import ON_ARRAYS, GruCell, weight_grad
-from dpexec.ops._recurrent import ACTIVATIONS, require_shape
+from dpexec.ops._recurrent import ACTIVATIONS, require_shape, saturated, unbounded
 from dpexec.ops._shapes import require_float
 
 _SIGMOID, _TANH = ACTIVATIONS.index("sigmoid"), ACTIVATIONS.index("tanh")
@@ -53,6 +53,7 @@ def _sample(r: Any, size: int, bias: bool = True, **attrs: Any) -> Sample:
         _sample(r, 3),
         _sample(r, 2, origin_mode=True),
         _sample(r, 2, bias=False, activation=_SIGMOID, gate_activation=_TANH),
+        saturated(r, _sample(r, 8, bias=False), "Input"),
     ],
 )
 def gru_unit(
@@ -71,7 +72,7 @@ def gru_unit(
     Returns activated gates, what the reset gate lets through of the states, and the next states.
     Source: Paddle op ``gru_unit``.
     """
-    kinds = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    kinds = unbounded(ACTIVATIONS[gate_activation]), unbounded(ACTIVATIONS[activation])
     gates = x.copy() if bias is None else x + bias
     return (gates, *GruCell(xp, weight, *kinds, origin_mode).forward(gates, before))
 
@@ -96,7 +97,7 @@ def gru_unit_grad(
     origin_mode: bool = False,
 ) -> tuple[Any, Any, Any, Any]:
     """Gradients of gates, states, weight and bias."""
-    kinds = ACTIVATIONS[gate_activation], ACTIVATIONS[activation]
+    kinds = unbounded(ACTIVATIONS[gate_activation]), unbounded(ACTIVATIONS[activation])
     unit = GruCell(xp, weight, *kinds, origin_mode)
     d_gates = xp.empty_like(gates)
     d_before = unit.backward(d_state, gates, before, d_gates)

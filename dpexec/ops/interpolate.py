@@ -24,19 +24,23 @@ _Taps = list[tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """Where the elements of a resized axis lie in the original, in single precision.
+    """Where the elements of a resized axis lie in the original.
+
+    In single precision, as in Paddle; but cubic polynomials are in that of the images.
 
     Args:
         old: length of the axis.
         new: length of the result.
         align_corners: the first and the last elements of both coincide.
         align_mode: 0: pixels are areas, 1: pixels are points (unless corners are aligned).
+        dtype: of the images.
     """
 
     old: int
     new: int
     align_corners: bool
     align_mode: int
+    dtype: np.dtype[Any]
 
     @property
     def _ratio(self) -> np.float32:
@@ -46,13 +50,15 @@ class _Positions:
             return np.float32(self.old - 1) / np.float32(self.new - 1)
         return np.float32(self.old) / np.float32(self.new)
 
-    def _at(self, areas: bool) -> Any:
-        steps = np.arange(self.new, dtype=np.float32)
-        half = np.float32(0.5)
-        return self._ratio * (steps + half) - half if areas else self._ratio * steps
+    def _at(self, areas: bool, dtype: Any = np.float32) -> Any:
+        """The places, as numbers of a type; those of areas are rounded once, at the end."""
+        if areas:
+            steps = np.arange(self.new) + 0.5
+            return (float(self._ratio) * steps - 0.5).astype(dtype)
+        return (self._ratio * np.arange(self.new, dtype=np.float32)).astype(dtype)
 
     def nearest(self) -> _Taps:
-        places = self._at(areas=False) + np.float32(0.5 if self.align_corners else 0)
+        places = self._at(False, np.float64) + (0.5 if self.align_corners else 0)
         return [(places.astype(np.int64), None)]
 
     def linear(self) -> _Taps:
@@ -63,16 +69,27 @@ class _Positions:
         return [(first, 1 - share), (np.minimum(first + 1, self.old - 1), share)]
 
     def cubic(self) -> _Taps:
-        places = self._at(areas=not self.align_corners)
+        places = self._at(not self.align_corners, self.dtype)
         first = np.floor(places)
         t = places - first
-        near, far = [lambda d, a=-0.75: ((a + 2) * d - (a + 3)) * d * d + 1,
-                     lambda d, a=-0.75: ((a * d - 5 * a) * d + 8 * a) * d - 4 * a]  # fmt: skip
-        weights = [far(t + 1), near(t), near(1 - t), far(2 - t)]
+        weights = [_far(t + 1), _near(t), _near(1 - t), _far(2 - t)]
         return [
-            (np.clip(first.astype(np.int64) + i - 1, 0, self.old - 1), weight.astype(np.float32))
+            (np.clip(first.astype(np.int64) + i - 1, 0, self.old - 1), weight)
             for i, weight in enumerate(weights)
         ]
+
+
+_BEND = -0.75
+
+
+def _near(d: Any) -> Any:
+    """The weight of an element less than one step off."""
+    return ((_BEND + 2) * d - (_BEND + 3)) * d * d + 1
+
+
+def _far(d: Any) -> Any:
+    """The weight of an element between one and two steps off."""
+    return ((_BEND * d - 5 * _BEND) * d + 8 * _BEND) * d - 4 * _BEND
 
 
 _METHODS: dict[str, Callable[[_Positions], _Taps]] = {
@@ -152,11 +169,11 @@ def _resized_grad(xp: Any, d_out: Any, axis: int, old: int, taps: _Taps) -> Any:
 
 
 def _axis_taps(
-    old: Sequence[int], new: Sequence[int], method: str, align_corners: bool, align_mode: int
+    old: Sequence[int], new: Sequence[int], dtype: Any, method: str, corners: bool, align_mode: int
 ) -> list[_Taps]:
-    make = _METHODS[method]
-    pairs = zip(old, new, strict=True)
-    return [make(_Positions(a, b, align_corners, align_mode)) for a, b in pairs]
+    make, pairs = _METHODS[method], zip(old, new, strict=True)
+    precise = np.promote_types(dtype, np.float32)
+    return [make(_Positions(a, b, corners, align_mode, precise)) for a, b in pairs]
 
 
 def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]) -> OpDef:
@@ -181,7 +198,7 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
         new = _wanted(x, size, parts, factor, made, scale, data_layout)
         old = size_of(x.shape, data_layout)
         first = 1 if has_channels_last(data_layout) else 2
-        for i, taps in enumerate(_axis_taps(old, new, method, align_corners, align_mode)):
+        for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             x = _resized(xp, x, first + i, taps)
         return x
 
@@ -216,7 +233,7 @@ def _declare_gradient(definition: OpDef, method: str) -> None:
         """Every element gets the gradients of those that it has a weight in."""
         old, new = size_of(x.shape, data_layout), size_of(d_out.shape, data_layout)
         first = 1 if has_channels_last(data_layout) else 2
-        for i, taps in enumerate(_axis_taps(old, new, method, align_corners, align_mode)):
+        for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             d_out = _resized_grad(xp, d_out, first + i, old[i], taps)
         return xp.ascontiguousarray(d_out)
 

@@ -16,6 +16,7 @@ from dpexec.ops._recurrent import (
     one_level,
     require_activations,
     require_shape,
+    saturated,
     steps_of,
 )
 from dpexec.ops._shapes import require_float
@@ -80,6 +81,7 @@ def _sample(r: Any, lod: Lod, size: int, initial: Sequence[str] = (), **attrs: A
 
 def _samples(r: Any) -> list[Sample]:
     kinds = {"gate_activation": "tanh", "cell_activation": "sigmoid"}
+    plain = {"use_peepholes": False, "cell_activation": "identity"}
     return [
         _sample(r, THREE, 3),
         _sample(r, EMPTY, 2, ("H0", "C0")),
@@ -89,6 +91,7 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, 2, ("C0",), candidate_activation="identity", is_reverse=True, **kinds),
         _sample(r, Lod([[0, 2, 3]]), 8, use_peepholes=False),
         _sample(r, THREE, 2, cell_activation="relu", use_peepholes=False),
+        saturated(r, _sample(r, Lod([[0, 20, 29]]), 3, ("H0", "C0"), **plain), "Input", "C0"),
     ]
 
 
@@ -123,8 +126,8 @@ def lstm(
     ``BatchGate`` and ``BatchCellPreAct``, activated gates and cells, are for the gradient: their
     rows lie step after step. Gradients flow back from ``Hidden`` alone, not from ``Cell``.
     On processors with AVX Paddle 1.8 computes gradients that are no derivatives of its outputs if
-    size is a multiple of 8; here they always are. Source: Paddle op ``lstm``; Gers, Schmidhuber,
-    2000.
+    size is a multiple of 8; here they always are. Sigmoids saturate: their argument stays between
+    -40 and 13. Source: Paddle op ``lstm``; Gers, Schmidhuber, 2000.
     """
     steps = steps_of(lod, is_reverse)
     unit = cell_of(

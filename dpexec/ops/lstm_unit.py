@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpexec.ir.opdef import Sample, Spec, op, require
-from dpexec.ops._recurrent import activate, require_shape, times_slope
+from dpexec.ops._recurrent import LOGISTIC, activate, require_shape, saturated, times_slope
 from dpexec.ops._shapes import require_float
 
 
@@ -22,7 +22,7 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
     size = x.shape[1] // 4
     gates = x.copy()
     gates[:, size : 2 * size] += forget_bias
-    activate(xp, gates[:, : 3 * size], "sigmoid")
+    activate(xp, gates[:, : 3 * size], LOGISTIC)
     activate(xp, gates[:, 3 * size :], "tanh")
     taken, kept, shown, new = (gates[:, i * size : (i + 1) * size] for i in range(4))
     return taken, kept, shown, new
@@ -37,6 +37,7 @@ def _activated(xp: Any, x: Any, forget_bias: float) -> tuple[Any, Any, Any, Any]
         Sample({"X": r.normal((3, 8)), "C_prev": r.normal((3, 2))}),
         Sample({"X": r.normal((1, 12)), "C_prev": r.normal((1, 3))}, {"forget_bias": 0.5}),
         Sample({"X": r.normal((5, 4)), "C_prev": r.normal((5, 1))}, {"forget_bias": -1.0}),
+        saturated(r, Sample({"X": r.normal((9, 8)), "C_prev": r.normal((9, 2))}), "X", "C_prev"),
     ],
 )
 def lstm_unit(xp: Any, x: Any, before: Any, *, forget_bias: float = 0.0) -> tuple[Any, Any]:
@@ -59,9 +60,9 @@ def lstm_unit_grad(
     active = xp.tanh(cell)
     d_all = d_cell + times_slope(d_hidden * shown, active, "tanh")
     parts = [
-        times_slope(d_all * new, taken, "sigmoid"),
-        times_slope(d_all * before, kept, "sigmoid"),
-        times_slope(d_hidden * active, shown, "sigmoid"),
+        times_slope(d_all * new, taken, LOGISTIC),
+        times_slope(d_all * before, kept, LOGISTIC),
+        times_slope(d_hidden * active, shown, LOGISTIC),
         times_slope(d_all * taken, new, "tanh"),
     ]
     return xp.concatenate(parts, axis=1), d_all * kept

@@ -16,6 +16,7 @@ from dpexec.ops._recurrent import (
     deviating,
     one_level,
     require_shape,
+    saturated,
     steps_of,
 )
 from dpexec.ops.lstm import check_lstm
@@ -85,6 +86,8 @@ def _sample(r: Any, lod: Lod, sizes: tuple[int, int], initial: bool, **attrs: An
 
 def _samples(r: Any) -> list[Sample]:
     kinds = {"gate_activation": "sigmoid", "cell_activation": "sigmoid"}
+    plain = {"use_peepholes": False, "cell_activation": "identity"}
+    through = {"cell_activation": "sigmoid", "gate_activation": "identity"}
     return [
         _sample(r, THREE, (3, 2), False),
         _sample(r, EMPTY, (2, 3), True),
@@ -95,6 +98,10 @@ def _samples(r: Any) -> list[Sample]:
         _sample(r, THREE, (2, 3), False, proj_activation="identity", is_reverse=True, **kinds),
         _sample(r, THREE, (2, 1), False, proj_activation="relu", candidate_activation="identity"),
         _sample(r, THREE, (2, 1), False, cell_activation="sigmoid", proj_clip=0.4),
+        saturated(r, _sample(r, Lod([[0, 20, 29]]), (3, 2), True, **plain), "Input", "C0"),
+        saturated(
+            r, _sample(r, THREE, (3, 2), True, use_peepholes=False, **through), "Input", "C0"
+        ),
     ]
 
 

@@ -102,3 +102,64 @@ def test_programs_use_them_unless_they_are_switched_off(monkeypatch):
     assert "lstm" not in used
     np.testing.assert_allclose(losses(True), on_arrays, rtol=1e-5)
     assert {"lstm", "lstm_grad", "gru", "gru_grad", "lstmp", "lstmp_grad"} <= set(used)
+
+
+ARGUMENTS = np.array([-np.inf, -1e30, -90, -41, -39.5, -20, -7, -1e-3, 0, 1e-3, 7, 12.5, 14, 90])
+"""What gates are activations of, from shut to open."""
+
+
+def shut(x):
+    """Where a gate of ``lstm``, ``lstmp`` and ``gru`` is, in double precision; as in Paddle."""
+    return 1 / (1 + np.exp(-np.clip(x, -40, 13)))
+
+
+@pytest.mark.parametrize("choose", [in_general, host.host_kernel_of])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("type", TYPES)
+def test_gates_are_shut_and_open_as_far_as_those_of_paddle(type, dtype, choose):
+    rows, columns = len(ARGUMENTS), COLUMNS[type]
+    inputs = {
+        "Input": np.repeat(ARGUMENTS[:, None], columns, 1),
+        "Input@LOD": Lod([range(rows + 1)]),
+        "Weight": np.zeros((1, columns)),
+        **({"ProjWeight": np.ones((1, 1))} if type == "lstmp" else {}),
+        "Bias": np.zeros((1, columns)),
+    }
+    attrs = {} if type == "gru" else {"use_peepholes": False}
+    call = SampleCall(type, opdef.Sample(inputs, attrs), dtype)
+    call.choose = choose
+    gates = call.forward()["out_BatchGate_0"]
+    chosen = gates[:, :2] if type == "gru" else gates[:, 1:]
+    expected = np.repeat(shut(ARGUMENTS)[:, None], chosen.shape[1], 1)
+    np.testing.assert_allclose(chosen, expected, rtol=8 * np.finfo(dtype).eps)
+    assert chosen.min() > 4.248e-18 and chosen.max() < 0.9999978
+
+
+@pytest.mark.parametrize("code", [True, False])
+def test_gates_of_single_steps_are_exact_far_from_zero(code):
+    """``gru_unit`` and ``lstm_unit`` do not saturate; what is below 1e-38 need not be right."""
+    x = np.array([-80, -60, -40, -20, -13, -7, 0.5, 14, 90], "float32")
+    main = fluid.Program()
+    with fluid.program_guard(main):
+        three, four = fluid.data("three", [None, 3]), fluid.data("four", [None, 4])
+        state = fluid.data("state", [None, 1])
+        block = main.global_block()
+        weight = fluid.layers.fill_constant([1, 3], "float32", 0.0)
+        names = ("Gate", "ResetHiddenPrev", "Hidden", "C", "H")
+        made = {name: block.create_var(name=name, dtype="float32") for name in names}
+        inputs = {"Input": three, "HiddenPrev": state, "Weight": weight}
+        block.append_op("gru_unit", inputs, {name: made[name] for name in names[:3]})
+        step = {name: made[name] for name in names[3:]}
+        block.append_op("lstm_unit", {"X": four, "C_prev": state}, step)
+    if not code:
+        fluid.set_flags({"FLAGS_check_nan_inf": True})
+    try:
+        feed = {name: np.repeat(x[:, None], n, 1) for name, n in (("three", 3), ("four", 4))}
+        feed["state"] = np.zeros((len(x), 1), "float32")
+        feed["four"][:, 3] = 0.5
+        gate, cell = fluid.Executor().run(main, feed=feed, fetch_list=["Gate", "C"])
+    finally:
+        fluid.set_flags({"FLAGS_check_nan_inf": False})
+    expected = 1 / (1 + np.exp(-x.astype("float64")))
+    np.testing.assert_allclose(gate[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(cell[:, 0], expected * np.tanh(0.5), rtol=1e-6)

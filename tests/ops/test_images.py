@@ -159,3 +159,43 @@ def test_batch_norm_of_a_large_mean_keeps_its_precision():
     y = call("batch_norm", x, one, zero, zero, one)[0]
     exact = (x - x.mean(dtype=np.float64)) / x.std(dtype=np.float64)
     np.testing.assert_allclose(y, exact, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "attrs", "expected", "gradient"),
+    [
+        (
+            "bicubic",
+            {"align_corners": True},
+            [1.7859893156893039, 11.180339887498949, 29.265683948636102],
+            [2.9443359375, 4.580078125],
+        ),
+        (
+            "bicubic",
+            {"align_corners": False},
+            [0.7211219057117828, 10.835938185412592, 30.838867813934456],
+            [2.9089079261808637, 3.0724894409435417],
+        ),
+        (
+            "bilinear",
+            {"align_corners": False, "align_mode": 0},
+            [1.9142137803385937, 10.953172860999327, 29.311388851919812],
+            [2.857142718349186, 3.214285062892124],
+        ),
+        (
+            "bilinear",
+            {"align_corners": False, "align_mode": 1},
+            [2.3060196239221344, 14.878249173653225, 30.301983916720324],
+            [2.3999997326305973, 2.742857006617953],
+        ),
+    ],
+)
+def test_resized_images_in_double_precision_are_those_of_paddle(method, attrs, expected, gradient):
+    """Paddle rounds some positions to single precision; so they, too, must be the same."""
+    x = (np.arange(12.0) ** 1.5).reshape(1, 1, 3, 4)
+    attrs = {"out_h": 5, "out_w": 7, "interp_method": method, **attrs}
+    resized = calls.SampleCall(f"{method}_interp", opdef.Sample({"X": x}, attrs), np.float64)
+    values = resized.forward()
+    np.testing.assert_allclose(values["out_Out_0"].ravel()[[3, 16, 31]], expected, rtol=1e-14)
+    grads, _ = resized.backward(values, {"out_Out_0": np.ones((1, 1, 5, 7))}, ["X_0"])
+    np.testing.assert_allclose(grads["X_0"].ravel()[[1, 6]], gradient, rtol=1e-14)
