@@ -194,9 +194,12 @@ def _gradient(p: int) -> int:
     _repeat(terms, channels, tile)
     for start in range(0, total, tile):
         for i in range(min(tile, total - start)):
-            off = x[start + i] - center[i]
             came = _passed(dy, y, start + i, relu)
-            dx[start + i] = came * factors[i] - off * slopes[i] - terms[i]
+            if depends > _ZERO:
+                off = x[start + i] - center[i]
+                dx[start + i] = came * factors[i] - off * slopes[i] - terms[i]
+            else:
+                dx[start + i] = came * factors[i]
     return 0
 
 

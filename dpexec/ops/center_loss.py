@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
-from dpexec.ops._rows import check_rows, require_row_numbers
+from dpexec.ops._rows import added_rows, check_rows, require_row_numbers
 from dpexec.ops._shapes import require_same_dtype
 
 
@@ -73,9 +73,9 @@ def center_loss(
     difference = x - centers[classes]
     loss = (difference * difference).sum(axis=1, keepdims=True) / 2
     if need_update:
-        members = (classes == xp.arange(centers.shape[0])[:, None]).astype(x.dtype)
-        counts = members.sum(axis=1, keepdims=True) + 1
-        centers = centers + rate.reshape(()) * (members @ difference) / counts
+        counts = (classes == xp.arange(centers.shape[0])[:, None]).sum(axis=1, keepdims=True)
+        sums = added_rows(xp, classes, difference, centers.shape)
+        centers = centers + rate.reshape(()) * sums / (counts + 1).astype(x.dtype)
     return centers, difference, loss
 
 

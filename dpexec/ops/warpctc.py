@@ -51,6 +51,13 @@ def _infer(
     return plain.replace(shape=(steps, batch, classes)), plain.replace(shape=(batch, 1))
 
 
+_FLOOR = dict.fromkeys(
+    ("Loss", "WarpCTCGrad", "Logits@GRAD"),
+    "takes no probability below 1.2e-38, so that unlikely tags have a loss that is too small and "
+    "wrong gradients; dpexec takes logarithms of probabilities as they are",
+)
+
+
 def _samples(r: Any) -> list[Sample]:
     lods = {"Logits@LOD": Lod([[0, 4, 5, 11]]), "Label@LOD": Lod([[0, 2, 3, 5]])}
     tags = np.array([[1], [1], [3], [2], [3]], np.int32)
@@ -78,6 +85,7 @@ def _samples(r: Any) -> list[Sample]:
             expected={"Loss": np.log(np.array([[4 / 3]]))},
         ),
         Sample(padded),
+        Sample({**padded, "Logits": 300 * r.normal((5, 3, 4))}, deviates=_FLOOR),
         Sample(
             {**padded, "Label": np.array([[1, 2, 0], [1, 1, 0], [2, 0, 2]], np.int32)},
             {"blank": 3, "norm_by_times": True},
@@ -181,7 +189,7 @@ def warpctc(
     ways = Ways(xp, picked, xp.asarray(states.skip), xp.asarray(states.last), ends)
     until = ways.until()
     total = ways.total(until)
-    fits = (total > NEVER / 2) & xp.asarray(lengths > 0)
+    fits = ~(total <= NEVER / 2) & xp.asarray(lengths > 0)  # what is no number stays none
     loss = xp.where(fits, -total, 0).astype(logits.dtype)[:, None]
     if not needs[0]:
         return None, loss

@@ -86,3 +86,23 @@ def test_a_target_that_is_no_number_shows_in_kldiv_loss():
     target = np.array([[np.nan, 0.5, -1.0]])
     terms = opdef.get("kldiv_loss")(np, np.zeros((1, 3)), target, reduction="none")
     np.testing.assert_allclose(terms, [[np.nan, 0.5 * np.log(0.5), 0.0]])
+
+
+def test_scores_that_are_no_numbers_give_a_loss_that_is_none():
+    """A loss of 0 would hide them. Other sequences keep their loss."""
+    sample = calls.samples("warpctc")[0]
+    call = calls.SampleCall("warpctc", sample, np.float32)
+    logits = call.values["Logits_0"].copy()
+    logits[0, 0] = np.nan
+    expected, found = call.forward()["out_Loss_0"], call.forward(Logits_0=logits)["out_Loss_0"]
+    assert np.isnan(found[0]) and not np.isnan(found[1:]).any()
+    np.testing.assert_array_equal(found[1:], expected[1:])
+
+
+def test_features_that_are_infinite_move_the_center_of_their_class_alone():
+    sample = calls.samples("center_loss")[0]
+    call = calls.SampleCall("center_loss", sample, np.float32)
+    x, label = call.values["X_0"].copy(), call.values["Label_0"].ravel()
+    x[0, 0] = np.inf
+    moved = call.forward(X_0=x)["out_CentersOut_0"]
+    assert np.isfinite(np.delete(moved, label[0], axis=0)).all() and np.isinf(moved[label[0], 0])
