@@ -300,10 +300,11 @@ class _Matmul:
 
 @lowering("matmul")
 def matmul(
-    code: Code, x: Value, y: Value, out: Value, *, transpose_X: Any, transpose_Y: Any, alpha: float
-) -> Any:
+    code: Code, x: Value, y: Value, out: Value,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any,
+) -> Any:  # fmt: skip
     """One product, or one for each matrix of a batch."""
-    if not _all_single(x, y):
+    if not _all_single(x, y) or head_number > 1:
         return False
     made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
     sizes = made.m, made.n, made.k
@@ -313,10 +314,10 @@ def matmul(
 @lowering("matmul_grad")
 def matmul_grad(
     code: Code, x: Value, y: Value, d_out: Value, dx: Value | None, dy: Value | None,
-    *, transpose_X: Any, transpose_Y: Any, alpha: float,
+    *, transpose_X: Any, transpose_Y: Any, alpha: float, head_number: Any,
 ) -> Any:  # fmt: skip
     """``d_out @ y.T`` and ``x.T @ d_out``, transposed where the operand was."""
-    if not _all_single(x, y, d_out):
+    if not _all_single(x, y, d_out) or head_number > 1:
         return False
     made = _Matmul(x, y, (bool(transpose_X), bool(transpose_Y)))
     m, n, k, (flip_x, flip_y) = made.m, made.n, made.k, made.flips
