@@ -16,6 +16,7 @@ __all__ = [
     "NO_HALF",
     "NUMBERS",
     "SINGLE_DOUBLE",
+    "as_number",
     "check_choice",
     "check_dtype",
     "check_type",
@@ -48,6 +49,20 @@ def convert_dtype(dtype: Any) -> str:
         return dtype_name(as_var_type(dtype))
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"dtype must be one that tensors have, but received {dtype!r}") from error
+
+
+def as_number(value: Any) -> float:
+    """A number that is given as one, or as an array with one element.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is text that is no number.
+    """
+    if isinstance(value, np.ndarray):
+        if value.size != 1:
+            raise TypeError(f"one number is expected, not an array of shape {list(value.shape)}")
+        value = value.item()
+    return float(value)
 
 
 def check_type(

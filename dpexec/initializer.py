@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dpexec.ops  # noqa: F401 - the operators that initializers build
-from dpexec.checks import FLOATS, check_variable_and_dtype
+from dpexec.checks import FLOATS, as_number, check_variable_and_dtype
 from dpexec.core import unique_name
 from dpexec.core.dtypes import VarType
 from dpexec.ir.block import Block
@@ -127,7 +127,7 @@ class ConstantInitializer(Initializer):
         self._force_cpu = force_cpu
 
     def _op(self, var: Variable, seed: int) -> tuple[str, Mapping[str, Any]]:
-        return "fill_constant", {"value": float(self._value), "force_cpu": self._force_cpu}
+        return "fill_constant", {"value": as_number(self._value), "force_cpu": self._force_cpu}
 
 
 class UniformInitializer(Initializer):

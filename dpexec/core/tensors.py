@@ -248,16 +248,30 @@ class LoDTensor:
 
     __repr__ = __str__
 
-    def __getitem__(self, rows: int | slice) -> LoDTensor:
-        """Some rows as a tensor; a single one keeps its dimension, as in fluid."""
+    def __getitem__(self, index: int | slice | tuple[int | slice, ...]) -> LoDTensor:
+        """A part as a tensor without sequences; single rows keep their dimension, as in fluid.
+
+        Args:
+            index: integers and slices, for the first dimensions.
+
+        Raises:
+            IndexError: there is nothing there, or more is indexed than there are dimensions.
+        """
         array = self.numpy()
-        if not isinstance(rows, slice):
-            if not -len(array) <= rows < len(array):
-                raise IndexError(f"row {rows} of a tensor of shape {self.shape()}")
-            rows = slice(rows % len(array), rows % len(array) + 1)
+        items = index if isinstance(index, tuple) else (index,)
+        if len(items) > array.ndim:
+            raise IndexError(f"{len(items)} indices of a tensor of shape {self.shape()}")
+        found = zip(items, array.shape, strict=False)
         part = LoDTensor()
-        part.array = array[rows].copy()
+        part.array = array[tuple(self._section(item, size) for item, size in found)].copy()
         return part
+
+    def _section(self, item: Any, size: int) -> slice:
+        if isinstance(item, slice):
+            return item
+        if not isinstance(item, (int, np.integer)) or not -size <= item < size:
+            raise IndexError(f"index {item!r} of a tensor of shape {self.shape()}")
+        return slice(item % size, item % size + 1)
 
 
 Tensor = LoDTensor

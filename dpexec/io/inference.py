@@ -61,9 +61,10 @@ def save_inference_model(
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
     targets = [target_vars] if isinstance(target_vars, Variable) else list(target_vars)
-    if not all(isinstance(name, str) for name in feeds):
+    if export_for_deployment and not all(isinstance(name, str) for name in feeds):
         raise ValueError("'feed_var_names' should be a list of str.")
-    if not targets or not all(isinstance(var, Variable) for var in targets):
+    named = targets or not export_for_deployment  # a program that is saved whole needs none
+    if not named or not all(isinstance(var, Variable) for var in targets):
         raise ValueError("'target_vars' should be a list of Variable.")
     program = valid_program(main_program).clone()
     if any(op.type == "auc" for op in program.global_block().ops):

@@ -54,8 +54,10 @@ def fused_elemwise_activation(
     axis: int,
 ) -> Any:
     """One pass: sum and activation."""
-    activation = functor_list[0]
-    if find(activation) is None or out.dtype != "float32":
+    activation, last = functor_list
+    if last != "elementwise_add" or activation == "scale" or out.dtype != "float32":
+        return False
+    if find(activation) is None:
         return False
     group, middle = Group(code), total or _between(out)
     if not _part(group, "elementwise_add", [x, y], [middle], axis=axis):
@@ -81,8 +83,11 @@ def fused_elemwise_activation_grad(
     axis: int,
 ) -> Any:
     """One pass: the gradient of the activation, and its sum over what was repeated."""
-    activation = functor_list[0].removesuffix("_grad") + "_grad"
-    if find(activation) is None or out.dtype != "float32":
+    activation, last = (name.removesuffix("_grad") for name in functor_list)
+    if last != "elementwise_add" or activation == "scale" or out.dtype != "float32":
+        return False
+    activation += "_grad"
+    if find(activation) is None:
         return False
     group, middle = Group(code), d_total or _between(out)
     if not _part(group, activation, [out, d_out], [middle]):

@@ -126,13 +126,13 @@ def gather_grad(
 @lowering("gather_nd")
 def gather_nd(code: Code, x: Value, index: Value, out: Value) -> Any:
     """One copy."""
-    return _gather(code, x, index, out, index.shape[-1])
+    return bool(index.shape[-1]) and _gather(code, x, index, out, index.shape[-1])
 
 
 @lowering("gather_nd_grad")
 def gather_nd_grad(code: Code, x: Value, index: Value, d_out: Value, dx: Value) -> Any:
     """Zeros, and one copy."""
-    return _scatter(code, x, index, d_out, dx, index.shape[-1], True)
+    return bool(index.shape[-1]) and _scatter(code, x, index, d_out, dx, index.shape[-1], True)
 
 
 @lowering("sequence_mask")

@@ -84,4 +84,4 @@ def fill_constant_batch_size_like(
     """One pass."""
     if not known(out):
         return False
-    clear(code, out, float(str_value or value))
+    clear(code, out, str_value or value)

@@ -374,7 +374,7 @@ def fill_constant(
     """One pass."""
     if number is not None or tensor is not None or parts or not known(out):
         return False
-    clear(code, out, float(str_value or value))
+    clear(code, out, str_value or value)  # the text has all digits of an integer
 
 
 @lowering("assign_value")

@@ -10,6 +10,7 @@ import numpy as np
 from dpexec.checks import (
     FLOATS,
     NO_HALF,
+    as_number,
     check_dtype,
     check_type,
     check_variable_and_dtype,
@@ -87,7 +88,9 @@ def fill_constant(
 def _written(value: float, dtype: Any) -> dict[str, Any]:
     """The two ways in which operators hold a constant: the text keeps large integers exact."""
     whole = convert_dtype(dtype) in ("int32", "int64")
-    return {"value": float(value), "str_value": str(int(value) if whole else float(value))}
+    number = as_number(value)
+    exact = int(np.asarray(value).item()) if whole else number
+    return {"value": number, "str_value": str(exact)}
 
 
 def fill_constant_batch_size_like(
@@ -212,7 +215,7 @@ def full_like(
     """
     target = input.dtype if dtype is None else as_var_type(dtype)
     check_dtype(target, "dtype", _FILLABLE, "full_like")
-    attrs = {"value": float(fill_value), "dtype": target}
+    attrs = {"value": as_number(fill_value), "dtype": target}
     with device_guard(device):
         made = add_op(
             "fill_any_like", {"X": input}, target, attrs, layer="full_like", name=name, out=out

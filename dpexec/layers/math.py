@@ -10,6 +10,7 @@ from dpexec.checks import (
     NO_HALF,
     NUMBERS,
     SINGLE_DOUBLE,
+    as_number,
     check_type,
     check_variable_and_dtype,
 )
@@ -110,11 +111,11 @@ def scale(
     """
     check_variable_and_dtype(x, "x", (*NUMBERS, "int8", "int16", "uint8"), "scale")
     inputs: dict[str, Any] = {"X": x}
-    attrs = {"bias": float(bias), "bias_after_scale": bias_after_scale}
+    attrs = {"bias": as_number(bias), "bias_after_scale": bias_after_scale}
     if isinstance(scale, Variable):
         inputs["ScaleTensor"] = scale
     else:
-        attrs["scale"] = float(scale)
+        attrs["scale"] = as_number(scale)
     return add_op("scale", inputs, x.dtype, attrs, name=name, act=act)
 
 
@@ -233,7 +234,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
     """
     check_variable_and_dtype(x, "x", NO_HALF, "increment")
     out = x if in_place else None
-    return add_op("increment", {"X": x}, x.dtype, {"step": float(value)}, out=out)
+    return add_op("increment", {"X": x}, x.dtype, {"step": as_number(value)}, out=out)
 
 
 # ---- functions of several tensors
@@ -287,7 +288,7 @@ def matmul(
     """
     check_variable_and_dtype(x, "x", FLOATS, "matmul")
     check_variable_and_dtype(y, "y", FLOATS, "matmul")
-    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": float(alpha)}
+    attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": as_number(alpha)}
     return add_op("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.checks import FLOATS, check_dtype, check_type, check_variable_and_dtype, convert_dtype
+from dpexec.checks import (
+    FLOATS,
+    as_number,
+    check_dtype,
+    check_type,
+    check_variable_and_dtype,
+    convert_dtype,
+)
 from dpexec.core.dtypes import VarType, as_var_type
 from dpexec.initializer import Constant, Initializer
 from dpexec.ir.variable import Parameter, Variable
@@ -89,7 +96,7 @@ def create_global_var(
 
     Args:
         shape: dimensions, all known.
-        value: the constant.
+        value: the constant; an array of one number will do.
         dtype: element type.
         persistable: whether its value outlives a run.
         force_cpu: accepted for fluid's sake.
@@ -103,7 +110,7 @@ def create_global_var(
     var = helper.create_global_variable(
         dtype=dtype, shape=shape, persistable=persistable, name=name, stop_gradient=True
     )
-    helper.set_variable_initializer(var, Constant(float(value), force_cpu))
+    helper.set_variable_initializer(var, Constant(as_number(value), force_cpu))
     return var
 
 
@@ -127,7 +134,7 @@ def autoincreased_step_counter(
             type="increment",
             inputs={"X": counter},
             outputs={"Out": counter},
-            attrs={"step": float(step)},
+            attrs={"step": as_number(step)},
         )
         counter.stop_gradient = True
     return counter

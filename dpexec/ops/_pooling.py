@@ -116,8 +116,8 @@ class Pooling:
         padding_algorithm: str = "EXPLICIT",
     ) -> Pooling:
         """The windows of an operator over images of a size."""
-        if global_pooling:
-            return Pooling(tuple(Axis.adaptive(n, 1) for n in size))
+        if global_pooling:  # windows of the image's size; if adaptive, that is the result's
+            return Pooling(tuple(Axis.adaptive(n, n if adaptive else 1) for n in size))
         count = len(size)
         kernel = sizes("ksize", ksize, count)
         if adaptive:

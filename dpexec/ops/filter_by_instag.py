@@ -14,7 +14,8 @@ from dpexec.ops._shapes import require_float
 
 
 def _infer(x: Spec, _: Spec | None, tags: Spec, __: Spec | None, wanted: Spec) -> tuple[Spec, ...]:
-    require_float(x, "Ins")
+    if x.dtype not in (VarType.INT32, VarType.INT64):
+        require_float(x, "Ins")
     for name, spec in (("Ins_tag", tags), ("Filter_tag", wanted)):
         require(spec.dtype == VarType.INT64, f"{name} {spec} must hold int64")
     offsets = offsets_spec(-1)
@@ -35,6 +36,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         Sample(inputs, {"is_lod": False}, grad=("Ins",)),
         Sample(rows, {"is_lod": True}, grad=("Ins",)),
         Sample(none, {"is_lod": False, "out_val_if_empty": 5}, grad=("Ins",)),
+        Sample(inputs | {"Ins": r.integers(0, 9, (4, 2))}, {"is_lod": False}, grad=()),
     ]
 
 

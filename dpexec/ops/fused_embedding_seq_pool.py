@@ -17,18 +17,20 @@ _NO_PADDING = -1
 def _infer(table: Spec, ids: Spec, lod: Spec | None, *, combiner: str = "sum") -> Spec:
     require(table.rank == 2, f"W {table} must be a matrix")
     require(
-        ids.rank == 2 and ids.dtype == VarType.INT64 and ids.shape[1] in (1, -1),
-        f"Ids {ids} must be int64 (rows, 1)",
+        ids.rank in (2, 3) and ids.dtype == VarType.INT64 and ids.shape[-1] in (1, -1),
+        f"Ids {ids} must be int64 (rows, 1), or (rows, k, 1)",
     )
     require(combiner == "sum", f"combiner {combiner!r} is not supported, only 'sum'")
     require_sequences(ids, lod, "Ids")
-    return Spec((sequence_count(lod), table.shape[1]), table.dtype)
+    count = ids.shape[1] if ids.rank == 3 else 1
+    width = -1 if min(count, table.shape[1]) < 0 else count * table.shape[1]
+    return Spec((sequence_count(lod), width), table.dtype)
 
 
-def _sample(r: Any, **attrs: Any) -> Sample:
+def _sample(r: Any, *more: int, **attrs: Any) -> Sample:
     inputs = {
         "W": r.normal((6, 3)),
-        "Ids": r.integers(0, 6, (5, 1)),
+        "Ids": r.integers(0, 6, (5, *more, 1)),
         "Ids@LOD": Lod([[0, 2, 5]]),
     }
     return Sample(inputs, attrs)
@@ -41,14 +43,21 @@ def _sample(r: Any, **attrs: Any) -> Sample:
     infer=_infer,
     attrs={"grad_inplace": False, "is_sparse": False},
     checks_values=True,
-    samples=lambda r: [_sample(r), _sample(r, is_sparse=True), _sample(r, padding_idx=2)],
+    samples=lambda r: [
+        _sample(r),
+        _sample(r, is_sparse=True),
+        _sample(r, padding_idx=2),
+        _sample(r, 2),
+        _sample(r, 1, is_sparse=True),
+    ],
 )
 def fused_embedding_seq_pool(
     xp: Any, table: Any, ids: Any, lod: Lod, *, padding_idx: int = _NO_PADDING
 ) -> Any:
     """For every sequence of ids the sum of the rows of W that they name.
 
-    ``(sequences, width)``; the row ``padding_idx`` counts as 0. Source: Paddle op
+    Ids are ``(rows, 1)``, the result is ``(sequences, width)``. Of ids ``(rows, k, 1)`` there are
+    ``k`` such sums side by side. The row ``padding_idx`` counts as 0. Source: Paddle op
     ``fused_embedding_seq_pool``.
     """
     check_rows(xp, ids, table.shape[0], "Ids")
@@ -56,7 +65,7 @@ def fused_embedding_seq_pool(
     found = table[rows]
     if padding_idx != _NO_PADDING:
         found = fill_rows(xp, found, rows == padding_idx, 0)
-    return sequence_sums(xp, found, lod)
+    return sequence_sums(xp, found.reshape(len(ids), -1), lod)
 
 
 def _infer_grad(
@@ -80,7 +89,7 @@ def fused_embedding_seq_pool_grad(
 ) -> Any:
     """The gradient of a sum is that of every row in it."""
     rows = ids.reshape(-1)
-    value = per_row(xp, d_out, lod)
+    value = per_row(xp, d_out, lod).reshape(-1, table.shape[1])
     if padding_idx != _NO_PADDING:
         rows, value = without(xp, rows, value, padding_idx)
     gradient = SelectedRows(rows, table.shape[0], value)

@@ -63,8 +63,8 @@ def gather_grad(xp: Any, x: Any, index: Any, d_out: Any, *, overwrite: bool = Tr
 def _infer_nd(x: Spec, index: Spec) -> Spec:
     require_integer(index, "Index")
     require(
-        index.rank >= 2 and 0 < index.shape[-1] <= x.rank,
-        f"Index {index} must have two dimensions or more, the last between 1 and the rank of X {x}",
+        index.rank >= 2 and index.shape[-1] <= x.rank,
+        f"Index {index} must have two dimensions or more, the last at most the rank of X {x}",
     )
     return x.replace(shape=(*index.shape[:-1], *x.shape[index.shape[-1] :]) or (1,))
 
@@ -86,6 +86,7 @@ def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 2)), "Index": np.array([[0, 1], [1, 2], [0, 1]])}),
         Sample({"X": r.normal((2, 3)), "Index": np.array([[[1]], [[0]]])}),
+        Sample({"X": r.normal((2, 3)), "Index": np.zeros((4, 0), np.int64)}),
         Sample(
             {"X": np.arange(6.0).reshape(2, 3), "Index": np.array([[1, 2], [0, 0]])},
             expected={"Out": np.array([5.0, 0.0])},
@@ -95,7 +96,7 @@ def flat_positions(xp: Any, shape: tuple[int, ...], index: Any) -> Any:
 def gather_nd(xp: Any, x: Any, index: Any) -> Any:
     """The elements, or slices, of ``x`` at the positions in the last dimension of ``Index``.
 
-    Source: Paddle op ``gather_nd``.
+    Where that has no elements, each is all of ``x``. Source: Paddle op ``gather_nd``.
 
     Raises:
         ValueError: there is no such position.
@@ -103,6 +104,8 @@ def gather_nd(xp: Any, x: Any, index: Any) -> Any:
     depth = index.shape[-1]
     for axis in range(depth):
         check_rows(xp, index[..., axis], x.shape[axis], f"Index for dimension {axis}")
+    if not depth:
+        return xp.broadcast_to(x, (*index.shape[:-1], *x.shape)).copy()
     out = x[tuple(index[..., axis] for axis in range(depth))]
     return out if out.ndim else out.reshape(1)
 

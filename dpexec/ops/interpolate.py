@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dpexec.core.dtypes import VarType
 from dpexec.ir.opdef import OpDef, Sample, SampleRng, Spec, op, require
 from dpexec.ops._shapes import integers, require_float
 from dpexec.ops._windows import has_channels_last, image_shape, size_of
@@ -117,7 +118,8 @@ def _infer(
     data_layout: str = "NCHW",
     interp_method: str = "bilinear",
 ) -> Spec:
-    require_float(x)
+    if x.dtype != VarType.UINT8 or interp_method == "bicubic":
+        require_float(x)
     axes = 3 if interp_method == "trilinear" else 2
     require(x.rank == axes + 2, f"X {x} must have {axes + 2} dimensions")
     require(interp_method in _METHODS, f"interp_method must be one of {', '.join(_METHODS)}")
@@ -196,11 +198,13 @@ def _declare(method: str, doc: str, samples: Callable[[SampleRng], list[Sample]]
     ) -> Any:
         made = _sizes(out_d, out_h, out_w, axes)
         new = _wanted(x, size, parts, factor, made, scale, data_layout)
-        old = size_of(x.shape, data_layout)
+        old, dtype = size_of(x.shape, data_layout), x.dtype
         first = 1 if has_channels_last(data_layout) else 2
+        if dtype.kind != "f" and method != "nearest":
+            x = x.astype(np.float32)
         for i, taps in enumerate(_axis_taps(old, new, x.dtype, method, align_corners, align_mode)):
             x = _resized(xp, x, first + i, taps)
-        return x
+        return x.astype(dtype, copy=False)
 
     kernel.__doc__ = doc
     definition = op(
@@ -238,7 +242,13 @@ def _declare_gradient(definition: OpDef, method: str) -> None:
         return xp.ascontiguousarray(d_out)
 
 
+def _bytes(r: SampleRng, shape: tuple[int, ...], attrs: dict[str, Any]) -> Sample:
+    return Sample({"X": r.integers(0, 256, shape).astype(np.uint8)}, attrs, grad=())
+
+
 def _samples(method: str) -> Callable[[SampleRng], list[Sample]]:
+    whole = method != "bicubic"  # its images are no whole numbers
+
     def call(r: SampleRng) -> list[Sample]:
         two = np.array([7], np.int32), np.array([3], np.int32)
         named = {"interp_method": method}
@@ -265,6 +275,7 @@ def _samples(method: str) -> Callable[[SampleRng], list[Sample]]:
                 {"out_h": -1, "out_w": -1, **named},
                 grad=("X",),
             ),
+            *(_bytes(r, (1, 2, 4, 5), {"out_h": 7, "out_w": 3, **named}) for _ in range(whole)),
         ]
 
     return call
@@ -282,6 +293,7 @@ def _volume_samples(r: SampleRng) -> list[Sample]:
             {"X": r.normal((1, 2, 3, 4, 2))},
             {"out_d": 2, "out_h": 6, "out_w": 5, "align_corners": False, "align_mode": 0, **named},
         ),
+        _bytes(r, (1, 1, 2, 4, 5), {"out_d": 2, "out_h": 7, "out_w": 3, **named}),
     ]
 
 

@@ -123,6 +123,7 @@ def _samples(r: SampleRng) -> list[Sample]:
             },
         ),
         _call("avg", r.normal((2, 3, 5, 7)), [2, 3], adaptive=True),
+        _call("avg", r.normal((1, 2, 3, 4)), [2, 2], adaptive=True, global_pooling=True),
         _call("max", r.distinct((1, 2, 6, 5)), [2, 2], [1, 2], paddings=[-2, 1, 1, -1]),
         _call("avg", r.normal((1, 2, 6, 5)), [3, 2], [2, 1], paddings=[-1, 0, 1, -2]),
         Sample(
@@ -273,6 +274,10 @@ max_pool2d_with_index = _declare_indexed(
         ),
         Sample({"X": r.distinct((2, 2, 5, 7))}, {"ksize": [2, 3], "adaptive": True}),
         Sample({"X": r.distinct((2, 2, 3, 4))}, {"ksize": [1, 1], "global_pooling": True}),
+        Sample(
+            {"X": r.distinct((1, 2, 3, 4))},
+            {"ksize": [2, 2], "global_pooling": True, "adaptive": True},
+        ),
     ],
     {"ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]},
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.ir.opdef import Sample, Spec, op
+from dpexec.ir.opdef import Sample, Spec, dims_match, op, require
 from dpexec.ops._shapes import require_same_shape
 from dpexec.ops.sigmoid_cross_entropy_with_logits import distance, softplus_less
 
@@ -17,8 +17,20 @@ def _check(first: Spec, *others: Spec) -> None:
 
 
 def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
-    _check(label, left, right)
-    return left.replace(lod_level=0)
+    for name, spec in (("Label", label), ("Left", left), ("Right", right)):
+        require(
+            spec.rank == 1 or (spec.rank == 2 and spec.shape[1] in (1, -1)),
+            f"{name} {spec} must be a vector, or have a second dimension of 1",
+        )
+        require(
+            dims_match(spec.shape[0], label.shape[0]),
+            f"{name} {spec} must have as many rows as Label {label}",
+        )
+    return left.replace(shape=label.shape, lod_level=0)
+
+
+def _difference(label: Any, left: Any, right: Any) -> Any:
+    return (left.reshape(-1) - right.reshape(-1)).reshape(label.shape)
 
 
 @op(
@@ -48,15 +60,31 @@ def _infer(label: Spec, left: Spec, right: Spec) -> Spec:
             {"Label": np.ones((1, 1)), "Left": r.normal((1, 1)), "Right": r.normal((1, 1))},
             grad=("Right",),
         ),
+        Sample(
+            {
+                "Label": r.uniform(0.0, 1.0, (4,)),
+                "Left": r.normal((4, 1)),
+                "Right": r.normal((4, 1)),
+            },
+            grad=("Left", "Right"),
+        ),
+        Sample(
+            {
+                "Label": r.uniform(0.0, 1.0, (4, 1)),
+                "Left": r.normal((4,)),
+                "Right": r.normal((4, 1)),
+            },
+            grad=("Left", "Right"),
+        ),
     ],
 )
 def rank_loss(xp: Any, label: Any, left: Any, right: Any) -> Any:
     """``log(1 + exp(o)) - label * o`` with ``o = left - right``.
 
-    Source: Paddle op ``rank_loss``; Burges et al. 2005.
+    Each is ``(n)`` or ``(n, 1)``, the result like ``label``. Source: Paddle op ``rank_loss``;
+    Burges et al. 2005.
     """
-    difference = left - right
-    return softplus_less(xp, difference, label)
+    return softplus_less(xp, _difference(label, left, right), label)
 
 
 def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec, Spec]:
@@ -68,8 +96,8 @@ def _infer_grad(label: Spec, left: Spec, right: Spec, d_out: Spec) -> tuple[Spec
 )
 def rank_loss_grad(xp: Any, label: Any, left: Any, right: Any, d_out: Any) -> tuple[Any, Any]:
     """``sigmoid(o) - label``."""
-    d_left = d_out * distance(xp, left - right, label)
-    return d_left, -d_left
+    d_left = d_out * distance(xp, _difference(label, left, right), label)
+    return d_left.reshape(left.shape), -d_left.reshape(right.shape)
 
 
 def _infer_margin(x1: Spec, x2: Spec, label: Spec) -> tuple[Spec, Spec]:

@@ -28,7 +28,8 @@ def _infer(
 ) -> tuple[Spec, Spec | None, Spec | None]:
     require(topks and min(topks) > 0, f"topks must be positive numbers, but is {list(topks)}")
     require(channel_num > 0, f"channel_num must be positive, but is {channel_num}")
-    require(x.rank == 2 and x.shape[1] in (1, -1), f"X {x} must be a column")
+    column_of_numbers = x.rank == 2 and x.shape[1] in (1, -1)
+    require(column_of_numbers or x.rank == 1, f"X {x} must be a vector or a column")
     rows = -1 if row_lod is None else row.shape[0]
     out = x.replace(shape=(rows, channel_num * len(topks)))
     numbers = -1 if rows < 0 else rows * channel_num * max(topks)
@@ -49,6 +50,11 @@ def _sample(r: Any, topks: list[int], channels: int, rows: Lod, columns: Lod) ->
     return Sample(inputs, {"topks": topks, "channel_num": channels}, grad=("X",))
 
 
+def _of_vector(sample: Sample) -> Sample:
+    inputs = {**sample.inputs, "X": sample.inputs["X"].reshape(-1)}
+    return Sample(inputs, sample.attrs, grad=sample.grad)
+
+
 @op(
     "sequence_topk_avg_pooling",
     inputs="X X@LOD ROW ROW@LOD COLUMN COLUMN@LOD",
@@ -58,6 +64,7 @@ def _sample(r: Any, topks: list[int], channels: int, rows: Lod, columns: Lod) ->
     samples=lambda r: [
         _sample(r, [1, 3], 2, _ROWS, _COLUMNS),
         _sample(r, [2], 1, _COLUMNS, _ROWS),
+        _of_vector(_sample(r, [1, 2], 2, _ROWS, _COLUMNS)),
         _sample(r, [1, 2, 5], 3, Lod([[0, 1, 3]]), Lod([[0, 4, 5]])),
     ],
 )

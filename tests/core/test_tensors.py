@@ -42,8 +42,22 @@ def test_rows():
     assert np.array(whole[1]).tolist() == [[3.0, 4.0, 5.0]]
     assert np.array(whole[-1]).tolist() == [[9.0, 10.0, 11.0]]
     assert whole[1:3].shape() == [2, 3]
-    with pytest.raises(IndexError, match="row 4"):
+    with pytest.raises(IndexError, match="index 4"):
         whole[4]
+
+
+def test_parts_keep_their_dimensions():
+    array = np.arange(60.0).reshape(5, 4, 3)
+    whole = tensor(array)
+    assert np.array_equal(whole[1:3, 0:2], array[1:3, 0:2])
+    assert np.array_equal(whole[0:4:2, 1:4:2, 1:], array[0:4:2, 1:4:2, 1:])
+    assert np.array_equal(whole[:, -2], array[:, 2:3])
+    assert np.array_equal(whole[-1, 2, 1], array[4:, 2:3, 1:2])
+    whole[0:1].set(np.zeros((1, 4, 3)), fluid.CPUPlace())  # a copy
+    assert np.array_equal(whole, array)
+    for wrong, match in (((0, 9), "index 9"), ((0, 0, 0, 0), "4 indices"), (1.5, "index 1.5")):
+        with pytest.raises(IndexError, match=match):
+            whole[wrong]
 
 
 def test_as_numpy():

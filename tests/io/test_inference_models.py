@@ -126,3 +126,18 @@ def test_states_of_auc_are_warned_of_as_in_the_original(tmp_path):
     exe.run(fluid.default_startup_program())
     with pytest.warns(UserWarning, match="set the auc states to zeros before saving"):
         fluid.io.save_inference_model(str(tmp_path), ["x"], [probabilities], exe)
+
+
+def test_a_program_that_is_saved_whole_needs_no_targets(tmp_path):
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.unique_name.guard():
+        fluid.layers.fc(fluid.data("x", [None, 4]), 2)
+        exe = fluid.Executor()
+        exe.run(fluid.default_startup_program())
+        save, whole = fluid.io.save_inference_model, {"export_for_deployment": False}
+        assert save(str(tmp_path), [], [], exe, **whole) == []
+        found = sorted(path.name for path in tmp_path.iterdir())
+        assert found == ["__model__.main_program", "fc_0.b_0", "fc_0.w_0"]
+        with pytest.raises(ValueError, match="should be a list of Variable"):
+            save(str(tmp_path), [], [], exe)
+        with pytest.raises(ValueError, match="should be a list of Variable"):
+            save(str(tmp_path), [], ["x"], exe, **whole)

@@ -31,16 +31,17 @@ def fused_elemwise_activation(
     scale: float = 0.0,
     save_intermediate_out: bool = True,
 ) -> Variable:
-    """An addition and the activation after it, in one operator.
+    """An addition or a product, and a function of its result or of ``y``, in one operator.
 
     Args:
         x: float32 or float64.
         y: its dimensions are those of ``x`` from ``axis`` on.
-        functor_list: the activation, ``relu``, ``sigmoid`` or ``tanh``, and ``elementwise_add``;
-            a list, or text with a comma.
+        functor_list: one of ``elementwise_add`` and ``elementwise_mul``, and one of ``relu``,
+            ``sigmoid``, ``tanh`` and ``scale``; the first is computed last. A list, or text with a
+            comma.
         axis: see ``y``; -1: the last dimensions.
-        scale: not used by these activations.
-        save_intermediate_out: whether the sum is kept.
+        scale: what ``scale`` multiplies by.
+        save_intermediate_out: whether the result of the function that is computed first is kept.
 
     Returns:
         Like ``x``. Source: Paddle op ``fused_elemwise_activation``.
