@@ -40,9 +40,9 @@ _LISTS = {
     "fixed_sizes fp32_values max_sizes min_sizes scale_y sparsity stride value variance variances",
     AttrType.LONGS: "height_sections int64_values shifts",
     AttrType.STRINGS: "backward_skip_vars endpoints epmap ex_states functor_list grad_to_block_id "
-    "op_callstack op_role_var original_output_grad parts prefetch_var_name_to_block_id "
-    "recv_varnames send_varnames "
-    "skip_eager_deletion_vars sparse_grad_to_param states table_names varnames",
+    "op_callstack op_role_var original_output_grad other_endpoints parts "
+    "prefetch_var_name_to_block_id recv_varnames send_varnames skip_eager_deletion_vars "
+    "sparse_grad_to_param states table_names varnames",
 }
 _LISTS_BY_NAME = {name: kind for kind, names in _LISTS.items() for name in names.split()}
 """What Paddle's operators declare where lists are not INTS; none of them declares BOOLS."""
