@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -165,7 +165,8 @@ def make_plan(graph: SSAGraph, key: PlanKey, options: PlanOptions) -> Plan:
     block, fetch, checked = graph.program.global_block(), key.fetch, key.checked
     live, missing = live_nodes(graph, key.idle, key.fed, key.busy)
     nodes = needed_nodes(graph, live, frozenset(fetch)) if options.skip_dead else live
-    in_place = _in_place_nodes(block, nodes) if options.in_place and not checked else set()
+    may = options.in_place and not checked
+    in_place = _in_place_nodes(block, nodes, options.shared) if may else set()
     tasks = partition(graph, nodes, in_place, options)
     drop = options.drop and options.granularity != "op"
     drops = _drops(block, tasks, set(fetch)) if drop else {}
@@ -219,11 +220,12 @@ def _modules(
     return module_of
 
 
-def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
+def _in_place_nodes(block: Block, nodes: Sequence[OpNode], shared: bool) -> set[OpNode]:
     """Nodes that may overwrite persistable variables, which nothing else writes.
 
     None may when an operator that checks values comes after the first of them: it could fail
-    when the parameters have already changed.
+    when the parameters have already changed. What several devices update in memory that they
+    share, as where a gradient lies in the scope and has no owner, each computes from the old value.
     """
     found: dict[OpNode, list[str]] = {}
     replaced: set[str] = set()
@@ -235,7 +237,18 @@ def _in_place_nodes(block: Block, nodes: Sequence[OpNode]) -> set[OpNode]:
             found[node] = names
         elif node.op is not None:
             replaced.update(node.op.writes)
+    if shared:
+        users = Counter(name for names in _names_by_device(found) for name in names)
+        replaced.update(name for name, devices in users.items() if devices > 1)
     return {node for node, names in found.items() if replaced.isdisjoint(names)}
+
+
+def _names_by_device(overwritten: Mapping[OpNode, list[str]]) -> Iterable[set[str]]:
+    """What the nodes of each device overwrite."""
+    found: defaultdict[int | None, set[str]] = defaultdict(set)
+    for node, names in overwritten.items():
+        found[node.device].update(names)
+    return found.values()
 
 
 def _may_fail(op: Operator) -> bool:

@@ -1,5 +1,7 @@
 """SelectedRows in the scope: gradients that users put there, tables that grow, what is kept."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -65,15 +67,18 @@ class Setting:
             return fluid.Executor().run(program or self.main, **options)
 
 
-def optimizer(type, slots, attrs):
-    """An optimizer on a gradient in the scope, and the arrays of its inputs."""
+def optimizer(type, slots, attrs, dense=None):
+    """An optimizer on a gradient in the scope, rows or ``dense``; the arrays of its inputs."""
     rng, setting = np.random.default_rng(5), Setting()
     values = {"LearningRate": np.array([0.1], "float32")}
     for slot in ["Param", *slots.split()]:
         shape = (HEIGHT, WIDTH) if slot in LIKE_PARAM else (1,)
         values[slot] = rng.uniform(0.5, 0.9, shape).astype("float32")
     inputs = {slot: setting.tensor(slot, value) for slot, value in values.items()}
-    inputs["Grad"] = setting.rows("grad", [4, 1, 4], rng.normal(size=(3, WIDTH)))
+    if dense is None:
+        inputs["Grad"] = setting.rows("grad", [4, 1, 4], rng.normal(size=(3, WIDTH)))
+    else:
+        inputs["Grad"] = setting.tensor("grad", dense)
     definition = opdef.get(type)
     outputs = {out: inputs[source] for out, source in definition.inplace.items()}
     with setting.main._optimized_guard([inputs["Param"], inputs["Grad"]]):
@@ -121,6 +126,47 @@ def test_replicas_see_them_too():
     for slot, value in expected.items():
         found = np.asarray(setting.scope.find_var(slot).get_tensor())
         np.testing.assert_allclose(found, value, rtol=1e-6, err_msg=slot)
+
+
+@pytest.mark.parametrize("kind", ["rows", "dense"])
+@pytest.mark.parametrize(("type", "slots", "attrs"), OPTIMIZERS)
+def test_replicas_that_share_a_parameter_update_it_once(type, slots, attrs, kind):
+    dense = np.linspace(-0.4, 0.4, HEIGHT * WIDTH, dtype="float32").reshape(HEIGHT, WIDTH)
+    dense = None if kind == "rows" else dense
+    found = []
+    for mode in ("AllReduce", "Reduce"):
+        setting, _ = optimizer(type, slots, attrs, dense)
+        strategy = fluid.BuildStrategy()
+        strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy[mode]
+        places = [fluid.CPUPlace()] * 2
+        compiled = fluid.CompiledProgram(setting.main)
+        compiled.with_data_parallel(build_strategy=strategy, places=places)
+        for _ in range(3):
+            setting.run(compiled)
+        scope, slots_of = setting.scope, opdef.get(type).inplace.values()
+        found.append({s: np.asarray(scope.find_var(s).get_tensor()) for s in slots_of})
+    for slot, value in found[0].items():
+        np.testing.assert_allclose(found[1][slot], value, rtol=1e-6, err_msg=slot)
+
+
+@pytest.mark.parametrize("role", ["forward", "optimize"])
+def test_they_update_it_once_when_nothing_says_whose_gradient_it_is(role):
+    setting = Setting()
+    param, grad = setting.tensor("param", np.ones(2, "float32")), np.array([1, 2], "float32")
+    slots = {"Param": param, "Grad": setting.tensor("grad", grad)}
+    slots["LearningRate"] = setting.tensor("rate", np.array([0.5], "float32"))
+    guard = setting.main._optimized_guard([]) if role == "optimize" else contextlib.nullcontext()
+    with guard:
+        setting.block.append_op(type="sgd", inputs=slots, outputs={"ParamOut": param})
+    strategy = fluid.BuildStrategy()
+    strategy.reduce_strategy = fluid.BuildStrategy.ReduceStrategy.Reduce
+    compiled = fluid.CompiledProgram(setting.main).with_data_parallel(
+        build_strategy=strategy, places=[fluid.CPUPlace()] * 3
+    )
+    for step in (1, 2, 3):
+        setting.run(compiled)
+        value = np.asarray(setting.scope.find_var("param").get_tensor())
+        np.testing.assert_array_equal(value, 1 - 0.5 * step * grad)
 
 
 def test_a_run_sees_new_rows_values_and_heights():
