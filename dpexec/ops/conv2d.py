@@ -151,7 +151,13 @@ def _declare(
         out = _convolve(xp, image, weight, window)
         residual = others[-1] if fuse_residual_connection else None
         return with_fused(
-            xp, out, others[0] if bias else None, residual, window, fuse_activation, fuse_alpha
+            xp,
+            out,
+            others[0] if bias and others else None,
+            residual,
+            window,
+            fuse_activation,
+            fuse_alpha,
         )
 
     kernel.__doc__ = doc
