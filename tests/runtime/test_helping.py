@@ -60,4 +60,4 @@ def test_a_graph_that_is_faster_alone_runs_on_the_calling_thread():
 def test_without_helpers_nothing_is_left_for_them():
     threads = Threads(0)
     independent_tasks(int).run(threads)
-    assert threads.runs.empty()
+    assert threads.idle

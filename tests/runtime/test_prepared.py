@@ -4,6 +4,7 @@ import gc
 import random
 import threading
 import time
+import weakref
 
 import dask.threaded
 import pytest
@@ -84,19 +85,38 @@ def test_the_first_error_is_raised_after_running_tasks_ended(threads):
         assert sorted(started) == sorted([*ended, 2])
 
 
-def test_threads_end_with_their_owner():
+def test_engines_share_threads_and_leave_nothing_with_them():
+    owners = [Threads(3) for _ in range(4)]
     before = set(threading.enumerate())
-    threads = Threads(3)
-    made = set(threading.enumerate()) - before
-    assert len(made) == 3
-    PreparedGraph(graph_of([[]] * 5, lambda i: i), "end").run(threads)
-    del threads
+    for threads in owners:
+        graph = graph_of([[]] * 5, lambda i: time.sleep(0.002) or i)
+        PreparedGraph(graph, "end").run(threads)
+        until(lambda threads=threads: threads.idle)
+    assert len(set(threading.enumerate()) - before) <= 3 + 1  # one may not be free again yet
+    left = [weakref.ref(threads) for threads in owners]
+    del owners, threads
 
-    def have_ended():
-        gc.collect()  # a helping thread may still have to let go of the run, and that of the owner
-        return not any(thread.is_alive() for thread in made)
+    def are_gone():
+        gc.collect()  # a thread may still have to let go of what it called
+        return not any(ref() for ref in left)
 
-    until(have_ended)
+    until(are_gone)
+
+
+def test_no_more_threads_help_than_may():
+    busy, most, lock = [], [], threading.Lock()
+
+    def work(number):
+        with lock:
+            busy.append(number)
+            most.append(len(busy))
+        time.sleep(0.002)
+        with lock:
+            busy.remove(number)
+
+    for _ in range(5):
+        PreparedGraph(graph_of([[]] * 12, work), "end").run(Threads(2))
+    assert max(most) <= 3
 
 
 def test_dask_callbacks_see_the_tasks_of_a_run():

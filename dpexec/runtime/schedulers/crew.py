@@ -72,7 +72,7 @@ class Crew:
     def _call_for_help(self) -> None:
         while self._idle:
             assert self._threads is not None
-            self._threads.runs.put(_Attendance(self, self._idle.pop()))
+            self._threads.ask(_Attendance(self, self._idle.pop()))
 
     def attend(self, number: int) -> None:
         """Help until nothing was to be done for a while; called on a helping thread.

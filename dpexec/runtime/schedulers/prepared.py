@@ -9,10 +9,11 @@ Errors are the same: the first one is raised, after the tasks that run have ende
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
-import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -30,31 +31,90 @@ class Helpable(Protocol):
         """Help, until there is nothing more to do."""
 
 
+class _Pool:
+    """The helping threads of this process: one is started where nobody is free.
+
+    All engines share them. Threads of its own would stay as long as an engine, and engines lie in
+    cycles of references, which Python looks for rarely.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._free = 0  # threads without a call, less the calls that wait for one
+        self._started = 0
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Let a thread call a function."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+            else:
+                name = f"dpexec_{self._started}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+                self._started += 1
+        self._calls.put(function)
+
+    def _work(self) -> None:
+        while True:
+            function = self._calls.get()
+            try:
+                function()
+            finally:
+                del function  # what it holds may be freed while this thread waits
+                with self._lock:
+                    self._free += 1
+
+
+_pool = _Pool()
+
+
+def _forget_threads() -> None:
+    global _pool
+    _pool = _Pool()
+
+
+os.register_at_fork(after_in_child=_forget_threads)  # a child process has none of them
+
+
 class Threads:
-    """Threads that help with runs; they end with the last reference to this.
+    """Threads that help with the runs of an engine; they come from those of the process.
 
     Args:
-        number: how many.
+        number: how many help at a time. Runs that ask for more wait.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.runs: SimpleQueue[Helpable | None] = SimpleQueue()
-        weakref.finalize(self, _end, self.runs, number)
-        for index in range(number):
-            name = f"dpexec_{index}"
-            threading.Thread(target=_help, args=(self.runs,), name=name, daemon=True).start()
+        self._lock = threading.Lock()
+        self._waiting: deque[Helpable] = deque()
+        self._helping = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether no thread helps, and no run waits for one."""
+        return not self._helping
 
-def _help(runs: SimpleQueue[Helpable | None]) -> None:
-    while (run := runs.get()) is not None:
-        run.work()
-        del run
+    def ask(self, run: Helpable) -> None:
+        """Let a thread help with a run as soon as one may."""
+        with self._lock:
+            self._waiting.append(run)
+            if self._helping == self.number:
+                return
+            self._helping += 1
+        _pool.call(self._help)
 
+    def _help(self) -> None:
+        while (run := self._next()) is not None:
+            run.work()
+            del run
 
-def _end(runs: SimpleQueue[Helpable | None], number: int) -> None:
-    for _ in range(number):
-        runs.put(None)
+    def _next(self) -> Helpable | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._helping -= 1
+            return None
 
 
 def nap(since: float) -> None:
@@ -212,4 +272,4 @@ class _Run:
     def _call_for_help(self, number: int) -> None:
         if self.threads is not None:
             for _ in range(number):
-                self.threads.runs.put(self)
+                self.threads.ask(self)
