@@ -6,14 +6,19 @@ import contextlib
 import ctypes
 import functools
 import gc
+import weakref
 from collections.abc import Iterator
+from typing import TypeVar
 
-__all__ = ["keep_freed_memory", "no_cycles_sought"]
+__all__ = ["count_memory", "keep_freed_memory", "no_cycles_sought"]
 
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD, _M_TOP_PAD = -3, -1, -2
 _LARGEST_REUSED = 32 << 20
 _KEPT = 1 << 30
 _GROWTH = 64 << 20
+_LEAST_SOUGHT = 256 << 20  # bytes of engines below which nobody looks for those that are left
+
+Owner = TypeVar("Owner")
 
 
 @functools.cache
@@ -59,3 +64,43 @@ def no_cycles_sought() -> Iterator[None]:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+class _Counted:
+    """Memory of all engines, and when to look for engines that nobody can reach any more.
+
+    Engines, programs and variables refer to each other, so only Python's search for cycles frees
+    them. That search goes by the number of objects, not by their size: a loop over programs of a
+    million parameters kept hundreds of megabytes of those before.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.limit = _LEAST_SOUGHT
+
+    def add(self, owner: object, nbytes: int) -> None:
+        self.nbytes += nbytes
+        weakref.finalize(owner, self._subtract, nbytes).atexit = False
+        if self.nbytes > self.limit:
+            gc.collect()
+            self.limit = max(_LEAST_SOUGHT, 2 * self.nbytes)
+
+    def _subtract(self, nbytes: int) -> None:
+        self.nbytes -= nbytes
+
+
+_counted = _Counted()
+
+
+def count_memory(owner: Owner, nbytes: int) -> Owner:
+    """Count memory that an engine takes; engines that are garbage are freed when it has doubled.
+
+    Args:
+        owner: an array that is new; its memory counts until it is freed.
+        nbytes: how many bytes it has.
+
+    Returns:
+        The owner.
+    """
+    _counted.add(owner, nbytes)
+    return owner

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpexec import kernels
-from dpexec.core.memory import no_cycles_sought
+from dpexec.core.memory import count_memory, no_cycles_sought
 from dpexec.graph.ssa import OpNode
 from dpexec.ir.sizes import Counts, Rows, at
 from dpexec.ir.spec import Spec
@@ -56,7 +56,7 @@ class Memory:
 
 def aligned(nbytes: int) -> np.ndarray[Any, Any]:
     """Bytes of memory, well aligned."""
-    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    memory = count_memory(np.empty(nbytes + ALIGNMENT, np.uint8), nbytes)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + nbytes]
 

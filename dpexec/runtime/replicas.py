@@ -18,6 +18,7 @@ from dpexec.core import tensors
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.copies import copy_on, with_arrays
 from dpexec.core.lod import Lod
+from dpexec.core.memory import count_memory
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.rank_table import LoDRankTable
 from dpexec.core.scope import Scope, ScopeVariable
@@ -210,7 +211,12 @@ class Replicas:
 
 def _copied(place: Place, value: Any) -> Any:
     """A copy of a value on a device."""
-    return with_arrays(value, lambda array: copy_on(place, array))
+
+    def copied(array: Any) -> Any:
+        made = copy_on(place, array)
+        return count_memory(made, made.nbytes) if isinstance(made, np.ndarray) else made
+
+    return with_arrays(value, copied)
 
 
 def _hold(var: ScopeVariable, place: Place, value: Any) -> None:
