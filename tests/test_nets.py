@@ -42,7 +42,7 @@ def test_img_conv_group_takes_lists():
 
 
 def test_img_conv_group_checks_lengths():
-    with pytest.raises(AssertionError, match="conv_padding has 3 entries for 2"):
+    with pytest.raises(AssertionError, match="conv_padding has 3 entries, not 2"):
         nets.img_conv_group(x(None, 3, 8, 8), [4, 6], 2, conv_padding=[1, 1, 1])
     with pytest.raises(AssertionError, match="conv_num_filter"):
         nets.img_conv_group(x(None, 3, 8, 8), 4, 2)
