@@ -55,7 +55,7 @@ def with_offsets(program: Program) -> Sequences:
 
 
 def _has_sequences(program: Program) -> bool:
-    if any(var.lod_level for var in program.list_vars() if not var.persistable):
+    if any(var.lod_level for var in program.list_vars()):
         return True
     ops = (op for block in program.blocks for op in block.ops)
     return any(_lod_slots((*op.definition.inputs, *op.definition.outputs)) for op in ops)
@@ -87,8 +87,9 @@ class _Rewriter:
 
     def _block(self, block: Block, around: Known) -> Known:
         known = {**around, **self._at_end.get(block.forward_block_idx, {})}
+        kept = _kept(block)
         for var in list(block.vars.values()):
-            if var.is_data and var.lod_level:
+            if (var.is_data or var.name in kept) and var.lod_level:
                 known[var.name] = _declare(var)
         for op in list(block.ops):
             if op.type == "parallel_do":
@@ -155,6 +156,19 @@ def _mark_fed(block: Block) -> None:
             var.is_data = True
 
 
+def _kept(block: Block) -> set[str]:
+    """The persistable variables that come with their sequences: from the scope, or fed.
+
+    Those are all that no operator writes before one reads it.
+    """
+    kept = {name for name, var in block.vars.items() if var.persistable and var.lod_level}
+    read: set[str] = set()
+    for op in block.ops if kept else ():
+        read.update(op.reads)
+        kept.difference_update(set(op.writes) - read)
+    return kept
+
+
 def _refuse(op: Operator, names: Iterable[str], known: Known, problem: str) -> None:
     """Refuse sequences in some variables of an operator."""
     name = next((name for name in names if name in known), None)
@@ -171,7 +185,7 @@ def _declare(var: Variable) -> str:
             type=VarType.RAW,
             shape=(-1,) * max(var.lod_level, 1),
             dtype=VarType.INT64,
-            is_data=var.is_data,
+            is_data=var.is_data or var.persistable,
             stop_gradient=True,
         )
     return name

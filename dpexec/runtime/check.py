@@ -253,8 +253,10 @@ def _why_missing(var: Variable) -> str:
         )
     if var.is_data and var.name.endswith(LOD_SUFFIX):
         fed = var.name.removesuffix(LOD_SUFFIX)
+        kept = var.block._var_recursive(fed).persistable
+        state = "lies in the scope" if kept else "is fed"
         return (
-            f"InvalidArgument: variable {fed} is fed without sequences: feed a LoDTensor with "
+            f"InvalidArgument: variable {fed} {state} without sequences: feed a LoDTensor with "
             "their lengths, such as fluid.create_lod_tensor(data, [lengths], place)"
         )
     hint = "feed it" if var.is_data else "no operator before computes it, and it is not fed"

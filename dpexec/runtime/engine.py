@@ -27,6 +27,7 @@ from dpexec.runtime.feeds.splitter import Splitter
 from dpexec.runtime.feeds.splitting import Feeds, single_feed, split_feed
 from dpexec.runtime.fetch import FetchedOffsets, in_sequences
 from dpexec.runtime.gpu.runner import GpuRunner
+from dpexec.runtime.kept_offsets import KeptOffsets
 from dpexec.runtime.kernel_threads import one_kernel_thread
 from dpexec.runtime.local_runner import LocalRunner
 from dpexec.runtime.parallel_do import splitter
@@ -131,6 +132,21 @@ class Engine:
         client = self.scheduler if self._on_cluster else None
         return Splitter(lambda feed: split_feed(block, feed, devices, partial, client), block)
 
+    def feeds_of(self, feed: Any) -> Feeds:
+        """The feeds of all devices, with the sequences of persistable variables in the scope.
+
+        Args:
+            feed: what the user feeds, without what loaders give.
+
+        Raises:
+            EnforceNotMet: what is fed does not fit, or its sequences cannot be kept.
+        """
+        return self._kept_offsets.add(self.split(feed))
+
+    @functools.cached_property
+    def _kept_offsets(self) -> KeptOffsets:
+        return KeptOffsets(self.program.global_block(), self.replicas, self._on_cluster)
+
     @functools.cached_property
     def replica_places(self) -> Sequence[Place]:
         """The devices that run the whole program."""
@@ -222,8 +238,11 @@ class Engine:
     ) -> list[Any]:
         """Run steps, and fetch the offsets of what holds sequences, too."""
         offsets = self.offsets.of(batches, fetch)
-        wanted = tuple(dict.fromkeys([*fetch, *offsets.values()]))
+        kept = self.offsets.of(batches, self._kept_offsets.written)
+        wanted = tuple(dict.fromkeys([*fetch, *offsets.values(), *kept.values()]))
         found: dict[Any, Any] = dict(zip(wanted, self._run(batches, wanted, merged), strict=True))
+        for name, offset in kept.items():
+            self._kept_offsets.keep(name, found[offset])
         return [in_sequences(found[name], found.get(offsets.get(name))) for name in fetch]
 
     def _run(self, batches: Sequence[Feeds], fetch: tuple[str, ...], merged: bool) -> list[Any]:
@@ -240,6 +259,7 @@ class Engine:
             else:
                 for binding, feeds in zip(ready, batches, strict=True):
                     results = self._step(binding, feeds, merged)
+                    self._kept_offsets.store(feeds)
         self._count_towards_drop()
         if self._deleted:
             self.replicas.scope.erase(self._deleted)

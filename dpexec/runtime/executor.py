@@ -129,7 +129,7 @@ class Executor:
         fetch_list, updates = split_updates(fetch_list)
         names = fetch_names(fetch_list)
         pruning = Pruning.to(feed, names, updates) if use_prune or updates else None
-        variant = Variant(pruning, fed_levels(original, feed))
+        variant = Variant(pruning, fed_levels(original, feed, scope))
         if compiled is None:
             if not original.global_block().ops:
                 warn("The current program is empty.")
@@ -275,5 +275,5 @@ def _batches(engine: Engine, program: Program, feed: Any) -> list[Feeds]:
         if batches and values is feed:  # no reader gives anything
             batches.append(batches[0])
         else:
-            batches.append(engine.split(values))
+            batches.append(engine.feeds_of(values))
     return batches

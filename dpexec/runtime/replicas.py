@@ -17,13 +17,14 @@ import numpy as np
 from dpexec.core import tensors
 from dpexec.core.arrays import Entry, TensorArray
 from dpexec.core.copies import copy_on, with_arrays
-from dpexec.core.lod import Lod
+from dpexec.core.lod import NO_SEQUENCES, Lod
 from dpexec.core.memory import count_memory
 from dpexec.core.places import CUDAPlace, Place
 from dpexec.core.rank_table import LoDRankTable
 from dpexec.core.scope import Scope, ScopeVariable
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.core.tensors import LoDTensor, LoDTensorArray
+from dpexec.errors import EnforceNotMet
 
 __all__ = ["Replicas", "Stored"]
 
@@ -73,6 +74,28 @@ class Replicas:
             var = self.scopes[device].find_var(name)
             return None if var is None else _of_tensors(var.value)
         return found.view() if isinstance(found, SelectedRows) else found.array
+
+    def lod(self, device: int, name: str) -> Lod:
+        """The offsets of the sequences in a persistable variable on a device.
+
+        Raises:
+            EnforceNotMet: the value does not have as many rows.
+        """
+        found = self.tensor(device if self.current(name) else 0, name)
+        if found is None or not found._lod:
+            return NO_SEQUENCES
+        lod = Lod(found._lod)
+        try:
+            lod.check((found.shape() or [1])[0])
+        except EnforceNotMet as error:
+            raise EnforceNotMet(f"persistable variable {name} in the scope: {error}") from None
+        return lod
+
+    def keep_lod(self, device: int, name: str, lod: Lod) -> None:
+        """Store the offsets of what a device was just fed for a persistable variable."""
+        found = self.tensor(device, name)
+        if found is not None:
+            found._lod = lod.to_lists()
 
     def in_sync(self, reader: object) -> bool:
         """Whether a reader has up-to-date copies of what it reads."""
@@ -127,6 +150,8 @@ class Replicas:
         if mine is None or self._seen.get(name) != original.version:
             holder = self.scopes[device].var(name)
             _hold(holder, place, _copied(place, self.value(0, name)))
+            if isinstance(original, LoDTensor):
+                holder.get_tensor()._lod = original._lod
 
     # ---- values that replicas do not have in common
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpexec.core.scope import Scope
 from dpexec.core.tensors import LoDTensor
 from dpexec.ir import roles
 from dpexec.ir.operator import Operator
@@ -87,15 +88,19 @@ def updating(op: Operator) -> bool:
     return any(inner.role & roles.OPTIMIZE for inner in op.with_inner())
 
 
-def fed_levels(program: Program, feed: Any) -> Levels:
-    """The levels of fed sequences where the program declares others; usually none.
+def fed_levels(program: Program, feed: Any, scope: Scope) -> Levels:
+    """The levels of sequences where the program declares others; usually none.
 
     Args:
         program: which is fed.
         feed: a dict, or a list of dicts; something else is refused where feeds are checked.
+        scope: holds persistable variables; only those count that are declared with sequences.
     """
     known = program.global_block().vars
-    levels = {
+    kept = (name for name, var in known.items() if var.persistable and var.lod_level)
+    levels = {name: found for name in kept if (found := _stored_levels(scope, name))}
+    levels = {name: found for name, found in levels.items() if found != known[name].lod_level}
+    levels |= {
         name: len(value._lod)
         for each in (feed if isinstance(feed, (list, tuple)) else [feed])
         if isinstance(each, Mapping)
@@ -104,6 +109,12 @@ def fed_levels(program: Program, feed: Any) -> Levels:
         if name in known and known[name].lod_level != len(value._lod)
     }
     return tuple(sorted(levels.items()))
+
+
+def _stored_levels(scope: Scope, name: str) -> int:
+    """How many levels of sequences a variable of a scope has."""
+    var = scope.find_var(name)
+    return len(var.value._lod) if var is not None and isinstance(var.value, LoDTensor) else 0
 
 
 def needed_feeds(program: Program, part: Program, feed: Any) -> Any:

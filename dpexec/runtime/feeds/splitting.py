@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpexec.core.lod import ROWS_SUFFIX, Lod, lod_name, rows_name
+from dpexec.core.lod import LOD_SUFFIX, ROWS_SUFFIX, Lod, lod_name, rows_name
 from dpexec.core.places import Place
 from dpexec.core.tensors import LoDTensor
 from dpexec.errors import EnforceNotMet
@@ -176,7 +176,7 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
     for shard in shards:
         _check(block, shard, " on each device")
     names = frozenset[str]().union(*(_persistable(block, shard) for shard in shards))
-    batches = [{n: a for n, a in shard.items() if n not in names} for shard in shards]
+    batches = [_batch(block, shard) for shard in shards]
     if not any(batches):
         samples = [1] * devices
     elif isinstance(feed, Mapping) or all(_agree(block, batch) for batch in batches):
@@ -199,11 +199,17 @@ def _check_samples(block: Block, values: Mapping[str, Any]) -> None:
     Raises:
         EnforceNotMet: nothing that is fed has a sample.
     """
-    batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
+    batch = _batch(block, values)
     if any(np.ndim(a) and not len(a) for a in batch.values()) and not _samples(block, batch):
         arrays = {name: a for name, a in batch.items() if not isinstance(a, Lod)}
         shown = ", ".join(f"{name} of shape {list(a.shape)}" for name, a in arrays.items())
         raise EnforceNotMet(f"the batch is empty, no fed Variable has a sample: {shown}")
+
+
+def _batch(block: Block, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is fed without persistable variables, and without the offsets of these."""
+    kept = _persistable(block, values)
+    return {n: a for n, a in values.items() if n.removesuffix(LOD_SUFFIX) not in kept}
 
 
 def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
@@ -273,7 +279,7 @@ def _split(
 ) -> list[dict[str, np.ndarray[Any, Any]]]:
     shards: list[dict[str, np.ndarray[Any, Any]]] = [{} for _ in range(devices)]
     _check_samples(block, values)
-    batch = {name: array for name, array in values.items() if not block.vars[name].persistable}
+    batch = _batch(block, values)
     samples = _samples(block, batch)
     active = min(devices, samples) if batch else devices
     for name, array in batch.items():
@@ -294,10 +300,10 @@ def _split(
         for shard, count in zip(shards, counts, strict=False):
             shard.update(_part(batch, name, first, count))
             first += count
-    for name in values.keys() - batch.keys():
+    for name in _persistable(block, values):
         each = {devices, active} if partial else {devices}
-        for shard, row in zip(shards, _rows(name, values[name], devices, each), strict=False):
-            shard[name] = row
+        for shard, part in zip(shards, _rows(name, values, devices, each), strict=False):
+            shard.update(part)
     return shards
 
 
@@ -311,16 +317,19 @@ def _part(values: Mapping[str, Any], name: str, first: int, count: int) -> dict[
 
 
 def _rows(
-    name: str, array: np.ndarray[Any, Any], devices: int, each: set[int]
-) -> Sequence[np.ndarray[Any, Any]]:
-    """A persistable variable: one row for all devices, or rows for each of as many as may be."""
-    rows = len(array) if array.ndim else 0
+    name: str, values: Mapping[str, Any], devices: int, each: set[int]
+) -> Sequence[dict[str, Any]]:
+    """A persistable variable: one row for all devices, or rows for each of as many as may be.
+
+    Of sequences each device gets some, as of rows.
+    """
+    array, rows = values[name], _length(values, name)
     if rows == 1:
-        return [array] * devices
+        return [_part(values, name, 0, 1)] * devices
     busy = min(rows, devices)
     if busy in each:
         ends = np.cumsum([0, *even_rows(rows, busy)])
-        return [array[first:end] for first, end in itertools.pairwise(ends)]
+        return [_part(values, name, first, end - first) for first, end in itertools.pairwise(ends)]
     raise EnforceNotMet(
         f"fed Variable {name!r} is persistable: it takes 1 row for all devices, or at least "
         f"{min(each)}, which are divided, but received fed shape {list(array.shape)}"
