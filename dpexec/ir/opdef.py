@@ -27,6 +27,7 @@ from dpexec.ir.signature import (
     keyword_defaults,
     parse_slots,
     passes_on,
+    require_defaults,
     required_attributes,
 )
 from dpexec.ir.spec import InvalidOp, Spec, dims_match, merge_dim, require
@@ -65,6 +66,7 @@ class OpDef:
     kernel: Kernel
     infer: Infer | None
     attrs: dict[str, Any]
+    fixed: Mapping[str, str] = field(default_factory=dict)
     inplace: Mapping[str, str] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     no_grad: bool = False
@@ -119,6 +121,7 @@ class OpDef:
         """
         if self.infer is None:
             return {}
+        require_defaults(self.fixed, self.attrs, attrs)
         args = [self._argument(slot, inputs.get(slot.name) or []) for slot in self.inputs]
         try:
             made = self.infer(*args, **self._keywords(self.infer_arguments, attrs))
@@ -266,6 +269,7 @@ def op(
     outputs: str | Sequence[str],
     infer: Infer | None,
     attrs: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, str] | None = None,
     inplace: Mapping[str, str] | None = None,
     sparse: Sequence[str] = (),
     no_grad: bool = False,
@@ -285,6 +289,8 @@ def op(
         infer: the kernel's signature without ``xp``, on :class:`Spec` instead of arrays; None:
             the variables are as they were declared.
         attrs: attributes that the kernel does not compute with, with their defaults.
+        fixed: those of them that may only have their defaults, because they change results in
+            Paddle; each with the attribute that must be set for that, "" for none.
         inplace: outputs that overwrite an input when the program gives both the same variable.
         sparse: input slots that also take ``SelectedRows``.
         no_grad: gradients stop here, by definition.
@@ -320,6 +326,7 @@ def op(
             kernel=kernel,
             infer=infer,
             attrs=defaults,
+            fixed=dict(fixed or {}),
             inplace=dict(inplace or {}),
             sparse=frozenset(sparse),
             no_grad=no_grad,

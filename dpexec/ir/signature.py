@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpexec.core.dtypes import AttrType
+from dpexec.ir.spec import require
 
 __all__ = [
     "RUNTIME_ARGUMENTS",
@@ -17,6 +18,7 @@ __all__ = [
     "keyword_defaults",
     "parse_slots",
     "passes_on",
+    "require_defaults",
     "required_attributes",
 ]
 
@@ -125,6 +127,30 @@ def _required_keywords(function: Kernel) -> dict[str, str]:
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     }
+
+
+def require_defaults(
+    fixed: Mapping[str, str], defaults: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> None:
+    """Refuse values of attributes that change results in Paddle and that no kernel reads.
+
+    Args:
+        fixed: their names, each with the attribute that must be set for that, or "".
+        defaults: of all attributes.
+        attrs: those of a call.
+
+    Raises:
+        InvalidOp: one of them has another value than its default.
+    """
+    for name, switch in fixed.items():
+        value, default = attrs.get(name, defaults[name]), defaults[name]
+        matters = not switch or attrs.get(switch, defaults[switch])
+        where = f" where {switch} is set" if switch else ""
+        require(
+            not matters or value == default,
+            f"attribute {name} must be {default!r}{where}, but is {value!r}: dpexec does not "
+            "compute with other values",
+        )
 
 
 def attribute_of(parameter: str) -> str:

@@ -61,6 +61,8 @@ def _samples(r: Any) -> list[Sample]:
         Sample(inputs, attrs),
         Sample(inputs | states, attrs | {"evaluate_difficult": False}),
         Sample(inputs, attrs | {"ap_type": "11point"}),
+        Sample(inputs, attrs | {"background_label": 2}),
+        Sample(inputs, attrs | {"background_label": 3}),
         Sample(inputs | {"Label": np.delete(label, 1, axis=1)}, attrs),
     ]
 
@@ -124,7 +126,6 @@ def _by_class(
     "TruePos? TruePos@LOD? FalsePos? FalsePos@LOD?",
     outputs="AccumPosCount AccumTruePos AccumTruePos@LOD AccumFalsePos AccumFalsePos@LOD MAP",
     infer=_infer,
-    attrs={"background_label": 0},
     no_grad=True,
     samples=_samples,
 )
@@ -132,13 +133,15 @@ def detection_map(
     xp: Any, found: Any, lod: Lod, label: Any, label_lod: Lod, has_state: Any, pos_count: Any,
     true_pos: Any, true_lod: Lod | None, false_pos: Any, _: Lod | None, *, class_num: int,
     overlap_threshold: float = 0.5, evaluate_difficult: bool = True, ap_type: str = "integral",
+    background_label: int = 0,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The mean average precision ``(1,)``, and what it adds up over batches.
 
     A detection (label, score, box) is right if it covers an object of its image and class by more
     than ``overlap_threshold``, once per object. States are the number of objects per class, and
     score and 1 or 0 of all detections, whose sequences are the classes; they count if ``HasState``
-    is not 0. Classes without objects do not count. Source: Paddle op ``detection_map``.
+    is not 0. Classes without objects do not count, nor do those with ``background_label`` objects:
+    Paddle compares it with their number, not with the label. Source: Paddle op ``detection_map``.
     """
     counts, hits = _by_class(
         to_host(found), lod, to_host(label), label_lod, class_num, overlap_threshold,
@@ -153,7 +156,7 @@ def detection_map(
     average = [
         _average_precision(own, count, ap_type) if len(own) else 0.0
         for own, count in zip(rows, counts.tolist(), strict=True)
-        if count
+        if count not in (0, background_label)
     ]
     right = np.concatenate(rows).astype(found.dtype)
     wrong = np.column_stack([right[:, 0], 1 - right[:, 1]])

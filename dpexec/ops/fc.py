@@ -89,6 +89,7 @@ def _samples(r: SampleRng) -> list[Sample]:
         "use_mkldnn": False,
         "use_quantizer": False,
     },
+    fixed=dict.fromkeys(("Scale_in", "Scale_out", "Scale_weights"), "use_mkldnn"),
     no_grad=True,
     samples=_samples,
 )

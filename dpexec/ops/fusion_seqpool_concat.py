@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpexec.core.lod import Lod
-from dpexec.ir.opdef import Sample, SampleRng, Spec, op, require
+from dpexec.ir.opdef import Sample, SampleRng, Spec, op, passes_on, require
 from dpexec.ops._recurrent import EMPTY
 from dpexec.ops._sequences import OverSequences, offsets_spec, sequence_count, sequence_sums
 from dpexec.ops._shapes import require_same_dtype, same_dims
@@ -40,6 +40,7 @@ def _infer(
     return out, offsets_spec(count) if lods else None
 
 
+@passes_on(_infer)
 def _infer_cvm(
     xs: list[Spec], lods: list[Spec], counts: Spec, *, use_cvm: bool = True, **attrs: Any
 ) -> tuple[Spec, Spec | None]:
@@ -94,7 +95,6 @@ def _samples(r: SampleRng) -> list[Sample]:
     inputs="X[] X@LOD[]",
     outputs="Out Out@LOD",
     infer=_infer,
-    attrs={"axis": 1},
     no_grad=True,
     checks_values=True,
     samples=_samples,
@@ -129,7 +129,6 @@ def _cvm_samples(r: SampleRng) -> list[Sample]:
     inputs="X[] X@LOD[] CVM",
     outputs="Out Out@LOD",
     infer=_infer_cvm,
-    attrs={"axis": 1, "use_cvm": True},
     no_grad=True,
     checks_values=True,
     samples=_cvm_samples,

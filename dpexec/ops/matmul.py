@@ -161,7 +161,18 @@ def _samples(r: SampleRng) -> list[Sample]:
     return [*found, Sample({"X": six, "Y": six}, attrs, expected={"Out": known})]
 
 
-@op("matmul", inputs="X Y", outputs="Out", infer=_infer, attrs=ATTRS, samples=_samples)
+@op(
+    "matmul",
+    inputs="X Y",
+    outputs="Out",
+    infer=_infer,
+    attrs=ATTRS,
+    fixed=dict.fromkeys(
+        ("Scale_out", "Scale_x", "Scale_y", "fused_reshape_Out", "fused_transpose_Out"),
+        "use_mkldnn",
+    ),
+    samples=_samples,
+)
 def matmul(
     xp: Any,
     x: Any,

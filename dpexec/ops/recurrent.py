@@ -24,6 +24,7 @@ def _infer(
     *,
     ex_states: Sequence[str] = (),
     states: Sequence[str] = (),
+    has_states: bool = False,
 ) -> tuple[list[Spec], Spec]:
     """The outputs are what the operators of the body make of them."""
     require(bool(inputs), "a recurrent network needs an input that it takes step by step")
@@ -37,6 +38,10 @@ def _infer(
         len(initial_states) == len(ex_states) == len(states),
         f"there are {len(initial_states)} initial states, {len(ex_states)} variables for the "
         f"state before a step, and {len(states)} for the state after it",
+    )
+    require(
+        has_states or not states,
+        f"has_states must be set: there are {len(initial_states)} initial states",
     )
     return [], Spec((), kind=VarType.STEP_SCOPES)
 

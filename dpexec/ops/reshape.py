@@ -55,6 +55,7 @@ def _infer_transpose(x: Spec, *, axis: Sequence[int] = ()) -> Spec:
     outputs="Out",
     infer=_infer_transpose,
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
+    fixed={"data_format": ""},
     samples=transposing.transpose2.samples,
 )
 def transpose(xp: Any, x: Any, *, axis: Sequence[int] = ()) -> Any:

@@ -29,6 +29,7 @@ def _infer(x: Spec, lod: Spec | None) -> Spec:
     outputs="Out",
     infer=_infer,
     attrs={"use_cudnn": False, "data_format": "AnyLayout"},
+    fixed={"data_format": ""},
     samples=lambda r: [
         Sample({"X": r.normal((5, 1)), "X@LOD": _LOD}),
         Sample({"X": r.normal((5,)) * 5, "X@LOD": Lod([[0, 1, 3], [0, 2, 4, 5]])}),

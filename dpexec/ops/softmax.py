@@ -34,6 +34,7 @@ def _infer(x: Spec, *, axis: int = -1) -> Spec:
     outputs="Out",
     infer=_infer,
     attrs={"use_cudnn": False, "use_mkldnn": False, "data_format": "AnyLayout", "is_test": False},
+    fixed={"data_format": ""},
     samples=lambda r: [
         Sample({"X": r.normal((3, 5))}),
         Sample({"X": r.normal((2, 4, 3))}, {"axis": 1}),

@@ -25,6 +25,7 @@ def _infer(x: Spec, *, axis: Sequence[int] = ()) -> tuple[Spec, Spec]:
     outputs="Out XShape",
     infer=_infer,
     attrs={"data_format": "AnyLayout", "use_mkldnn": False, "use_quantizer": False},
+    fixed={"data_format": ""},
     samples=lambda r: [
         Sample({"X": r.normal((2, 3, 4))}, {"axis": [2, 0, 1]}),
         Sample({"X": r.normal((2, 1, 3, 2))}, {"axis": [0, 2, 3, 1]}),

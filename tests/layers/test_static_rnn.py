@@ -239,3 +239,25 @@ def test_drawing_at_a_low_temperature_takes_the_best():
     drawn = decoded(layers.SampleEmbeddingHelper, softmax_temperature=1e-4, seed=3)
     found = run({"x": numbers(5, 3)}, [best, drawn])
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(("name", "works"), [("has_states", False), ("is_train", True)])
+def test_states_are_linked_where_the_operator_says_so(name, works):
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        network = fluid.layers.StaticRNN()
+        with network.step():
+            step = network.step_input(fluid.data("x", [3, 2, 1]))
+            memory = network.memory(shape=[-1, 1], batch_ref=step)
+            total = step + memory
+            network.update_memory(memory, total)
+            network.step_output(total)
+        out = network()
+    (op,) = [op for op in main.global_block().ops if op.type == "recurrent"]
+    op._set_attr(name, False)
+    exe, feed = fluid.Executor(fluid.CPUPlace()), {"x": np.ones((3, 2, 1), "float32")}
+    if works:
+        assert exe.run(main, feed=feed, fetch_list=[out])[0][:, 0, 0].tolist() == [1, 2, 3]
+    else:
+        with pytest.raises(fluid.core.EnforceNotMet, match="recurrent: has_states must be set"):
+            exe.run(main, feed=feed, fetch_list=[out])
