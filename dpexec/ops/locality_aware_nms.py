@@ -31,6 +31,7 @@ def _samples(r: Any) -> list[Sample]:
     return [
         Sample(inputs, attrs),
         Sample(inputs, attrs | every),
+        Sample(inputs, attrs | {"background_label": -1}),
         Sample(inputs, attrs | {"nms_threshold": 0.8, "nms_eta": 0.7}),
         Sample(inputs | {"BBoxes": quadrangles(boxes)}, attrs | {"nms_threshold": 0.2}),
     ]

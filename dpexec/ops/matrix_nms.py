@@ -24,8 +24,14 @@ def _samples(r: Any) -> list[Sample]:
     inputs = {"BBoxes": boxes, "Scores": r.uniform(0, 1, (2, 3, 9))}
     attrs = {"score_threshold": 0.2, "nms_top_k": 7, "keep_top_k": 6, "post_threshold": 0.1}
     every = {"keep_top_k": -1, "nms_top_k": -1, "background_label": -1, "normalized": False}
+    nothing = {"BBoxes": boxes[:, :0], "Scores": inputs["Scores"][:, :, :0]}
+    low_first = inputs["Scores"] * np.array([0.1, 1.0])[:, None, None]
     return [
         Sample(inputs, attrs),
+        Sample(inputs | {"Scores": inputs["Scores"] * 0.1}, attrs),
+        Sample(inputs | {"Scores": low_first}, attrs),
+        Sample(inputs, attrs | {"keep_top_k": 0}),
+        Sample(nothing, attrs),
         Sample(inputs, attrs | {"use_gaussian": True, "gaussian_sigma": 1.5}),
         Sample(inputs, attrs | every),
     ]

@@ -40,11 +40,27 @@ def _samples(r: Any) -> list[Sample]:
     rows = {"BBoxes": boxes.reshape(9, 2, 4), "BBoxes@LOD": lod, "Scores": r.uniform(0, 1, (9, 2))}
     every = {"keep_top_k": -1, "nms_top_k": -1, "background_label": -1}
     adaptive = {"nms_threshold": 0.8, "nms_eta": 0.7, "normalized": False}
+    low_first = images["Scores"] * np.array([0.1, 1.0])[:, None, None]
     return [
         Sample(images, attrs),
+        Sample(images | {"Scores": low_first}, attrs),
         Sample(images, attrs | every | adaptive),
         Sample(rows, attrs | {"background_label": -1}),
         Sample(images | {"BBoxes": quadrangles(boxes)}, attrs),
+    ]
+
+
+def _samples_with_none(r: Any) -> list[Sample]:
+    """Also calls that find nothing: without rows the result has the shape that is declared."""
+    found = _samples(r)
+    inputs, attrs = dict(found[0].inputs), dict(found[0].attrs)
+    no_boxes = {"BBoxes": inputs["BBoxes"][:, :0], "Scores": inputs["Scores"][:, :, :0]}
+    return [
+        *found,
+        Sample(inputs, attrs | {"score_threshold": 1.0}),
+        Sample(inputs, attrs | {"keep_top_k": 0}),
+        Sample(inputs, attrs | {"nms_top_k": 0}),
+        Sample(no_boxes, attrs),
     ]
 
 
@@ -171,5 +187,5 @@ multiclass_nms2 = op(
     outputs="Out Out@LOD Index Index@LOD",
     infer=_infer_with_index,
     no_grad=True,
-    samples=_samples,
+    samples=_samples_with_none,
 )(_with_index)

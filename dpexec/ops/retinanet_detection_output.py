@@ -56,11 +56,18 @@ def _samples(r: Any) -> list[Sample]:
         "score_threshold": 0.3, "nms_top_k": 6, "nms_threshold": 0.3, "nms_eta": 1.0,
         "keep_top_k": 4,
     }  # fmt: skip
+    no_boxes = {
+        "BBoxes": [np.zeros((2, 0, 4))] * 2,
+        "Scores": [np.zeros((2, 0, 2))] * 2,
+        "Anchors": [np.zeros((0, 4))] * 2,
+    }
     nothing = inputs | {"Scores": [-part for part in scores]}
     return [
         Sample(inputs, attrs),
         Sample(inputs, attrs | {"keep_top_k": 100, "nms_threshold": 0.7, "nms_eta": 0.8}),
         Sample(nothing, attrs),
+        Sample(inputs, attrs | {"keep_top_k": 0}),
+        Sample(inputs | no_boxes, attrs),
     ]
 
 

@@ -24,17 +24,28 @@ def test_operators_are_inserted_and_variables_renamed_and_removed():
     assert (twice.tolist(), six.tolist()) == ([[2.0, 2.0]], [[6.0, 6.0]])
 
 
-def test_layer_of_another_programs_variable_says_so():
+FOREIGN = {
+    "mean": lambda layers, x, y: layers.mean(x),
+    "scale": lambda layers, x, y: layers.scale(x, 2.0),
+    "softmax": lambda layers, x, y: layers.softmax(x),
+    "elementwise_add": lambda layers, x, y: layers.elementwise_add(x, y),
+    "elementwise_mul": lambda layers, x, y: layers.elementwise_mul(y, x),
+    "sum": lambda layers, x, y: layers.sums([x, y]),
+    "concat": lambda layers, x, y: layers.concat([y, x]),
+    "mul": lambda layers, x, y: layers.fc(x, 2),
+}
+
+
+@pytest.mark.parametrize("type", FOREIGN)
+def test_layer_of_another_programs_variable_says_so(type):
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         x = fluid.data("x", [None, 4])
-    with (
-        fluid.program_guard(fluid.Program()),
-        pytest.raises(
-            fluid.core.EnforceNotMet,
-            match=r"mean: variable x is not in this program(.|\n)*test_block",
-        ),
-    ):
-        fluid.layers.mean(x)
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        y = fluid.data("y", [None, 4])
+        says = rf"{type}: variable x is not in this program(.|\n)*test_block"
+        with pytest.raises(fluid.core.EnforceNotMet, match=says):
+            FOREIGN[type](fluid.layers, x, y)
+        assert not y.block.ops
 
 
 def test_programs_are_merged_variable_by_variable_and_operator_by_operator():
