@@ -4,7 +4,9 @@ import itertools
 import logging
 import time
 
+import dask.array as da
 import pytest
+from distributed import wait
 
 import dpexec as fluid
 from dpexec.runtime.client import replica_group
@@ -97,6 +99,28 @@ def test_who_is_reached_again_gets_replicas(network, undisturbed, collectives):
     run = trained(feeds(), 3, client, collectives=collectives)
     assert_same_bits(run, undisturbed[3])
     assert homes(run) == {a.address, b.address, c.address}
+
+
+@both_collectives
+def test_fed_rows_come_through_the_client_where_there_is_no_other_way(
+    network, undisturbed, collectives
+):
+    client, (a, b, c) = network
+    (far,) = (worker for worker in client.nthreads() if f"{c.address}:" in worker)
+    found = [
+        {name: da.from_array(value, chunks=(5, *value.shape[1:])) for name, value in feed.items()}
+        for feed in batches(STEPS)
+    ]
+    for feed in found:
+        for name, value in feed.items():
+            feed[name] = client.persist(value, workers=[far])
+        with client.as_current():
+            wait(list(feed.values()))
+    for host in (a, b):
+        part(host, c, 2)
+    run = trained(found, 2, client, collectives=collectives)
+    assert_same_bits(run, undisturbed[2])
+    assert homes(run) == {a.address, b.address}
 
 
 @both_collectives

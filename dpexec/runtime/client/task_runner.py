@@ -69,6 +69,7 @@ class TaskRunner:
         """
         group = self._group
         graphs: list[StepGraph] = []
+        holders: set[str] = set()
         for index, wanted in enumerate(steps):
             before = graphs[-1] if graphs else None
             base = first + index - 1 if graphs else group.complete
@@ -77,11 +78,12 @@ class TaskRunner:
             plan.exchange = how_exchanged(plan.graph.places[0], group.homes.workers)
             jobs, mirrored = self._jobs_of(plan), group.mirrored
             graph = StepGraph(plan, jobs, wanted.key, step, group.homes, mirrored, before, last)
-            fed = [Fed.of(self._contact, values) for values in feeds.values]
+            pairs = zip(feeds.values, group.homes.address, strict=True)
+            fed = [Fed.of(self._contact, values, worker) for values, worker in pairs]
+            holders.update(*(part.holders for part in fed))
             graphs.append(graph.fill(fed, feeds.persistable, wanted.shards, recorded))
-        returned = self._contact.gather(
-            self._send(graphs), group.homes.workers, f"to make step {first}"
-        )
+        futures, what = self._send(graphs), f"to make step {first}"
+        returned = self._contact.gather(futures, group.homes.workers, what, holders)
         ended = returned[: len(graphs[-1].ends)]  # mirrors have nothing to tell
         return Made(len(graphs), [fetched for fetched, _ in ended], [noted for _, noted in ended])
 

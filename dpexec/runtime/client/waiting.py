@@ -135,13 +135,16 @@ class Contact:
         """Find out the same, while the client does other things; gives what ends with it."""
         return self.reachability.check_later(self.client.loop.asyncio_loop, workers)
 
-    def gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
+    def gather(
+        self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str] = ()
+    ) -> list[Any]:
         """The results of tasks, however long these take, as long as their workers answer.
 
         Args:
             futures: the tasks.
             homes: the workers that they need.
             what: what they do, for errors.
+            holders: other workers whose data they need; dask knows what to do if these are lost.
 
         Returns:
             Their results. If there is an error, the tasks are cancelled.
@@ -153,7 +156,7 @@ class Contact:
             Exception: what a task raised.
         """
         try:
-            results: list[Any] = self._sync(self._gather, futures, homes, what)
+            results: list[Any] = self._sync(self._gather, futures, homes, what, holders)
         except BaseException:
             for future in futures:  # dask would keep the error, whose frames hold the futures
                 future.release()
@@ -301,11 +304,14 @@ class Contact:
             return  # the network may come back
         writer.close()
 
-    async def _gather(self, futures: Sequence[Any], homes: Homes, what: str) -> list[Any]:
+    async def _gather(
+        self, futures: Sequence[Any], homes: Homes, what: str, holders: Collection[str]
+    ) -> list[Any]:
         results = asyncio.ensure_future(self.client.gather(list(futures), asynchronous=True))
+        near = {**dict.fromkeys(holders, ()), **homes}
         watching = [
-            asyncio.ensure_future(watch(results, homes, what))
-            for watch in (self._watch, self._watch_links)
+            asyncio.ensure_future(self._watch(results, homes, what)),
+            asyncio.ensure_future(self._watch_links(results, near, what)),
         ]
         for watch in watching:
             watch.add_done_callback(_looked_at)

@@ -150,19 +150,22 @@ class Fed:
         values: what travels with the task, by name.
         counts: of how many blocks the rest is put together, by name.
         blocks: futures of these, which the task depends on.
+        holders: the workers that have them.
     """
 
     values: Mapping[str, Any]
     counts: Mapping[str, int]
     blocks: Sequence[Any]
+    holders: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, contact: Contact, values: Mapping[str, Any]) -> Fed:
+    def of(cls, contact: Contact, values: Mapping[str, Any], worker: str) -> Fed:
         """Find out what travels how: whole blocks do, and rows cut out of others where they lie.
 
         Args:
             contact: how the cluster is talked to.
             values: what the replica is fed; arrays and :class:`HeldRows`.
+            worker: that of the replica.
 
         Raises:
             SchedulerLostError: the scheduler does not say where they lie.
@@ -176,15 +179,20 @@ class Fed:
         return cls(
             {name: value for name, value in values.items() if name not in held},
             {name: len(value.pieces) for name, value in held.items()},
-            [_rows_of(contact.client, piece, homes) for piece in pieces],
+            [_rows_of(contact, p, homes.get(p.future.key, ()), worker) for p in pieces],
+            frozenset(itertools.chain.from_iterable(homes.values())),
         )
 
 
-def _rows_of(client: Any, piece: BlockRows, homes: Mapping[Any, Sequence[str]]) -> Any:
+def _rows_of(contact: Contact, piece: BlockRows, holders: Sequence[str], worker: str) -> Any:
+    """A future of some rows, which lies where the worker of the replica reaches it."""
+    client, future = contact.client, piece.future
+    if holders and not any(contact.reachability.between(holder, worker) for holder in holders):
+        (block,) = contact.gather([future], {holders[0]: ()}, "to bring fed rows")
+        return client.scatter(block[piece.first : piece.end], workers=[worker], direct=False)
     if piece.end - piece.first == piece.rows:
-        return piece.future
-    workers = list(homes.get(piece.future.key, ())) or None
-    args = piece.future, piece.first, piece.end
+        return future
+    workers, args = list(holders) or None, (future, piece.first, piece.end)
     return client.submit(_rows, *args, workers=workers, allow_other_workers=workers is not None)
 
 

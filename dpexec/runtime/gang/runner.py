@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +44,10 @@ class GangRunner:
     def __init__(self, contact: Contact, group: ReplicaGroup) -> None:
         self._contact, self._group = contact, group
         self._members: list[Member] = []
+        self._cut_off = ""  # which links to holders were found to be cut
         self._why_not_nccl = ""
         self._epoch = group.epoch
+        self._holders: set[str] = set()  # of what is fed
         self._missing: dict[str, str] = {}  # what is wrong with workers that did not answer
 
     @staticmethod
@@ -65,6 +68,7 @@ class GangRunner:
         for wanted in steps:
             wanted.binding.plan.exchange = how_exchanged(self._members, self._why_not_nccl)
         once = _Once()
+        self._holders, self._cut_off = set(), ""
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
             futures = [
                 self._submit(rank, *self._part_of(member, steps, first, recorded, once))
@@ -89,7 +93,9 @@ class GangRunner:
         found, blocks = [], []
         for index, wanted in enumerate(steps):
             feeds = wanted.feeds
-            fed = {d: Fed.of(self._contact, feeds.values[d]) for d in member.devices}
+            parts = [Fed.of(self._contact, feeds.values[d], member.worker) for d in member.devices]
+            fed = dict(zip(member.devices, parts, strict=True))
+            self._holders.update(*(part.holders for part in parts))
             blocks += [block for part in fed.values() for block in part.blocks]
             step = GangStep(
                 wanted.key,
@@ -134,8 +140,12 @@ class GangRunner:
     def _outcomes(self, futures: list[Future]) -> list[Outcome | None]:
         """What became of every task; None for one whose worker is gone or does not answer."""
         self._missing = {}
+        look = time.monotonic() + self._contact.reachability.pause
         while not self._ended(futures, _LOOK):
-            if not self._may_go_on(futures):
+            if self._holders and time.monotonic() > look:  # members wait for them before they begin
+                self._cut_off = self._find_cut_off()
+                look = time.monotonic() + self._contact.reachability.pause
+            if self._cut_off or not self._may_go_on(futures):
                 there = self._contact.workers()
                 left = zip(self._members, futures, strict=True)
                 answering = [future for member, future in left if member.worker in there]
@@ -149,6 +159,15 @@ class GangRunner:
                 future.cancel(force=True)
                 found.append(None)
         return found
+
+    def _find_cut_off(self) -> str:
+        """Who of members and holders does not reach whom, as far as that was not known."""
+        reachability = self._contact.reachability
+        near = {**dict.fromkeys(self._holders, ()), **self._group.homes.workers}
+        known = set(reachability.apart)
+        self._contact.check(near, "to find out who reaches fed rows")
+        found = reachability.among(near)
+        return "; ".join(why for pair, why in found.items() if pair not in known)
 
     def _outcome(self, member: Member, future: Future) -> Outcome | None:
         """What became of a task that has ended; None if its worker was lost."""
@@ -196,6 +215,8 @@ class GangRunner:
         error = self._error(outcomes)
         if error is not None:
             self._members = []  # all have left; the next run makes a new gang
+            if self._holders and not self._cut_off and isinstance(error, GangError):
+                self._find_cut_off()  # so that the next attempt knows
         done = min((outcome.done for outcome in there), default=0)
         sent = sum(outcome.bytes_sent for outcome in there)
         return Made(done, fetched, noted, sent, error, self._missing)
@@ -209,7 +230,7 @@ class GangRunner:
         if errors:
             return errors[0]
         lost = [m.name for m, o in zip(self._members, outcomes, strict=True) if o is None]
-        return GangError(f"{', '.join(lost)} did not answer") if lost else None
+        return GangError(self._cut_off or f"{', '.join(lost)} did not answer") if lost else None
 
 
 class _Once:

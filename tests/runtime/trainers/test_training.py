@@ -144,6 +144,23 @@ def test_a_failed_step_changes_nothing_anywhere_and_can_be_made_again(endpoints)
     np.testing.assert_array_equal(trainers[0].state()["fc_0.w_0"], trainers[1].state()["fc_0.w_0"])
 
 
+def test_functions_of_the_user_fail_by_the_class_of_their_error(endpoints):
+    def fails(x):
+        raise ValueError("bad")
+
+    net = classifier()
+    with fluid.program_guard(net.main), fluid.unique_name.guard():
+        out = net.main.global_block().create_var(name="out", dtype="float32", shape=[-1, 3])
+        fluid.layers.py_func(fails, net.prediction, out)
+    trainers = two(net, endpoints)
+    (feed,) = batches(1, ROWS)
+    together(trainers, [[rows_of(feed, rank, 2)] for rank in range(2)])
+    assert any(isinstance(trainer.error, EnforceNotMet) for trainer in trainers)
+    for trainer in trainers:  # the other one may have failed itself, or have been told
+        assert isinstance(trainer.error, EnforceNotMet | GangError)
+        assert "ValueError: bad" in str(trainer.error)
+
+
 def test_a_missing_trainer_is_named(endpoints):
     net = classifier()
     trainer = Trainer(net, endpoints, 0, collective_timeout=1)
