@@ -43,6 +43,7 @@ from dpexec.trace.recorder import Recorder
 
 if TYPE_CHECKING:
     from dpexec.runtime.client.runner import ClusterRunner
+    from dpexec.runtime.client.waiting import Contact
     from dpexec.trace.events import Trace
 
 __all__ = ["Engine"]
@@ -129,8 +130,8 @@ class Engine:
         if self.build_strategy is None:
             return Splitter(functools.partial(single_feed, block), block)
         partial = not self.is_training
-        client = self.scheduler if self._on_cluster else None
-        return Splitter(lambda feed: split_feed(block, feed, devices, partial, client), block)
+        contact = self._contact if self._on_cluster else None
+        return Splitter(lambda feed: split_feed(block, feed, devices, partial, contact), block)
 
     def feeds_of(self, feed: Any) -> Feeds:
         """The feeds of all devices, with the sequences of persistable variables in the scope.
@@ -312,22 +313,25 @@ class Engine:
         one = BuildStrategy.GradientScaleStrategy.One
         return strategy is None or strategy.gradient_scale_strategy != one
 
+    @functools.cached_property
+    def _contact(self) -> Contact:
+        """How the cluster is talked to; what it found out about workers counts for all runs."""
+        from dpexec.runtime.client.waiting import Contact  # 20 MB, if it is used
+
+        assert self.execution_strategy is not None
+        return Contact(self.scheduler, float(self.execution_strategy.collective_timeout))
+
     def _cluster_runner(self) -> ClusterRunner:
         if self._cluster is None:
             assert self.execution_strategy is not None
-            client = self.scheduler
             self._check_for_cluster()
             from dpexec.runtime.client.runner import ClusterRunner  # 20 MB, if it is used
 
-            self._cluster = ClusterRunner(
-                client,
-                self.compilation,
-                self.execution_strategy,
-                self.replicas,
-                self.label,
-                self.observers,
-            )
-            hooks.show_on_dashboard(client, self, self._cluster.token[:8])  # it may count steps
+            how = self._contact, self.compilation, self.execution_strategy
+            self._cluster = ClusterRunner(*how, self.replicas, self.label, self.observers)
+            hooks.show_on_dashboard(
+                self.scheduler, self, self._cluster.token[:8]
+            )  # it may count steps
         return self._cluster
 
     def _check_for_cluster(self) -> None:

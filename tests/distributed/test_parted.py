@@ -16,6 +16,7 @@ from tests.runtime.nets import Reduce, assert_same_bits, batches, classifier, tr
 
 LIMIT = 3  # seconds
 STEPS = 6
+ROWS = 12  # of a batch
 
 both_collectives = pytest.mark.parametrize("collectives", ["tasks", "gang"])
 
@@ -101,26 +102,70 @@ def test_who_is_reached_again_gets_replicas(network, undisturbed, collectives):
     assert homes(run) == {a.address, b.address, c.address}
 
 
+def held(client, host, feeds):
+    """Feeds as Dask collections whose blocks lie on the worker of a host."""
+    (there,) = (worker for worker in client.nthreads() if f"{host.address}:" in worker)
+    found = [
+        {
+            name: client.persist(
+                da.from_array(value, chunks=(5, *value.shape[1:]), name=False), workers=[there]
+            )
+            for name, value in feed.items()
+        }
+        for feed in feeds
+    ]
+    with client.as_current():
+        wait([value for feed in found for value in feed.values()])
+    return found
+
+
 @both_collectives
 def test_fed_rows_come_through_the_client_where_there_is_no_other_way(
     network, undisturbed, collectives
 ):
     client, (a, b, c) = network
-    (far,) = (worker for worker in client.nthreads() if f"{c.address}:" in worker)
-    found = [
-        {name: da.from_array(value, chunks=(5, *value.shape[1:])) for name, value in feed.items()}
-        for feed in batches(STEPS)
-    ]
-    for feed in found:
-        for name, value in feed.items():
-            feed[name] = client.persist(value, workers=[far])
-        with client.as_current():
-            wait(list(feed.values()))
+    found = held(client, c, batches(STEPS))
     for host in (a, b):
         part(host, c, 2)
     run = trained(found, 2, client, collectives=collectives)
     assert_same_bits(run, undisturbed[2])
     assert homes(run) == {a.address, b.address}
+
+
+def merged(client, one, other):
+    """Feeds of blocks that are made of what two hosts hold: half of it each."""
+    halves = [
+        held(
+            client, host, [{n: value[part] for n, value in feed.items()} for feed in batches(STEPS)]
+        )
+        for host, part in [(one, slice(None, ROWS // 2)), (other, slice(ROWS // 2, None))]
+    ]
+    return [
+        {name: da.concatenate([first[name], second[name]]).rechunk({0: -1}) for name in first}
+        for first, second in zip(*halves, strict=True)
+    ]
+
+
+def test_blocks_are_computed_where_all_they_are_made_of_is_reached(network, undisturbed, caplog):
+    client, (a, _, c) = network
+    caplog.set_level(logging.WARNING, "dpexec")
+    found = merged(client, a, c)
+    part(a, c, 2)
+    assert_same_bits(trained(found, 2, client), undisturbed[2])
+    assert "goes through the client" not in caplog.text
+
+
+def test_blocks_that_nobody_can_compute_get_their_parts_through_the_client(
+    network, undisturbed, caplog
+):
+    client, (a, b, c) = network
+    caplog.set_level(logging.WARNING, "dpexec")
+    found = merged(client, a, c)
+    for one, other in itertools.combinations((a, b, c), 2):
+        part(one, other, 2)
+    assert_same_bits(trained(found, 2, client), undisturbed[2])
+    assert "fed Dask collections are computed again, elsewhere" in caplog.text
+    assert "goes through the client" in caplog.text
 
 
 @both_collectives

@@ -54,7 +54,7 @@ class ClusterRunner:
     """Runs the plans of an engine on the workers of a cluster.
 
     Args:
-        client: a connected ``distributed.Client``.
+        contact: how the cluster is talked to.
         spec: how program and plans are compiled.
         strategy: how steps are run, and what is done in case workers are lost.
         replicas: the persistable variables, as the user sees them.
@@ -67,7 +67,7 @@ class ClusterRunner:
 
     def __init__(
         self,
-        client: Any,
+        contact: Contact,
         spec: Compilation,
         strategy: ExecutionStrategy,
         replicas: Replicas,
@@ -75,17 +75,17 @@ class ClusterRunner:
         observers: Observers,
     ) -> None:
         _refuse_lists(label)
-        self.client = client
+        self._contact, self.client = contact, contact.client
         self._scope, self._label, self._observers = replicas.scope, label, observers
-        limit = float(strategy.collective_timeout)
-        self._contact = Contact(client, limit)
         self._contact.workers()  # whether the scheduler is there: a plugin would wait for long
-        self.token = begin_run(self._contact, client, limit)  # held by whoever reads state, too
+        self.token = begin_run(
+            contact, self.client, contact.limit
+        )  # held by whoever reads state, too
         mirrored = strategy.recovery == "mirror"
         try:
             self.group = ReplicaGroup(self._contact, self.token, spec, mirrored)
         except BaseException:  # which holds the contact as long as somebody looks at it
-            end_run(weakref.ref(client), self.token)
+            end_run(weakref.ref(self.client), self.token)
             raise
         runner = GangRunner if strategy.collectives == "gang" else TaskRunner
         self._runner = runner(self._contact, self.group)

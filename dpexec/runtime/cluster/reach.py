@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["unreachable"]
+__all__ = ["awaited", "unreachable"]
+
+_FETCHING = ("fetch", "flight")  # states of data that another worker has
 
 
 async def unreachable(peers: Collection[str], limit: float, dask_worker: Any) -> dict[str, str]:
@@ -34,3 +36,13 @@ async def _why_not(dask_worker: Any, peer: str, limit: float) -> str:
     except OSError as error:
         return str(error) or type(error).__name__
     return ""
+
+
+def awaited(dask_worker: Any) -> set[tuple[str, ...]]:
+    """Whom tasks of a worker wait for: for all that it has to fetch, the workers that hold it.
+
+    Args:
+        dask_worker: of this process.
+    """
+    tasks = dask_worker.state.tasks.values()
+    return {tuple(task.who_has) for task in tasks if task.state in _FETCHING and task.who_has}

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 import numpy as np
 from dask.base import is_dask_collection
 
+if TYPE_CHECKING:
+    from dpexec.runtime.client.waiting import Contact
+
 __all__ = [
     "Blocks",
+    "brought",
     "check_columns",
     "computed",
     "computed_with",
@@ -108,6 +112,30 @@ def computed_with(
             found.update(zip(chosen, compute([blocks[i] for i in chosen]), strict=True))
     numbers = itertools.count()
     return [[found[next(numbers)] for _ in collection] for collection in parts]
+
+
+def brought(
+    contact: Contact, worker: str, what: str, function: Callable[..., Any], *args: Any
+) -> Any:
+    """What a worker makes of data that it has, brought to the client.
+
+    The data itself is not asked for: after an error it would be cancelled, and be lost.
+
+    Args:
+        contact: how the cluster is talked to.
+        worker: its address.
+        what: why it is needed, for errors.
+        function: what makes it.
+        args: its arguments, of which some are futures.
+
+    Raises:
+        ClusterError: the worker or the scheduler does not answer.
+    """
+    future = contact.client.submit(
+        function, *args, workers=[worker], allow_other_workers=False, pure=False
+    )
+    (value,) = contact.gather([future], {worker: ()}, what)
+    return value
 
 
 def matrix(part: Any) -> Any:

@@ -8,6 +8,7 @@ lies on the replica's worker already does not move.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ from dpexec.core.copies import values_on
 from dpexec.core.places import CPUPlace
 from dpexec.runtime.feeds.dask_blocks import (
     Blocks,
+    brought,
     check_columns,
-    computed_with,
     matrix,
     parts_of,
     rows_of_blocks,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dpexec.runtime.client.waiting import Contact
 
 __all__ = ["BlockRows", "Fed", "HeldRows", "hold", "put_together"]
+
+_logger = logging.getLogger(__name__)
 
 _Block = tuple[tuple[int, ...], np.dtype[Any]]
 
@@ -96,12 +99,12 @@ class HeldRows:
 
 
 def hold(
-    client: Any, feed: Mapping[str, Any], names: Collection[str]
+    contact: Contact, feed: Mapping[str, Any], names: Collection[str]
 ) -> tuple[dict[str, Any], Blocks]:
     """Compute the Dask collections of a feed on a cluster, and leave them there.
 
     Args:
-        client: a connected ``distributed.Client``.
+        contact: how the cluster is talked to.
         feed: what is fed, by name.
         names: the variables that are split over devices; others are left as they are.
 
@@ -111,14 +114,18 @@ def hold(
     Raises:
         TypeError: a Dask dataframe with columns of different types.
         ValueError: blocks of a collection do not fit together.
+        ClusterError: workers or the scheduler do not answer, or nobody reaches what is needed.
         Exception: what computing them raised.
     """
     lazy = {n: v for n, v in feed.items() if n in names and is_dask_collection(v)}
+    if not lazy:
+        return dict(feed), {}
     for name, value in lazy.items():
         check_columns(name, value)
-    computed = computed_with(client.compute, [parts_of(value) for value in lazy.values()])
-    futures = [client.map(matrix, blocks) for blocks in computed]
-    facts = client.gather([client.map(_shape_and_type, blocks) for blocks in futures])
+    from dpexec.runtime.feeds.computing import Computing  # 20 MB, if there is a cluster
+
+    parts = [parts_of(value) for value in lazy.values()]
+    futures, facts = Computing(contact, parts, (matrix, _shape_and_type)).run()
     made, blocks = dict(feed), {}
     for name, found, known in zip(lazy, futures, facts, strict=True):
         made[name] = _put_together(name, list(zip(found, known, strict=True)))
@@ -188,8 +195,11 @@ def _rows_of(contact: Contact, piece: BlockRows, holders: Sequence[str], worker:
     """A future of some rows, which lies where the worker of the replica reaches it."""
     client, future = contact.client, piece.future
     if holders and not any(contact.reachability.between(holder, worker) for holder in holders):
-        (block,) = contact.gather([future], {holders[0]: ()}, "to bring fed rows")
-        return client.scatter(block[piece.first : piece.end], workers=[worker], direct=False)
+        where, limit = holders[0], contact.limit
+        _logger.info("fed rows go from %s through the client to %s", where, worker)
+        args = future, piece.first, piece.end
+        rows = brought(contact, where, "to bring fed rows", _rows, *args)
+        return client.scatter(rows, workers=[worker], direct=False, hash=False, timeout=limit)
     if piece.end - piece.first == piece.rows:
         return future
     workers, args = list(holders) or None, (future, piece.first, piece.end)

@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from dpexec.runtime.feeds.columns import with_columns
 from dpexec.runtime.feeds.dask_blocks import Blocks, computed, row_blocks
 from dpexec.runtime.feeds.extents import Extents, find_extents
 from dpexec.runtime.feeds.held import hold
+
+if TYPE_CHECKING:
+    from dpexec.runtime.client.waiting import Contact
 
 __all__ = ["Feeds", "SplitTensor", "even_rows", "single_feed", "split_feed"]
 
@@ -140,7 +143,9 @@ def single_feed(block: Block, feed: Any) -> Feeds:
     return Feeds([values], samples, _persistable(block, values), split=split)
 
 
-def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any = None) -> Feeds:
+def split_feed(
+    block: Block, feed: Any, devices: int, partial: bool, contact: Contact | None = None
+) -> Feeds:
     """The feeds of all devices.
 
     A dict is split along the first axis as evenly as possible; with fewer samples than devices
@@ -154,8 +159,8 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
         devices: how many.
         partial: whether some devices may get nothing at all (prediction): a list may be shorter
             than the devices, persistable variables may have a row for each that has samples.
-        client: of the cluster on whose workers Dask collections are computed and stay; None
-            brings them here.
+        contact: how the cluster is talked to on whose workers Dask collections are computed and
+            stay; None brings them here.
 
     Raises:
         TypeError: neither dict nor list of dicts.
@@ -164,12 +169,12 @@ def split_feed(block: Block, feed: Any, devices: int, partial: bool, client: Any
         EnforceNotMet: a list too short for training, an empty or inconsistent batch.
     """
     if isinstance(feed, Mapping):
-        kept, held = _held(block, with_columns(block, feed), client)
+        kept, held = _held(block, with_columns(block, feed), contact)
         values, blocks = computed(kept)
         rows = row_blocks({**blocks, **held}, _of_batch(block, feed), devices)
         shards = _split(block, arrays_of(block, values), devices, partial, rows)
     elif isinstance(feed, (list, tuple)):
-        found = [_held(block, with_columns(block, item), client)[0] for item in feed]
+        found = [_held(block, with_columns(block, item), contact)[0] for item in feed]
         shards = _listed(block, computed(found)[0], devices, partial)
     else:
         raise TypeError(f"feed must be a dict or a list of dicts, but received {type(feed)}")
@@ -212,12 +217,12 @@ def _batch(block: Block, values: Mapping[str, Any]) -> dict[str, Any]:
     return {n: a for n, a in values.items() if n.removesuffix(LOD_SUFFIX) not in kept}
 
 
-def _held(block: Block, feed: Any, client: Any) -> tuple[Any, Blocks]:
+def _held(block: Block, feed: Any, contact: Contact | None) -> tuple[Any, Blocks]:
     """A feed with its Dask collections on a cluster, if there is one, and the rows of blocks."""
-    if client is None or not isinstance(feed, Mapping):
+    if contact is None or not isinstance(feed, Mapping):
         return feed, {}
     names = _of_batch(block, feed)
-    return hold(client, feed, [name for name in names if rows_name(name) not in block.vars])
+    return hold(contact, feed, [name for name in names if rows_name(name) not in block.vars])
 
 
 def _of_batch(block: Block, feed: Mapping[str, Any]) -> list[str]:
