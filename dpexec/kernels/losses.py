@@ -198,7 +198,7 @@ def _accuracy(p: int) -> int:
         for j in range(k):
             hit |= indices[i * k + j] == label[i]
         hits += hit
-    share[0] = np.float32(hits / rows)
+    share[0] = np.float32(hits / max(rows, 1))
     correct[0], total[0] = hits, rows
     return 0
 

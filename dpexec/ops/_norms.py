@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dpexec.ir.opdef import require
@@ -21,8 +22,11 @@ def standardized(xp: Any, rows: Any, epsilon: float) -> tuple[Any, Any, Any]:
     """Rows of a matrix with their mean subtracted, divided by their standard deviation.
 
     Returns:
-        The new rows, and columns ``(rows, 1)`` of their means and variances.
+        The new rows, and columns ``(rows, 1)`` of their means and variances: NaN of nothing.
     """
+    if not rows.size:  # NumPy warns of a mean of nothing
+        column = xp.full((len(rows), 1), math.nan, rows.dtype)
+        return rows.copy(), column, column.copy()
     mean = rows.mean(axis=1, keepdims=True, dtype=rows.dtype)
     out = rows - mean
     variance = (out * out).mean(axis=1, keepdims=True, dtype=rows.dtype)
@@ -43,6 +47,8 @@ def standardized_grad(d_out: Any, out: Any, inverse: Any) -> Any:
         out: the new rows.
         inverse: one over the standard deviations, a column.
     """
+    if not out.size:
+        return d_out
     along = (d_out * out).mean(axis=1, keepdims=True, dtype=out.dtype)
     d_out -= d_out.mean(axis=1, keepdims=True, dtype=out.dtype)
     out *= along

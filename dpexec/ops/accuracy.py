@@ -55,11 +55,11 @@ def _infer(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
     ],
 )
 def accuracy(xp: Any, out: Any, indices: Any, label: Any) -> Any:
-    """The share of rows of ``Indices`` that contain the label, with both counts.
+    """The share of rows of ``Indices`` that contain the label, with both counts; 0 of no rows.
 
     Source: Paddle op ``accuracy``.
     """
     hits = xp.any(indices == label, axis=1).sum()
     total = len(indices)
-    share = (hits / total).astype(np.float32).reshape(1)
+    share = (hits / max(total, 1)).astype(np.float32).reshape(1)
     return share, hits.astype(np.int32).reshape(1), xp.full((1,), total, np.int32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,9 +63,10 @@ def instance_norm(
     ``SavedMean`` and ``SavedVariance``, which is the *inverse standard deviation*, have one
     element per channel of every image. Source: Paddle op ``instance_norm``; Ulyanov et al. 2016.
     """
-    channels = x.shape[1]
-    y, mean, variance = standardized(xp, x.reshape(x.shape[0] * channels, -1), epsilon)
-    y = y.reshape(x.shape[0], channels, -1)
+    planes = (*x.shape[:2], math.prod(x.shape[2:]))
+    rows = x.reshape(planes[0] * planes[1], planes[2])
+    y, mean, variance = standardized(xp, rows, epsilon)
+    y = y.reshape(planes)
     if scale is not None:
         y *= scale[:, None]
     if bias is not None:
@@ -100,8 +102,8 @@ def instance_norm_grad(
     needs: Sequence[bool] = (True, True, True),
 ) -> tuple[Any, Any, Any]:
     """Mean and variance depend on ``X`` too."""
-    rows = (x.shape[0] * x.shape[1], -1)
-    planes = (x.shape[0], x.shape[1], -1)
+    planes = (*x.shape[:2], math.prod(x.shape[2:]))
+    rows = (planes[0] * planes[1], planes[2])
     normal = (x.reshape(rows) - mean[:, None]) * inverse[:, None]
     d_planes = d_y.reshape(planes)
     d_x = d_scale = d_bias = None
@@ -193,8 +195,8 @@ def _infer_group(
 def _channels_first(x: Any, layout: str) -> Any:
     """``x`` as (batch, channels, positions)."""
     if _channel_axis(x.ndim, layout) != 1:
-        x = x.reshape(x.shape[0], -1, x.shape[-1]).transpose(0, 2, 1)
-    return x.reshape(x.shape[0], x.shape[1], -1)
+        return x.reshape(x.shape[0], math.prod(x.shape[1:-1]), x.shape[-1]).transpose(0, 2, 1)
+    return x.reshape(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
 
 
 def _channels_back(xp: Any, planes: Any, shape: tuple[int, ...], layout: str) -> Any:
@@ -278,9 +280,10 @@ def group_norm(
     parts, statistics = [], xp.zeros((2, batch, groups), x.dtype)
     first = 0
     for channels, n in _grouped(planes.shape[1], groups):
-        rows = planes[:, channels].reshape(batch * n, -1)
+        part = planes[:, channels]
+        rows = part.reshape(batch * n, part.shape[1] // n * part.shape[2])
         normal, *found = standardized(xp, rows, epsilon)
-        parts.append(normal.reshape(batch, -1, planes.shape[2]))
+        parts.append(normal.reshape(part.shape))
         for made, kept in zip(found, statistics, strict=True):
             kept[:, first : first + n] = made.reshape(batch, n)
         first += n
@@ -350,8 +353,9 @@ def _group_grad(xp: Any, d_planes: Any, normal: Any, inverse: Any) -> Any:
     parts, first = [], 0
     for channels, n in _grouped(normal.shape[1], inverse.shape[1]):
         column = inverse[:, first : first + n].reshape(-1, 1)
-        d_rows, rows = (a[:, channels].reshape(len(column), -1) for a in (d_planes, normal))
-        d_rows = standardized_grad(d_rows, rows, column)
-        parts.append(d_rows.reshape(normal.shape[0], -1, normal.shape[2]))
+        d_part, part = d_planes[:, channels], normal[:, channels]
+        shape = (len(column), part.shape[1] // n * part.shape[2])
+        d_rows = standardized_grad(d_part.reshape(shape), part.reshape(shape), column)
+        parts.append(d_rows.reshape(part.shape))
         first += n
     return _beside(xp, parts)

@@ -63,6 +63,12 @@ def weights(value):
         (lambda x, e: layers.pad(e, [1, 0, 0, 0], 1.5), [[1.5, 1.5]]),
         (lambda x, e: layers.topk(e, 1)[0], np.zeros((0, 1))),
         (lambda x, e: layers.cast(e, "int64"), NONE),
+        (
+            lambda x, e: layers.group_norm(layers.reshape(e, [0, 2, 1, 1]), 1),
+            np.zeros((0, 2, 1, 1)),
+        ),
+        (lambda x, e: layers.accuracy(e, layers.cast(layers.reduce_sum(e, 1, True), "int64")), [0]),
+        (lambda x, e: layers.argmax(e, 1), np.zeros(0)),
     ],
 )
 @pytest.mark.parametrize("native", [True, False])
@@ -73,6 +79,20 @@ def test_operators_work_on_nothing(make, expected, native):
     for found in (results[0], results[-1]):
         np.testing.assert_array_equal(found, expected)
         assert found.shape == np.shape(expected)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("norm", ["instance_norm", "group_norm"])
+@pytest.mark.parametrize("shape", [(0, 4, 2, 2), (2, 4, 0, 2)])
+def test_images_without_any_are_normalised_and_trained_on(norm, shape, native):
+    image, _ = fluid.data("image", [None, 4, None, 2]), fluid.data("x", [None, 2])
+    image.stop_gradient = False
+    y = layers.group_norm(image, 2) if norm == "group_norm" else layers.instance_norm(image)
+    fluid.gradients(layers.reduce_sum(y * y), [image])
+    for out in (y, image.grad_name):
+        fed = {"image": np.zeros(shape, "float32"), "x": X}
+        for found in run(out, *[fed] * 3, native=native):
+            assert found.shape == shape
 
 
 def test_rows_and_words_may_be_chosen_by_nothing():
