@@ -61,20 +61,28 @@ class DetectionMAP:
         }
         self.cur_map = layers.detection.detection_map(**settings)
         counts = self._state("accum_pos_count", "int32", [class_num, 1])
-        right = self._state("accum_true_pos", "float32", [-1, 2], lod_level=1)
-        wrong = self._state("accum_false_pos", "float32", [-1, 2], lod_level=1)
+        right = self._state("accum_true_pos", "float32", [-1, 2])
+        wrong = self._state("accum_false_pos", "float32", [-1, 2])
         self.has_state = self._state("has_state", "int32", [1])
         starts = self._state("accum_starts", "int32", [class_num + 1])
+        made = [
+            self.helper.create_variable(
+                shape=[-1, 2], lod_level=1, name=unique_name.generate("rows"), dtype="float32"
+            )
+            for _ in range(2)
+        ]
         self.accum_map = layers.detection.detection_map(
             **settings,
             has_state=self.has_state,
             input_states=[counts, layers.lod_reset(right, starts), layers.lod_reset(wrong, starts)],
-            out_states=[counts, right, wrong],
+            out_states=[counts, *made],
         )
-        layers.assign(_starts(right), starts)
+        layers.assign(_starts(made[0]), starts)
+        for rows, state in zip(made, (right, wrong), strict=True):  # states have no sequences
+            layers.assign(rows, state)
         layers.fill_constant([1], "int32", 1, out=self.has_state)
 
-    def _state(self, suffix: str, dtype: str, shape: list[int], lod_level: int = 0) -> Variable:
+    def _state(self, suffix: str, dtype: str, shape: list[int]) -> Variable:
         """A variable to add up in: 0 at first, or without rows where their number is open."""
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
         kept: dict[str, Any] = {"name": name, "dtype": dtype, "persistable": True}
@@ -82,7 +90,7 @@ class DetectionMAP:
         self._first.append(first)
         startup = self.helper.startup_program.global_block()
         startup.create_var(initializer=Constant(0), **first)
-        return self.helper.create_variable(shape=shape, lod_level=lod_level, **kept)
+        return self.helper.create_variable(shape=shape, **kept)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
         """The figure of a batch and that of all batches; both ``(1,)``, to be fetched."""

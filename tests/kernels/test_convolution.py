@@ -8,7 +8,7 @@ pytest.importorskip("numba", reason="kernels in machine code need numba")
 import dpexec as fluid
 from dpexec import kernels, layers
 from dpexec.kernels import onednn
-from tests.kernels.test_lowerings import TOLERANCE, calls, run_code
+from tests.kernels.test_lowerings import calls, run_code, tolerance
 
 
 @pytest.mark.parametrize("type", ["conv2d", "conv2d_transpose"])
@@ -21,7 +21,9 @@ def test_convolution_without_onednn(type, monkeypatch):
             continue
         taken.append(op.type)
         for name, value in found.items():
-            np.testing.assert_allclose(value, after[name], err_msg=f"{name} of {op}", **TOLERANCE)
+            np.testing.assert_allclose(
+                value, after[name], err_msg=f"{name} of {op}", **tolerance(type, after[name])
+            )
     assert set(taken) == {type, f"{type}_grad"}
     assert len(taken) >= 6  # all samples but those with groups
 
