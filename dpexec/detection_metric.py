@@ -65,18 +65,15 @@ class DetectionMAP:
         wrong = self._state("accum_false_pos", "float32", [-1, 2])
         self.has_state = self._state("has_state", "int32", [1])
         starts = self._state("accum_starts", "int32", [class_num + 1])
-        made = [
-            self.helper.create_variable(
-                shape=[-1, 2], lod_level=1, name=unique_name.generate("rows"), dtype="float32"
-            )
-            for _ in range(2)
-        ]
+        made = [self.helper.create_variable_for_type_inference("float32") for _ in range(2)]
         self.accum_map = layers.detection.detection_map(
             **settings,
             has_state=self.has_state,
             input_states=[counts, layers.lod_reset(right, starts), layers.lod_reset(wrong, starts)],
             out_states=[counts, *made],
         )
+        for rows in made:
+            rows.desc.set_lod_level(1)  # the operator has sequences there, and declares none
         layers.assign(_starts(made[0]), starts)
         for rows, state in zip(made, (right, wrong), strict=True):  # states have no sequences
             layers.assign(rows, state)
