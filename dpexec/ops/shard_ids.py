@@ -69,7 +69,8 @@ def split_ids(xp: Any, ids: list[Any], *, needs: Sequence[Sequence[bool]]) -> li
     parts = len(needs[0])
     if isinstance(ids[0], SelectedRows):
         rows = ids[0]
-        shards = [xp.flatnonzero(rows.row_array % parts == k) for k in range(parts)]
+        remainders = on_host(rows.row_array) % parts  # how many there are of each decides shapes
+        shards = [xp.asarray(np.flatnonzero(remainders == k)) for k in range(parts)]
         return [
             SelectedRows(rows.row_array[chosen], rows.height_, rows.value[chosen])
             for chosen in shards
