@@ -33,8 +33,9 @@ def acts(op: Operator) -> bool:
 
 def pure(op: Operator) -> bool:
     """Whether equal inputs always give equal results, and nothing else happens."""
-    special = op.definition.kernel_arguments & (RUNTIME_ARGUMENTS - {"needs"})
-    return not (acts(op) or special or op.role_var or seeds_gradient(op) or op.definition.lazy)
+    special = op.definition.kernel_arguments & (RUNTIME_ARGUMENTS - {"needs", "as_rows"})
+    particular = op.role_var or seeds_gradient(op) or op.definition.lazy or op.fills_rows
+    return not (acts(op) or special or particular)
 
 
 class Operators:

@@ -42,6 +42,7 @@ _LISTS = {
     AttrType.STRINGS: "backward_skip_vars endpoints epmap ex_states functor_list grad_to_block_id "
     "op_callstack op_role_var original_output_grad other_endpoints parts "
     "prefetch_var_name_to_block_id recv_varnames send_varnames skip_eager_deletion_vars "
+    "sum_over_devices "
     "sparse_grad_to_param states table_names varnames",
 }
 _LISTS_BY_NAME = {name: kind for kind, names in _LISTS.items() for name in names.split()}

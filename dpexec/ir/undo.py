@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any, ParamSpec, TypeVar
@@ -109,7 +110,7 @@ def _refuse_argument(
 def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], module: str) -> None:
     """Put what a package makes public under :func:`whole`: functions, and methods of classes.
 
-    The modules in which functions are written keep the plain ones.
+    The modules of the package get the same functions, whichever of them a program asks.
 
     Args:
         namespace: of the package.
@@ -118,10 +119,14 @@ def build_whole(namespace: MutableMapping[str, Any], names: Iterable[str], modul
     """
     for kind in {value for value in map(namespace.get, names) if inspect.isclass(value)}:
         _whole_methods(kind)
-    for name in names:
-        if _builds(namespace[name]):
-            namespace[name] = made = whole(namespace[name])
-            made.__module__ = module
+    made = {namespace[name]: whole(namespace[name]) for name in names if _builds(namespace[name])}
+    for function in made.values():
+        function.__module__ = module
+    within = [vars(found) for key, found in sys.modules.items() if key.startswith(f"{module}.")]
+    for bound in (namespace, *within):
+        bound.update(
+            (n, made[v]) for n, v in [*bound.items()] if inspect.isfunction(v) and v in made
+        )
 
 
 def _whole_methods(kind: type) -> None:

@@ -7,6 +7,7 @@ from distributed.protocol import deserialize, serialize
 from distributed.protocol.cuda import cuda_deserialize, cuda_serialize
 
 import dpexec as fluid
+from dpexec.core import places
 from dpexec.core.selected_rows import SelectedRows
 from dpexec.runtime.cluster.exports import Exports, exported, how_exchanged
 from tests.distributed.test_gpus import expected, trained
@@ -65,7 +66,7 @@ def test_values_of_the_host_are_left_to_other_serializers():
 
 
 def test_only_ucx_keeps_values_on_gpus(gpu):
-    value = fluid.core.places._cupy().asarray(np.ones(3))
+    value = places._cupy().asarray(np.ones(3))
     assert exported({(0, "w"): value}, gpu, "ucxx://10.0.0.1:1")[0, "w"] is value
     assert isinstance(exported({(0, "w"): value}, gpu, "tcp://10.0.0.1:1")[0, "w"], np.ndarray)
     assert how_exchanged(gpu, ["ucx://a:1", "ucx://b:1"]).startswith("by UCX")

@@ -228,7 +228,7 @@ def test_a_communicator_names_the_server_that_is_not_there(fleets, monkeypatch):
     minimize(trainer)
     communicator = fluid.communicator.Communicator(trainer.main_program)
     assert not communicator.is_running()
-    with pytest.raises(RuntimeError, match=f"parameter server at {endpoint} did not answer"):
+    with pytest.raises(RuntimeError, match=f"parameter server at {endpoint} did not let us in"):
         communicator.start()
     assert not communicator.is_running()
     Servers.of([endpoint], 0).leave("")

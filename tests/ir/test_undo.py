@@ -6,6 +6,7 @@ import pytest
 
 import dpexec as fluid
 from dpexec.errors import EnforceNotMet
+from dpexec.ir import undo
 from tests.fixtures.wrong_calls import content
 
 layers = fluid.layers
@@ -55,7 +56,7 @@ def test_a_written_variable_has_its_shape_and_type_again(x):
     out = layers.create_tensor("float64")
     before = out.shape, out.dtype
 
-    @fluid.ir.undo.whole
+    @undo.whole
     def build():
         layers.assign(x, out)
         layers.fc(x, 3, act="nothing")

@@ -15,6 +15,7 @@ OPTIMIZERS = [
     if any(slot.name == "ParamOut" and not slot.many for slot in definition.outputs)
     for number, sample in enumerate(samples(type))
 ]
+DENSE = [p for p in OPTIMIZERS if not isinstance(p.values[1].inputs["Param"], SelectedRows)]
 ROWS_ALONE = ("adagrad", "sgd")
 
 
@@ -28,7 +29,7 @@ def moves_rows_alone(type, sample):
 
 
 def chosen(condition):
-    return [param for param in OPTIMIZERS if condition(*param.values)]
+    return [param for param in DENSE if condition(*param.values)]
 
 
 def apply(type, sample, grad, steps=1):

@@ -20,7 +20,7 @@ def test_translation_is_that_of_paddle():
     np.testing.assert_allclose(found["losses"], RECORDED["losses"], rtol=1e-5)
     assert found["ids"] == RECORDED["ids"]
     assert found["lod"] == RECORDED["lod"]
-    np.testing.assert_allclose(found["scores"], RECORDED["scores"], rtol=1e-4)
+    np.testing.assert_allclose(found["scores"], RECORDED["scores"], rtol=2e-4)
     assert decoder_programs.END in found["ids"]
 
 

@@ -318,7 +318,7 @@ def test_mistakes_in_lowerings_are_errors(make, mistake, monkeypatch):
     monkeypatch.setattr(tanh, "function", lambda code, x, out, **_: lower(code, x, out))
     with pytest.raises((type(mistake), EnforceNotMet)) as caught:  # a loop says where
         run(*make(), [6, 7, 9])
-    assert mistake in (caught.value, caught.value.__cause__)
+    assert str(mistake) in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [straight, looped])
